@@ -1,0 +1,1 @@
+"""Where traces run, and what becomes of the verdicts."""

@@ -1,0 +1,1 @@
+"""What is asked: engine specifications, events, schedules and their YAML form."""

@@ -1,0 +1,157 @@
+"""What happens to an engine, when, and in which order its lanes advance.
+
+Every list of events is a valid trace: an event about a request that is unknown or has ended does nothing, so any
+event may be deleted. An event carries an absolute tick (one call of `Engine.step`) and a place in it; deleting one
+moves no other.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, StringConstraints
+
+from scenarios.draw import below
+from scenarios.spec import Count, Index, Value
+
+Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
+PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
+
+RequestName: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+$", max_length=65536)]
+
+
+class PromptDraw(Value):
+    """A prompt of `tokens` labelled random token ids; expanded by `Trace.explicit`."""
+
+    tokens: Count
+
+
+class AcceptRate(Value):
+    """An acceptance script whose bits are 1 with probability `rate`; expanded by `Trace.explicit`."""
+
+    rate: Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Event(Value):
+    """When and where something happens: a call of `Engine.step`, and a place in it."""
+
+    tick: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+    at: Place = "before_schedule"
+
+
+class Submit(Event):
+    """A request arrives.
+
+    `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
+    `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10.
+    """
+
+    do: Literal["submit"] = "submit"
+    request: RequestName
+    prompt: Annotated[tuple[Index, ...], Field(min_length=1)] | PromptDraw
+    max_tokens: Count
+    accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
+    stop: tuple[Index, ...] = ()
+
+
+class Abort(Event):
+    """The client gives a request up."""
+
+    do: Literal["abort"] = "abort"
+    request: RequestName
+
+
+class Preempt(Event):
+    """A running request loses its blocks and its state and waits to be recomputed; its results in flight count."""
+
+    do: Literal["preempt"] = "preempt"
+    request: RequestName
+
+
+class Stall(Event):
+    """A request is not scheduled in this tick and the `ticks - 1` that follow."""
+
+    do: Literal["stall"] = "stall"
+    request: RequestName
+    ticks: Count = 1
+
+
+class Reorder(Event):
+    """The rows of the next non-empty batch are permuted before it is prepared."""
+
+    do: Literal["reorder"] = "reorder"
+    how: Literal["reverse", "rotate", "shuffle"] = "reverse"
+
+
+class SetK(Event):
+    """From this step on, `k` drafts are proposed for each request; more than the specification's K counts as K."""
+
+    do: Literal["set_k"] = "set_k"
+    k: Index
+
+
+class NoValidToken(Event):
+    """The next step that samples for this request yields no valid token for it."""
+
+    do: Literal["no_valid_token"] = "no_valid_token"
+    request: RequestName
+
+
+AnyEvent: TypeAlias = Annotated[
+    Submit | Abort | Preempt | Stall | Reorder | SetK | NoValidToken, Field(discriminator="do")
+]
+
+LaneName: TypeAlias = Literal["host", "compute", "h2d", "d2h_output", "d2h_counts"]
+LANES: tuple[LaneName, ...] = ("host", "compute", "h2d", "d2h_output", "d2h_counts")
+
+
+class Label(Value):
+    """A device op or a point of the host, in one step."""
+
+    name: Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9_]{1,64}$")]
+    step: Index
+
+
+class Hold(Value):
+    """An exception to the base policy: op `op` does not run before `until` has passed, unless nothing else can."""
+
+    op: Label
+    until: Label
+
+
+class Schedule(Value):
+    """In which order lanes advance: a base policy and sparse labelled exceptions.
+
+    `order` belongs to `lane_order` (first is most urgent), `seed` to `random`.
+    """
+
+    policy: Literal["eager", "lazy", "lane_order", "random"] = "eager"
+    order: tuple[LaneName, ...] = LANES
+    seed: Index = 0
+    holds: tuple[Hold, ...] = ()
+
+
+def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
+    """Return the acceptance script of a submit as explicit bits."""
+    match event.accept:
+        case "all":
+            return "1"
+        case "none":
+            return "0"
+        case "alternate":
+            return "10"
+        case AcceptRate(rate=rate):
+            threshold = round(rate * (1 << 32))
+            length = event.max_tokens + 3 * (1 + num_speculative_tokens)
+            bits = (below(1 << 32, seed, "accept", event.request, index) < threshold for index in range(length))
+            return "".join("1" if bit else "0" for bit in bits)
+        case str(bits):
+            return bits
+
+
+def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
+    """Return the prompt of a submit as explicit token ids."""
+    match event.prompt:
+        case PromptDraw(tokens=count):
+            return tuple(below(vocab_size, seed, "prompt", event.request, index) for index in range(count))
+        case tokens:
+            return tokens

@@ -1,0 +1,47 @@
+"""What an engine is: its sizes, its depth of asynchrony, its layers."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Index = Annotated[int, Field(strict=True, ge=0)]
+
+
+class Value(BaseModel):
+    """An immutable value of a trace; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EngineSpec(Value):
+    """Sizes and switches of one engine; every field changes what the engine does, none says how fast."""
+
+    layers: Literal["hybrid", "attention"] = "hybrid"
+    depth: Annotated[int, Field(strict=True, ge=1, le=2)] = 2
+    accepted_counts: Literal["device", "host"] = "device"
+    pad: Annotated[bool, Field(strict=True)] = True
+    vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32
+    num_speculative_tokens: Annotated[int, Field(strict=True, ge=0, le=16)] = 3
+    max_num_seqs: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
+    max_num_batched_tokens: Annotated[int, Field(strict=True, ge=1, le=8192)] = 32
+    long_prefill_token_threshold: Annotated[int, Field(strict=True, ge=0, le=8192)] = 0
+    max_model_len: Annotated[int, Field(strict=True, ge=2, le=65536)] = 128
+    block_size: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
+    num_blocks: Annotated[int, Field(strict=True, ge=1, le=65536)] = 128
+    conv_width: Annotated[int, Field(strict=True, ge=2, le=8)] = 3
+    token_multiple: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
+
+    @property
+    def max_blocks_per_request(self) -> int:
+        """Number of block table entries of one request."""
+        return -(-self.max_model_len // self.block_size)
+
+    def length_limit(self, prompt_length: int, max_tokens: int) -> int:
+        """Return the number of tokens at which a request ends with reason `length`."""
+        return min(prompt_length + max_tokens, self.max_model_len)
+
+    def blocks_needed(self, prompt_length: int, max_tokens: int) -> int:
+        """Return the most blocks a request can hold when it runs alone: its tokens and three speculative runs."""
+        limit = self.length_limit(prompt_length, max_tokens) + 3 * self.num_speculative_tokens
+        return -(-min(limit, self.max_model_len) // self.block_size)

@@ -1,0 +1,102 @@
+"""The only input of a run: whatever can change the verdict is in a `Trace`."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationInfo, model_validator
+
+from scenarios.events import LANES, AnyEvent, PromptDraw, Schedule, SetK, Submit, accept_bits, prompt_tokens
+from scenarios.spec import Count, EngineSpec, Index, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a trace: where (a path of keys and indexes), what was seen, what is allowed."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+
+class Trace(Value):
+    """Engine specification, events, schedule, faults switched on, and what must have happened.
+
+    `expect` maps a probe to the least number of times it must be hit; a run that hits it less often is `Vacuous`.
+    """
+
+    spec: EngineSpec = EngineSpec()
+    seed: Index = 0
+    events: tuple[AnyEvent, ...]
+    schedule: Schedule = Schedule()
+    faults: tuple[str, ...] = ()
+    expect: dict[str, Count] = {}
+
+    @model_validator(mode="after")
+    def _is_possible(self, info: ValidationInfo) -> "Trace":
+        """Raise ValueError for an impossible trace, unless the caller lists the problems itself."""
+        if not (info.context or {}).get("problems_listed"):
+            for problem in problems(self):
+                raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")
+        return self
+
+    def explicit(self) -> "Trace":
+        """Return the same trace with every generator replaced by what it stands for."""
+        events = tuple(self._explicit_event(event) for event in self.events)
+        return self.model_copy(update={"events": events})
+
+    def _explicit_event(self, event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, Submit):
+            return event
+        return event.model_copy(
+            update={
+                "prompt": prompt_tokens(event, self.seed, self.spec.vocab_size),
+                "accept": accept_bits(event, self.seed, self.spec.num_speculative_tokens),
+            }
+        )
+
+
+def problems(trace: Trace) -> list[Problem]:
+    """Return everything about a well-formed trace that no engine could run, in reading order."""
+    found = _spec_problems(trace.spec)
+    seen: dict[str, int] = {}
+    for index, event in enumerate(trace.events):
+        if isinstance(event, Submit):
+            if event.request in seen:
+                message = f"request {event.request!r} is submitted twice (first by event {seen[event.request]})"
+                found.append(Problem(("events", index, "request"), f"{message}; each request needs its own name"))
+            seen.setdefault(event.request, index)
+            found += _submit_problems(event, index, trace.spec)
+        elif isinstance(event, SetK) and event.k > trace.spec.num_speculative_tokens:
+            allowed = f"0 to num_speculative_tokens = {trace.spec.num_speculative_tokens}"
+            found.append(Problem(("events", index, "k"), f"k is {event.k}; allowed are {allowed}"))
+    order = trace.schedule.order
+    if sorted(order) != sorted(LANES):
+        message = f"order is {', '.join(order)}; it must name each of {', '.join(LANES)} once"
+        found.append(Problem(("schedule", "order"), message))
+    return found
+
+
+def _spec_problems(spec: EngineSpec) -> list[Problem]:
+    least = 1 + spec.num_speculative_tokens
+    if spec.max_num_batched_tokens < least:
+        message = f"max_num_batched_tokens is {spec.max_num_batched_tokens}; one decode needs 1 + K = {least}"
+        return [Problem(("spec", "max_num_batched_tokens"), message)]
+    return []
+
+
+def _submit_problems(event: Submit, index: int, spec: EngineSpec) -> list[Problem]:
+    found = []
+    prompt = event.prompt
+    length = prompt.tokens if isinstance(prompt, PromptDraw) else len(prompt)
+    at = ("events", index)
+    if length >= spec.max_model_len:
+        message = f"the prompt has {length} tokens; max_model_len = {spec.max_model_len} allows {spec.max_model_len - 1}"
+        found.append(Problem((*at, "prompt"), message))
+    for key, tokens in (("prompt", () if isinstance(prompt, PromptDraw) else prompt), ("stop", event.stop)):
+        for position, token in enumerate(tokens):
+            if token >= spec.vocab_size:
+                message = f"token id {token}; allowed are 0 to vocab_size - 1 = {spec.vocab_size - 1}"
+                found.append(Problem((*at, key, position), message))
+    needed = spec.blocks_needed(length, event.max_tokens)
+    if length < spec.max_model_len and needed > spec.num_blocks:
+        message = f"request {event.request!r} can never fit: it needs {needed} blocks, num_blocks is {spec.num_blocks}"
+        found.append(Problem((*at, "request"), message))
+    return found

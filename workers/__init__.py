@@ -1,0 +1,1 @@
+"""Run and judge one trace: engine, lanes, kernels, oracle and checks."""
