@@ -1,0 +1,1 @@
+"""Tests of where traces run and what becomes of the verdicts."""
