@@ -1,0 +1,6 @@
+"""`python -m cluster` is `specstorm`."""
+
+from cluster.cli import main
+
+if __name__ == "__main__":
+    main()

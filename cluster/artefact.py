@@ -1,0 +1,112 @@
+"""Write a finding down as a trace that replays to it, with what was found in a comment above."""
+
+import os
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+from scenarios import codec
+from workers.verdict import Agreed, Crashed, Difference, Diverged, Judgement, Lost, Outcome, Stuck, Vacuous, Verdict
+
+LINE_MAX = 1000
+
+
+def is_finding(verdict: Verdict) -> bool:
+    """Whether a verdict says that the engine is wrong."""
+    return isinstance(verdict, Diverged | Crashed | Stuck)
+
+
+def plane(verdict: Verdict) -> str:
+    """Return the kind of state a finding is about."""
+    match verdict:
+        case Diverged(difference=difference):
+            return difference.plane
+        case Stuck():
+            return "liveness"
+        case Crashed():
+            return "crash"
+        case Agreed() | Vacuous() | Lost():
+            raise ValueError(f"{verdict.kind} is not a finding")
+
+
+def artefact_name(judgement: Judgement) -> str:
+    """Return `<plane>-<digest of the trace>.yaml`."""
+    digest = blake2b(codec.dumps(judgement.trace).encode(), digest_size=4).hexdigest()
+    return f"{plane(judgement.verdict)}-{digest}.yaml"
+
+
+def artefact_text(judgement: Judgement, scenario: str) -> str:
+    """Return the explicit trace of a finding under a comment that says what was found and how to see it again."""
+    lines = [f"{judgement.verdict.kind}: found by {scenario}", *finding_lines(judgement.verdict)]
+    lines += outcome_lines(judgement.outcomes)
+    lines.append(f"replay: specstorm replay {artefact_name(judgement)}")
+    return comment(lines) + codec.dumps(judgement.trace)
+
+
+def comment(lines: list[str]) -> str:
+    """Return lines as a YAML comment; what YAML forbids even there becomes a question mark."""
+    parts = (part[:LINE_MAX] for line in lines for part in line.splitlines())
+    return "".join(f"# {''.join(char if char.isprintable() else '?' for char in part)}\n" for part in parts)
+
+
+def finding_lines(verdict: Verdict) -> list[str]:
+    """Return what was found, a fact a line."""
+    match verdict:
+        case Diverged(difference=difference):
+            return list(_difference_lines(difference))
+        case Crashed(error=error, where=where):
+            return [f"in {where}: {error}"]
+        case Stuck(reason=reason):
+            return [reason]
+        case Vacuous(missing=missing):
+            return list(missing)
+        case Lost(reason=reason):
+            return [reason]
+        case Agreed():
+            return []
+
+
+def _difference_lines(difference: Difference) -> Iterator[str]:
+    position = "" if difference.position is None else f" at position {difference.position}"
+    yield f"request {difference.request}{position}, commit {difference.commit}, step {difference.step}"
+    yield f"{difference.variable} is {difference.actual}, expected {difference.expected}   (plane: {difference.plane})"
+    if difference.writers:
+        yield f"last writers, newest first: {', '.join(difference.writers)}"
+    if difference.missing_order is not None:
+        yield f"missing order: {difference.missing_order}"
+
+
+def outcome_lines(outcomes: tuple[Outcome, ...], names_max: int | None = None) -> list[str]:
+    """Return under which schedules a finding shows and under which it does not; more than `names_max` are counted."""
+    lines = []
+    for text, agrees in (("shows under", False), ("does not show under", True)):
+        names = [outcome.schedule for outcome in outcomes if outcome.agrees is agrees]
+        if names_max is not None and len(names) > names_max:
+            rest = len(names) - names_max
+            names = [*names[:names_max], f"{rest} more"]
+        if names:
+            lines.append(f"{text}: {', '.join(names)}")
+    return lines
+
+
+def write_artefact(folder: Path, judgement: Judgement, scenario: str) -> Path:
+    """Write the artefact of a finding and return its path; writing the same finding again changes nothing."""
+    path = folder / artefact_name(judgement)
+    write_atomically(path, artefact_text(judgement, scenario))
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that at any moment it is complete or absent, and on the disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,137 @@
+"""Carry a campaign out: the one loop between coordinator, pool and store, and the verdict on the whole."""
+
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Protocol, assert_never
+
+from cluster.artefact import is_finding
+from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, NoteLate, NoteLoss, Record, Replace
+from cluster.job import Job
+from cluster.pool import Pool
+from cluster.store import Result, Store
+from workers.verdict import Agreed, Judgement, Lost, Verdict
+
+EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
+WAIT_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A job under the name the user knows it by; two scenarios with the same trace share a job."""
+
+    name: str
+    job: Job
+
+
+@dataclass(slots=True)
+class Stop:
+    """A wish to stop, set by a signal handler; `signum` says by which."""
+
+    signum: int | None = None
+
+
+class Progress(Protocol):
+    """Shows how far a campaign is."""
+
+    def update(self, done: int, total: int, findings: int) -> None:
+        """Take the newest counts; called several times a second."""
+
+
+def exit_code(verdicts: Iterable[Verdict | None]) -> int:
+    """Return what a campaign comes to; None is a scenario without a verdict. Findings weigh more than gaps."""
+    seen = list(verdicts)
+    if any(verdict is not None and is_finding(verdict) for verdict in seen):
+        return EXIT_FOUND
+    return EXIT_AGREED if all(isinstance(verdict, Agreed) for verdict in seen) else EXIT_NOT_JUDGED
+
+
+@contextmanager
+def stop_on_signal(stop: Stop) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM stop the campaign after the results at hand; a second one acts at once."""
+
+    def handler(signum: int, frame: FrameType | None) -> None:
+        stop.signum = signum
+        signal.signal(signum, before[signum])
+
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    for signum in before:
+        signal.signal(signum, handler)
+    try:
+        yield
+    finally:
+        for signum, previous in before.items():
+            signal.signal(signum, previous)
+
+
+class Campaign:
+    """Scenarios, and the store that holds their results so far."""
+
+    def __init__(self, scenarios: Sequence[Scenario], store: Store) -> None:
+        self.scenarios = scenarios
+        self._store = store
+        self._by_key: dict[str, Scenario] = {}
+        for scenario in scenarios:
+            self._by_key.setdefault(scenario.job.key, scenario)
+        found = {key: store.result(key) for key in self._by_key}
+        self.results: dict[str, Result] = {key: result for key, result in found.items() if result is not None}
+        self.kept = len(self.results)
+
+    @property
+    def missing(self) -> list[Job]:
+        """Return the jobs without a result, in the order of the scenarios."""
+        return [scenario.job for key, scenario in self._by_key.items() if key not in self.results]
+
+    def verdicts(self) -> list[Verdict | None]:
+        """Return the verdict of each scenario, None where there is no result."""
+        results = (self.results.get(scenario.job.key) for scenario in self.scenarios)
+        return [None if result is None else result.judgement.verdict for result in results]
+
+    def exit_code(self) -> int:
+        """Return what the campaign comes to so far; attempts that contradict each other leave it unjudged."""
+        code = exit_code(self.verdicts())
+        return EXIT_NOT_JUDGED if code == EXIT_AGREED and self._store.contradictions() else code
+
+    def run(self, pool: Pool, progress: Progress, stop: Stop) -> None:
+        """Run until every job has its result or a stop is asked for; every result is on the disk when it counts."""
+        coordinator = Coordinator(pool.slots)
+        for job in self.missing:
+            self._obey(pool, coordinator.handle(JobAdded(job.key, self._store.attempts_made(job.key))))
+        findings = sum(is_finding(result.judgement.verdict) for result in self.results.values())
+        while not coordinator.done and stop.signum is None:
+            for event in pool.wait(WAIT_SECONDS):
+                recorded = self._obey(pool, coordinator.handle(event))
+                findings += sum(is_finding(result.judgement.verdict) for result in recorded)
+            progress.update(len(self.results), len(self._by_key), findings)
+
+    def _obey(self, pool: Pool, instructions: list[Instruction]) -> list[Result]:
+        """Carry instructions out and return the results that were recorded."""
+        recorded = []
+        for instruction in instructions:
+            match instruction:
+                case Dispatch(slot=slot, job=key, attempt=attempt):
+                    scenario = self._by_key[key]
+                    self._store.begin(scenario.job, attempt, slot, scenario.name)
+                    pool.dispatch(slot, scenario.job, attempt)
+                case Replace(slot=slot, worker=worker):
+                    pool.replace(slot, worker)
+                case Record():
+                    recorded.append(self._record(instruction))
+                case NoteLoss(job=key, attempt=attempt, reason=reason):
+                    self._store.note_loss(key, attempt, reason)
+                case NoteLate(job=key, attempt=attempt, judgement=judgement):
+                    self._store.note_late(key, attempt, judgement)
+                case _:
+                    assert_never(instruction)
+        return recorded
+
+    def _record(self, record: Record) -> Result:
+        scenario = self._by_key[record.job]
+        judgement = record.result
+        if isinstance(judgement, Lost):
+            judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
+        result = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
+        self.results[record.job] = result
+        return result

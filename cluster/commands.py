@@ -1,0 +1,181 @@
+"""The commands of `specstorm`; each returns its exit code."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.campaign import Campaign, Stop, exit_code, stop_on_signal
+from cluster.inputs import InputError, campaign_stem, check_fault, ray_address, read_scenarios, read_trace
+from cluster.job import WORKER, build, load_judge, version
+from cluster.pool import InProcessPool, Pool, PoolError, RayCluster, RayPool
+from cluster.report import Line, document, print_report, progress_for
+from cluster.store import CampaignError, Store, new_campaign_folder
+from scenarios.codec import ScenarioError
+from workers.faults.registry import FAULTS
+from workers.verdict import Lost, Vacuous
+
+UserError = (InputError, ScenarioError, CampaignError)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
+app.add_typer(faults_app, name="faults")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"specstorm {build()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def specstorm(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """Run speculative-decoding engines through hostile, replayable traces and judge every step.
+
+    Exit codes: 0 all agreed; 1 findings; 2 bad input or usage; 3 could not judge; 130 and 143 by signal.
+    """
+
+
+@app.command()
+def run(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU.")] = None,
+    ray: Annotated[
+        str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off (this process), or HOST:PORT.")
+    ] = "auto",
+    seed: Annotated[int | None, typer.Option(min=0, help="Replaces the seed of every scenario.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")
+    ] = None,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds a scenario may take (not with --ray off).")] = 300,
+    as_json: Json = False,
+) -> int:
+    """Run scenarios under many schedules each and judge them."""
+    scenarios = read_scenarios(paths, seed, fault or ())
+    address = ray_address(ray)
+    if address is None and (workers or 1) > 1:
+        raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
+    folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
+    stop = Stop()
+    with Store(folder) as store:
+        campaign = Campaign(scenarios, store)
+        code = _carry_out(campaign, address, workers, deadline, stop)
+        lines = [_line(campaign, scenario.name, scenario.job.key, folder) for scenario in scenarios]
+        code = code or campaign.exit_code()
+        remarks = [*_remarks(campaign, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
+    if as_json:
+        print(document(lines, code, version()))
+        print("\n".join(remarks), file=sys.stderr)
+    else:
+        print_report(lines, sys.stdout, remarks)
+    return code
+
+
+def _carry_out(campaign: Campaign, address: str | None, workers: int | None, deadline: float, stop: Stop) -> int:
+    """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
+    if not campaign.missing:
+        return 0
+    progress = progress_for(sys.stderr)
+    try:
+        with _pool(address, workers, len(campaign.missing), deadline) as pool, stop_on_signal(stop):
+            campaign.run(pool, progress, stop)
+    except PoolError as error:
+        print(f"specstorm: {error}", file=sys.stderr)
+        return campaign.exit_code()
+    finally:
+        progress.close()
+    return 0 if stop.signum is None else 128 + stop.signum
+
+
+@contextmanager
+def _pool(address: str | None, workers: int | None, jobs: int, deadline: float) -> Iterator[Pool]:
+    """Provide a pool with no more slots than there are jobs."""
+    if address is None:
+        yield InProcessPool()
+        return
+    num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
+    with RayCluster(address, num_cpus) as cluster:
+        slots = min(workers or cluster.num_cpus, jobs)
+        with RayPool(cluster, slots, deadline) as pool:
+            yield pool
+
+
+def _line(campaign: Campaign, name: str, key: str, folder: Path) -> Line:
+    result = campaign.results.get(key)
+    if result is None:
+        return Line(name, None)
+    replay = None
+    if result.artefact is not None:
+        replay = shlex.join(["specstorm", "replay", str(folder / result.artefact)])
+    elif isinstance(result.judgement.verdict, Lost):
+        replay = shlex.join(["specstorm", "run", "--ray", "off", str(folder / "running" / f"{key}.yaml")])
+    return Line(name, result.judgement, result.artefact, replay)
+
+
+def _remarks(campaign: Campaign, lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
+    """Return what is to be said about the whole campaign."""
+    remarks = []
+    if campaign.kept:
+        remarks.append(f"kept from an earlier run: {campaign.kept} of {len(lines)} results")
+    vacuous = {line.scenario: line.verdict.missing for line in lines if isinstance(line.verdict, Vacuous)}
+    for fault in faults:
+        missed = [name for name, missing in vacuous.items() if any(fault in text for text in missing)]
+        if missed:
+            remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
+    return remarks
+
+
+def _contradictions(store: Store) -> list[str]:
+    return [f"two attempts of job {job} came to different results: see table late" for job in store.contradictions()]
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
+    no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Run one trace under its own schedule, in this process, without Ray."""
+    trace = read_trace(file)
+    if no_faults:
+        trace = trace.model_copy(update={"faults": ()})
+    line = Line(str(file), load_judge(WORKER).judge(trace, False))
+    code = exit_code([line.verdict])
+    if as_json:
+        print(document([line], code, version()))
+    else:
+        print_report([line], sys.stdout)
+    return code
+
+
+@faults_app.command("list")
+def list_faults() -> int:
+    """List all faults: id, plane, symptom."""
+    width = max((len(fault) for fault in FAULTS), default=0)
+    for name in sorted(FAULTS):
+        fault = FAULTS[name]
+        print(f"{name:<{width}}  {_text(fault.plane):<10}  {fault.symptom}")
+    return 0
+
+
+@faults_app.command("show")
+def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")]) -> int:
+    """Show one fault: what the historical code did, and what it takes to see it."""
+    shown = FAULTS[check_fault(fault)]
+    for name in ("id", "source", "symptom", "trigger", "plane", "requires"):
+        print(f"{name + ':':<10}{_text(getattr(shown, name))}")
+    return 0
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

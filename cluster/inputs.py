@@ -1,0 +1,69 @@
+"""Read and check everything a command is given, before any work starts."""
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.campaign import Scenario
+from cluster.job import Job
+from scenarios import codec
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+
+
+class InputError(ValueError):
+    """Something a command was given is wrong; the message is one line for the user."""
+
+
+def check_fault(fault: str) -> str:
+    """Return the id of a known fault."""
+    if fault in FAULTS:
+        return fault
+    near = difflib.get_close_matches(fault, FAULTS, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"unknown fault {fault!r}; {hint}known are {', '.join(sorted(FAULTS))}")
+
+
+def read_trace(path: Path) -> Trace:
+    """Return the trace of a file, all of whose faults are known."""
+    trace = codec.load(path)
+    for fault in trace.faults:
+        try:
+            check_fault(fault)
+        except InputError as error:
+            raise InputError(f"{path}: faults: {error}") from error
+    return trace
+
+
+def read_scenarios(paths: Sequence[Path], seed: int | None, faults: Sequence[str]) -> list[Scenario]:
+    """Return the scenarios of files and folders, with another seed and more faults where they are given."""
+    added = tuple(check_fault(fault) for fault in faults)
+    scenarios = []
+    for path in codec.find_scenarios(paths):
+        trace = read_trace(path)
+        update: dict[str, object] = {"faults": tuple(dict.fromkeys((*trace.faults, *added)))}
+        if seed is not None:
+            update["seed"] = seed
+        scenarios.append(Scenario(str(path), Job.of(trace.model_copy(update=update), sweep=True)))
+    if not scenarios:
+        raise InputError(f"{', '.join(map(str, paths))}: no scenario files; wanted *.yaml")
+    return scenarios
+
+
+def ray_address(choice: str) -> str | None:
+    """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray."""
+    if choice == "off":
+        return None
+    address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
+    if "://" in address:
+        seen = "RAY_ADDRESS" if choice == "auto" else "--ray"
+        raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
+    return address
+
+
+def campaign_stem(paths: Sequence[Path]) -> str:
+    """Return the name of a new campaign's folder, less its number."""
+    name = paths[0].resolve().name.removesuffix(".yaml")
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name) or "campaign"

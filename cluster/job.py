@@ -1,0 +1,81 @@
+"""What is sent to a worker: a trace, how thoroughly to run it, and a key that says both and by which code."""
+
+import importlib.metadata
+import sys
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from cluster.origin import ROOT
+from scenarios import codec
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.verdict import Judgement
+
+WORKER = "workers.worker:Worker"
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """What a worker process hosts; `workers.worker.Worker` is the one that matters."""
+
+    def judge(self, trace: Trace, sweep: bool) -> Judgement:
+        """Run a trace, under many schedules if `sweep`, and say what it came to."""
+
+
+class Job(Value):
+    """One trace to be judged; `key` identifies it over campaigns, hosts and attempts."""
+
+    key: str
+    trace: Trace
+    sweep: bool
+
+    @classmethod
+    def of(cls, trace: Trace, sweep: bool) -> "Job":
+        """Return the job of judging a trace with the code at hand."""
+        return cls(key=job_key(trace, sweep, build()), trace=trace, sweep=sweep)
+
+
+def job_key(trace: Trace, sweep: bool, code: str) -> str:
+    """Return the digest of everything that can change the result of a job."""
+    text = "\x00".join((codec.dumps(trace), "sweep" if sweep else "one schedule", code))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def version() -> str:
+    """Return the version of the distribution, from its own folder first: a checkout need not be installed."""
+    pyproject = ROOT / "pyproject.toml"
+    if pyproject.is_file():
+        project = tomllib.loads(pyproject.read_text()).get("project", {})
+        if "version" in project:
+            return str(project["version"])
+    return importlib.metadata.version("specstorm")
+
+
+@cache
+def build() -> str:
+    """Return the version with a digest of the code that judges, so that edited code never meets old results."""
+    return f"{version()}+{code_digest(ROOT, ('scenarios', 'workers'))}"
+
+
+def code_digest(root: Path, packages: Iterable[str]) -> str:
+    """Return a digest of the names and contents of all Python files of some packages."""
+    digest = blake2b(digest_size=8)
+    for package in packages:
+        for file in sorted((root / package).rglob("*.py")):
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(root).as_posix()}\x00{len(content)}\x00".encode())
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def load_judge(factory: str) -> Judge:
+    """Return a new judge from `module:name`; the module is imported here, in the process that will run it."""
+    module, _, name = factory.partition(":")
+    __import__(module)
+    judge = getattr(sys.modules[module], name)()
+    assert isinstance(judge, Judge), f"{factory} has no method judge"
+    return judge
