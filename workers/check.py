@@ -1,0 +1,231 @@
+"""Run one trace under one schedule and judge it.
+
+Verifies: everything `compare`, `referee` and `races` verify, progress, and that what was expected happened.
+Does not verify: other schedules of the same trace (`worker` runs those).
+"""
+
+import traceback
+from collections import defaultdict
+from dataclasses import dataclass
+
+from scenarios.events import Schedule, Stall, Submit
+from scenarios.trace import Trace
+from workers.compare import Checker
+from workers.engine.engine import Engine
+from workers.engine.parts import Parts
+from workers.engine.runner import LANES
+from workers.faults.registry import FAULTS
+from workers.lanes.lane import Deadlock
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
+from workers.lanes.simulated import Held, Machine
+from workers.log import Entry, Scheduled
+from workers.observation import Observation, Recorder
+from workers.races import RaceDetector
+from workers.referee import Referee
+from workers.tape import Tapes, script, tape_length
+from workers.verdict import Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is watched, none of which changes what the engine does.
+
+    `races` judges every access; `blame` keeps the last writers of every buffer (slower); `without` removes waits and
+    records, see `Machine`.
+    """
+
+    races: bool = True
+    blame: bool = False
+    without: frozenset[tuple[str, str]] = frozenset()
+
+
+def policy_of(schedule: Schedule) -> Policy:
+    """Build the base policy of a schedule."""
+    match schedule.policy:
+        case "eager":
+            return Eager()
+        case "lazy":
+            return Lazy()
+        case "lane_order":
+            return LaneOrder(schedule.order)
+        case "random":
+            return Random(schedule.seed)
+
+
+class Run:
+    """One engine on one machine, followed step by step."""
+
+    def __init__(self, trace: Trace, tapes: Tapes, options: Options, parts: Parts) -> None:
+        self.trace = trace
+        self.probes: dict[str, int] = defaultdict(int)
+        self.recorder = Recorder()
+        self.detector = RaceDetector(LANES) if options.races else None
+        for fault in trace.faults:
+            parts = FAULTS[fault].apply(parts, self._reached(fault))
+        held = [Held((h.op.name, h.op.step), (h.until.name, h.until.step)) for h in trace.schedule.holds]
+        self.machine = Machine(
+            LANES, policy_of(trace.schedule), self.detector, held, options.without, options.blame
+        )
+        scripts = {}
+        for event in trace.events:
+            if isinstance(event, Submit):
+                assert isinstance(event.prompt, tuple), "the trace is explicit"
+                length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
+                tape = tapes.tape(event.prompt, trace.spec, length)
+                scripts[event.request] = script(tape, len(event.prompt), str(event.accept), trace.spec)
+        self.engine = Engine(
+            trace.spec, trace.events, scripts, parts, self.machine, self.recorder, self.probes, trace.seed
+        )
+        self.checker = Checker(trace, tapes)
+        self.referee = Referee(trace)
+        self._idle = 0
+
+    def _reached(self, fault: str) -> "Count":
+        return Count(self.probes, f"fault {fault}")
+
+    def stats(self) -> Stats:
+        """Return what the run did so far."""
+        engine = self.engine
+        return Stats(
+            requests=len(engine.requests),
+            steps=engine.tick,
+            commits=engine.num_commits,
+            captures=self.checker.num_compared,
+            run_ahead_max=engine.run_ahead_max,
+            digest=self.recorder.digest(),
+            probes={name: count for name, count in sorted(self.probes.items()) if count},
+        )
+
+    def to_end(self) -> Verdict:
+        """Step until the engine has drained, something differs, or it makes no progress."""
+        engine = self.engine
+        while not engine.drained():
+            if engine.tick > self._ticks_max():
+                return Stuck(stats=self.stats(), reason=f"not drained after {engine.tick} steps; {self._waiting()}")
+            engine.step()
+            found = self._follow()
+            if found is not None:
+                return Diverged(stats=self.stats(), difference=self._explained(found))
+            if self._idle > self.trace.spec.depth:
+                return Stuck(stats=self.stats(), reason=f"{self._idle} steps scheduled nothing; {self._waiting()}")
+        self.machine.drain()
+        found = self._follow() or self.checker.at_end(engine.scheduler.blocks.num_free, engine.scheduler.state_slots.num_free)
+        if found is None and self.detector is not None and self.detector.race is not None:
+            found = self._race()
+        if found is not None:
+            return Diverged(stats=self.stats(), difference=self._explained(found))
+        return self._expected()
+
+    def _ticks_max(self) -> int:
+        trace = self.trace
+        work = sum(
+            len(event.prompt) + event.max_tokens
+            for event in trace.events
+            if isinstance(event, Submit) and isinstance(event.prompt, tuple)
+        )
+        held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
+        again = 1 + self.probes["preemption"] + self.probes["no_valid_token"]
+        return self.engine.last_tick + held_back + (trace.spec.depth + work) * again
+
+    def _follow(self) -> Difference | None:
+        """Compare what is new. A difference on the host is held against everything the device did before it."""
+        log, self.engine.log[:] = list(self.engine.log), []
+        found = self.referee.follow(log) or self.checker.follow(log)
+        if found is not None:
+            self.machine.drain()
+        on_device = self.checker.captures(self.recorder.take())
+        if on_device is not None and (found is None or on_device.step <= found.step):
+            found = on_device
+        for entry in log:
+            self._note_progress(entry)
+        return found
+
+    def _note_progress(self, entry: Entry | Observation) -> None:
+        if isinstance(entry, Scheduled):
+            waits = [reason for _, reason in entry.skipped]
+            idle = not entry.rows and waits and not {"stalled", "stale", "limit", "model_length"} & set(waits)
+            self._idle = self._idle + 1 if idle else 0
+
+    def _waiting(self) -> str:
+        return self.referee.waiting()
+
+    def _race(self) -> Difference | None:
+        assert self.detector is not None
+        race = self.detector.race
+        if race is None:
+            return None
+        return Difference(
+            plane="races",
+            variable=race.buffer,
+            request="",
+            commit="",
+            step=race.step,
+            position=None,
+            expected=f"{race.first}, then {race.second}, in this order",
+            actual="no order",
+        )
+
+    def _explained(self, found: Difference) -> Difference:
+        race = self.detector.race if self.detector is not None else None
+        writers = self._writers(found.variable)
+        return found.model_copy(update={"writers": writers, "missing_order": str(race) if race else None})
+
+    def _writers(self, variable: str) -> tuple[str, ...]:
+        buffer = self.machine.buffers.get(BUFFER_OF.get(variable, variable))
+        return buffer.writers if buffer is not None else ()
+
+    def _expected(self) -> Verdict:
+        missing = [
+            f"{probe}: expected at least {least}, seen {self.probes[probe]}"
+            for probe, least in self.trace.expect.items()
+            if self.probes[probe] < least
+        ]
+        for fault in self.trace.faults:
+            if not self.probes[f"fault {fault}"]:
+                missing.append(f"fault {fault}: never reached")
+        if missing:
+            return Vacuous(stats=self.stats(), missing=tuple(missing))
+        return Agreed(stats=self.stats())
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Counts its calls under a name."""
+
+    probes: dict[str, int]
+    name: str
+
+    def __call__(self) -> None:
+        self.probes[self.name] += 1
+
+
+BUFFER_OF = {
+    "attention": "attended",
+    "state": "states",
+    "window": "conv",
+    "proposed": "draft_tokens",
+    "kv_at_end": "kv",
+    "drafter_kv_at_end": "drafter_kv",
+    "backup": "row_inputs",
+    "discard": "row_inputs",
+    "tokens": "output[0]",
+    "corrected_computed": "counts[0]",
+}
+
+
+def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts = Parts()) -> Verdict:
+    """Run an explicit trace under its own schedule and return the verdict."""
+    for fault in trace.faults:
+        missing = FAULTS[fault].missing(trace.spec)
+        if missing is not None:
+            empty = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
+            return Vacuous(stats=empty, missing=(missing,))
+    run = Run(trace, tapes, options, parts)
+    try:
+        return run.to_end()
+    except Deadlock as deadlock:
+        return Stuck(stats=run.stats(), reason=str(deadlock))
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+        return Crashed(stats=run.stats(), error=f"{type(error).__name__}: {error}", where=place)

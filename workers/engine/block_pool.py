@@ -1,0 +1,35 @@
+"""Cache blocks and recurrent state slots: who owns which."""
+
+
+class Pool:
+    """A stack of equal things; what was given back last is handed out first, the highest number at the start.
+
+    Reuse follows a release at once, which is the hardest case for work still in flight.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._free = list(range(size))
+        self._is_free = [True] * size
+
+    @property
+    def num_free(self) -> int:
+        """Number of things nobody owns."""
+        return len(self._free)
+
+    def take(self, count: int) -> list[int] | None:
+        """Hand out `count` things, or None if there are fewer."""
+        if count > len(self._free):
+            return None
+        taken = [self._free.pop() for _ in range(count)]
+        for index in taken:
+            assert self._is_free[index], f"{index} was handed out twice"
+            self._is_free[index] = False
+        return taken
+
+    def release(self, indexes: list[int]) -> None:
+        """Take things back."""
+        for index in indexes:
+            assert not self._is_free[index], f"{index} was given back twice"
+            self._is_free[index] = True
+        self._free.extend(indexes)

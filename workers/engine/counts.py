@@ -1,0 +1,55 @@
+"""The host's side of accepted counts, true counts and backup tokens: small rules with large consequences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workers.engine.request import PlanRow
+from workers.lanes.lane import Span
+from workers.lanes.simulated import Event, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class CountsInFlight:
+    """The accepted counts of the previous step on their way to the host, by that step's rows."""
+
+    machine: Machine
+    landed: Event
+    pinned: Span
+
+
+def gather_counts(
+    counts: CountsInFlight | None,
+    prev_positions: Sequence[int],
+    rows: Sequence[PlanRow],
+    moves: Sequence[tuple[int, int]],
+) -> list[int]:
+    """Return each row's accepted count, looked up at the row it had in the previous step.
+
+    `moves` lists (row, previous row) of rows that moved: the pinned buffer is not moved with them, because only its
+    copy may write it. A row that was not sampled in the previous step brings its last processed count.
+    Source: vLLM PR #38556.
+    """
+    if counts is None:
+        return [row.num_accepted for row in rows]
+    counts.landed.synchronize()
+    with counts.machine.host(counts.pinned, "r") as landed:
+        values = landed.tolist()
+    return [
+        values[previous] if previous >= 0 else row.num_accepted
+        for previous, row in zip(prev_positions, rows, strict=True)
+    ]
+
+
+def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
+    """Return which token of a row its drafter goes on from when nothing was sampled: the last one known.
+
+    Source: vLLM PR #38556.
+    """
+    return num_tokens_no_spec - 1
+
+
+def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
+    """Return the tokens computed after a step, from the true count before it: assigned, never subtracted."""
+    if row.discard:
+        return computed_before + row.n
+    return computed_before + row.n - 1 - row.d + num_valid

@@ -1,0 +1,226 @@
+"""The loop: one FIFO of steps in flight, of which at most `depth` are not yet processed.
+
+At depth 1 a step is processed before the next is scheduled; at depth 2 the host schedules and prepares a step while
+the device runs the one before.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from scenarios.draw import draw
+from scenarios.events import Abort, AnyEvent, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
+from scenarios.spec import EngineSpec
+from workers.engine.parts import Parts
+from workers.engine.request import Request
+from workers.engine.runner import Runner, Step
+from workers.engine.scheduler import Scheduler
+from workers.lanes.simulated import Machine
+from workers.log import Aborted, Entry, Processed, Submitted
+from workers.observation import Observation, Recorder
+
+
+class Engine:
+    """One engine: hand it a trace's events and call `step` until it is `drained`.
+
+    `log` takes decisions and host observations in order; `probes` counts what happened.
+    `scripts` holds, for each request, the token its drafter proposes at each position.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        events: Sequence[AnyEvent],
+        scripts: Mapping[str, list[int]],
+        parts: Parts,
+        machine: Machine,
+        recorder: Recorder,
+        probes: dict[str, int],
+        seed: int = 0,
+    ) -> None:
+        self.log: list[Entry | Observation] = []
+        self.tick = 0
+        self.num_commits = 0
+        self.run_ahead_max = 0
+        self.requests: dict[str, Request] = {}
+        self.scheduler = Scheduler(spec, parts, self.log, probes)
+        self.runner = Runner(spec, parts, machine, recorder, self.log, probes)
+        self.scheduler.on_release = self.runner.scan
+        self.probes = probes
+        self._spec = spec
+        self._seed = seed
+        self._scripts = scripts
+        self._machine = machine
+        self._flying: deque[Step] = deque()
+        self._reorder: Reorder | None = None
+        self._events: dict[tuple[int, Place], list[AnyEvent]] = {}
+        for event in events:
+            self._events.setdefault((event.tick, event.at), []).append(event)
+        self.last_tick = max((event.tick for event in events), default=-1)
+
+    def drained(self) -> bool:
+        """Tell whether nothing is left to do: no event to come, no request alive, no step in flight."""
+        return (
+            self.tick > self.last_tick
+            and not self.scheduler.has_requests()
+            and not any(step.rows for step in self._flying)
+        )
+
+    def step(self) -> None:
+        """Schedule and launch one step; process the oldest if `depth` are in flight."""
+        self._machine.step = self.scheduler.tick = self.tick
+        self._happen("before_schedule")
+        self._machine.point("schedule")
+        begun = self._machine.step_begun
+        self.run_ahead_max = max(self.run_ahead_max, sum(step.number > begun for step in self._flying if step.rows))
+        plan = self.scheduler.schedule(self.tick)
+        self._observe_schedule()
+        permute: Permutation | None = None
+        if self._reorder is not None and plan.rows:
+            permute, self._reorder = Permutation(self._reorder.how, self._seed, self.tick), None
+        self.probes["gap"] += self._gaps()
+        self.probes["full_batch"] += len(plan.rows) == self._spec.max_num_seqs
+        self.probes["discard_while_drafting"] += any(row.discard for row in plan.rows) and any(
+            row.d for row in plan.rows
+        )
+        self._flying.append(self.runner.launch(plan, permute))
+        self._happen("after_launch")
+        ready = len(self._flying) >= self._spec.depth
+        if ready:
+            self._machine.point("wait_output")
+            outputs = self.runner.output(self._flying[0])
+        self._happen("before_process")
+        if ready:
+            self._process(self._flying.popleft(), outputs)
+        self.tick += 1
+
+    def _process(self, step: Step, outputs: list[list[int]]) -> None:
+        self._machine.point("process")
+        self.log.append(Processed(step.number))
+        requests, tokens = [], []
+        for row, sampled in zip(step.rows, outputs, strict=True):
+            requests.append(row.request)
+            tokens.append(tuple(self.scheduler.process(row, sampled)))
+        self.num_commits += len(requests)
+        self.log.append(
+            Observation(
+                "processed",
+                step.number,
+                tuple(request.index for request in requests),
+                {
+                    "tokens": tokens,
+                    "finish_reason": [request.finish_reason for request in requests],
+                    "computed": [request.num_computed for request in requests],
+                    "placeholders": [request.num_placeholders for request in requests],
+                    "free_blocks": self.scheduler.blocks.num_free,
+                    "free_state_slots": self.scheduler.state_slots.num_free,
+                },
+            )
+        )
+
+    def _observe_schedule(self) -> None:
+        running = self.scheduler.running
+        self.log.append(
+            Observation(
+                "scheduled",
+                self.tick,
+                tuple(request.index for request in running),
+                {
+                    "scheduled_computed": [request.num_computed for request in running],
+                    "scheduled_placeholders": [request.num_placeholders for request in running],
+                    "scheduled_known": [len(request.tokens) for request in running],
+                },
+            )
+        )
+
+    def _gaps(self) -> int:
+        """Count running requests that a non-empty step leaves out after they were sampled in the one before."""
+        previous = self.runner.batch.previous
+        running = self.scheduler.running
+        return sum(
+            request.last_step != self.tick and (request.index, request.epoch) in previous for request in running
+        )
+
+    def _happen(self, place: Place) -> None:
+        for event in self._events.get((self.tick, place), ()):
+            self._apply(event)
+
+    def _apply(self, event: AnyEvent) -> None:
+        match event:
+            case Submit():
+                self._submit(event)
+            case Reorder():
+                self._reorder = event
+            case SetK(k=k):
+                k = min(k, self._spec.num_speculative_tokens)
+                self.probes["k_change"] += k != self.scheduler.k_step
+                self.scheduler.k_step = k
+            case Abort(request=name) | Preempt(request=name) | Stall(request=name) | NoValidToken(request=name):
+                request = self.requests.get(name)
+                if request is not None and request.finish_reason is None:
+                    self._apply_to(event, request)
+
+    def _apply_to(self, event: Abort | Preempt | Stall | NoValidToken, request: Request) -> None:
+        match event:
+            case Abort():
+                self.log.append(Aborted(request.index, self.tick))
+                self.probes["abort"] += 1
+                self.probes["abort_in_flight"] += request.num_in_flight > 0
+                self.scheduler.finish(request, "abort")
+            case Preempt():
+                if request.running:
+                    self.scheduler.preempt(request, "event")
+            case Stall(ticks=ticks):
+                first = self.tick + (event.at != "before_schedule")
+                request.stalled_until = max(request.stalled_until, first + ticks)
+            case NoValidToken():
+                request.invalid_next = True
+
+    def _submit(self, event: Submit) -> None:
+        prompt = event.prompt
+        assert isinstance(prompt, tuple), "the trace is explicit"
+        request = Request(
+            index=len(self.requests),
+            name=event.request,
+            tokens=list(prompt),
+            num_prompt=len(prompt),
+            length_limit=self._spec.length_limit(len(prompt), event.max_tokens),
+            stop=frozenset(event.stop),
+            script=self._scripts[event.request],
+        )
+        self.requests[event.request] = request
+        self.log.append(Submitted(request.index, self.tick))
+        for edge in _edges(len(prompt), self._spec):
+            self.probes["prompt_" + edge] += 1
+        self.scheduler.add(request)
+
+class Permutation:
+    """How the rows of a batch are put in another order: maps a number of rows to the old row of each new one."""
+
+    def __init__(self, how: str, seed: int, tick: int) -> None:
+        self._how = how
+        self._seed = seed
+        self._tick = tick
+
+    def __call__(self, count: int) -> Sequence[int]:
+        match self._how:
+            case "reverse":
+                return range(count - 1, -1, -1)
+            case "rotate":
+                return [*range(1, count), 0]
+            case _:
+                key = str(self._tick)
+                return sorted(range(count), key=lambda row: draw(self._seed, "shuffle", key, row))
+
+
+def _edges(length: int, spec: EngineSpec) -> list[str]:
+    """Name the boundaries a prompt length sits on."""
+    k, block = spec.num_speculative_tokens, spec.block_size
+    edges = {
+        "one": 1,
+        "k": k,
+        "k_plus_1": k + 1,
+        "block_minus_1": block - 1,
+        "block": block,
+        "block_plus_1": block + 1,
+    }
+    return [name for name, edge in edges.items() if edge == length] or ["other"]

@@ -1,0 +1,102 @@
+"""The persistent dense batch: which request sits in which row, and the host's mirrors of each row."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from workers.engine.request import Plan, PlanRow
+from workers.kernels.signature import NO_PREVIOUS_ROW, UNKNOWN_TOKEN
+
+Key = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Row:
+    """One row: its request and epoch, and the host's mirrors.
+
+    `num_computed` is optimistic from a launch until the step before it is corrected; `tokens` are those known when
+    the row was added, `num_tokens_no_spec` counts those and every token sampled since, seen by the host or not.
+    """
+
+    key: Key
+    plan: PlanRow
+    num_computed: int
+    num_tokens_no_spec: int
+    tokens: list[int]
+    blocks: list[int]
+
+    def token(self, index: int) -> int:
+        """Return a token of this row, or UNKNOWN_TOKEN."""
+        return self.tokens[index] if index < len(self.tokens) else UNKNOWN_TOKEN
+
+    def ids(self) -> list[int]:
+        """Return the n token ids of this step, as far as the host knows them."""
+        start, n = self.num_computed, self.plan.n
+        known = self.tokens[start : start + n]
+        return known + [UNKNOWN_TOKEN] * (n - len(known))
+
+
+class InputBatch:
+    """Rows 0..n-1 without holes between steps.
+
+    `previous` maps each request that was sampled in the preceding non-empty step to its row there.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.previous: dict[Key, int] = {}
+        self.moves: list[tuple[int, int]] = []
+
+    def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
+        """Bring the rows in line with a plan: remove, refresh, add into the smallest holes, condense, permute."""
+        wanted = {(row.request.index, row.epoch): row for row in plan.rows}
+        places: list[Row | None] = []
+        for row in self.rows:
+            planned = wanted.pop(row.key, None)
+            places.append(row if planned is not None else None)
+            if planned is not None:
+                self._refresh(row, planned)
+        was = {row.key: index for index, row in enumerate(self.rows)}
+        self._add(places, wanted)
+        rows = self._condense(places)
+        if permute is not None and rows:
+            rows = [rows[index] for index in permute(len(rows))]
+        self.rows = rows
+        self.moves = [
+            (index, was[row.key]) for index, row in enumerate(rows) if row.key in was and was[row.key] != index
+        ]
+
+    @staticmethod
+    def _refresh(row: Row, planned: PlanRow) -> None:
+        row.plan = planned
+        row.num_computed = planned.num_computed
+        row.num_tokens_no_spec = planned.num_known + planned.num_placeholders
+        row.blocks.extend(planned.new_blocks)
+
+    @staticmethod
+    def _add(places: list[Row | None], wanted: dict[Key, PlanRow]) -> None:
+        for key, planned in wanted.items():
+            request = planned.request
+            assert planned.num_placeholders == 0, "a row that joins the batch has nothing in flight"
+            row = Row(key, planned, planned.num_computed, planned.num_known, list(request.tokens), list(request.blocks))
+            if None in places:
+                places[places.index(None)] = row
+            else:
+                places.append(row)
+
+    @staticmethod
+    def _condense(places: list[Row | None]) -> list[Row]:
+        while None in places:
+            hole = places.index(None)
+            last = places.pop()
+            if last is not None:
+                assert hole < len(places), "a hole behind the last row"
+                places[hole] = last
+        return [row for row in places if row is not None]
+
+    def prev_positions(self) -> list[int]:
+        """Return, for each row, its row in the previous step, or NO_PREVIOUS_ROW if it was not sampled there."""
+        return [self.previous.get(row.key, NO_PREVIOUS_ROW) for row in self.rows]
+
+    def remember(self) -> None:
+        """Keep which rows this step samples, for the next one; an empty step remembers none."""
+        self.previous = {row.key: index for index, row in enumerate(self.rows) if not row.plan.discard}

@@ -1,0 +1,176 @@
+"""The buffers of one engine: what lives on the device, what is pinned on the host, and how large it is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scenarios.spec import EngineSpec
+from workers.kernels.signature import POISON
+from workers.lanes.lane import Buffer, Span, device_array
+from workers.lanes.simulated import Machine
+
+FIELDS = (
+    "computed_host",
+    "num_scheduled",
+    "num_drafts",
+    "prev_position",
+    "prev_num_scheduled",
+    "prev_num_drafts",
+    "state_slot",
+    "discard",
+    "backup",
+    "accepted_host",
+    "invalid",
+    "query_start",
+)
+
+
+def capture_size(num_rows: int) -> int:
+    """Round a number of rows up to a power of two."""
+    return 1 << (num_rows - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Pinned memory in which the host prepares one step; one of a ring."""
+
+    rows: Buffer
+    tokens: Buffer
+    block_table: Buffer
+    fresh_blocks: Buffer
+    scripts: Buffer
+
+
+class Memory:
+    """Every buffer of an engine, under one name each.
+
+    `rows_max` and `tokens_max` include padding. The staging and output rings have `depth` slots: before a slot is
+    used again the step that used it last has been processed. The counts ring has two: the counts of a step are read
+    right after the launch of the next.
+    """
+
+    def __init__(self, spec: EngineSpec, machine: Machine) -> None:
+        self._spec = spec
+        k = spec.num_speculative_tokens
+        self.rows_max = rows = capture_size(spec.max_num_seqs) if spec.pad else spec.max_num_seqs
+        multiple = spec.token_multiple
+        self.tokens_max = tokens = max(-(-spec.max_num_batched_tokens // multiple) * multiple, rows * (1 + k))
+        self.max_blocks = spec.max_blocks_per_request
+        table, script = rows * self.max_blocks, spec.max_num_seqs * spec.max_model_len
+        cache = spec.num_blocks * spec.block_size
+
+        def integers(name: str, length: int, pinned: bool = False) -> Buffer:
+            return machine.buffer(name, device_array(length), pinned)
+
+        def words(name: str, length: int) -> Buffer:
+            return machine.buffer(name, device_array(length, np.uint64, POISON))
+
+        self.staging = [
+            Staging(
+                integers(f"staging_rows[{slot}]", len(FIELDS) * rows, True),
+                integers(f"staging_tokens[{slot}]", 2 * tokens, True),
+                integers(f"staging_block_table[{slot}]", table, True),
+                integers(f"staging_fresh_blocks[{slot}]", spec.num_blocks, True),
+                integers(f"staging_scripts[{slot}]", script, True),
+            )
+            for slot in range(ring_size("staging", spec))
+        ]
+        self.outputs = [
+            integers(f"output[{slot}]", rows * (1 + k), True) for slot in range(ring_size("output", spec))
+        ]
+        self.counts = [integers(f"counts[{slot}]", rows, True) for slot in range(ring_size("counts", spec))]
+        self.accepted_counts = [
+            integers(f"accepted_counts[{slot}]", rows, True) for slot in range(ring_size("counts", spec))
+        ]
+        self.row_inputs = integers("row_inputs", len(FIELDS) * rows)
+        self.token_inputs = integers("token_inputs", 2 * tokens)
+        self.block_table = integers("block_table", table)
+        self.fresh_blocks = integers("fresh_blocks", spec.num_blocks)
+        self.script = integers("script", script)
+        self.num_computed = integers("num_computed", rows)
+        self.seq_lens = integers("seq_lens", rows)
+        self.positions = integers("positions", tokens)
+        self.slots = integers("slots", tokens)
+        self.input_ids = integers("input_ids", tokens)
+        self.scheduled_drafts = integers("scheduled_drafts", rows * k)
+        self.accepted_read = integers("accepted_read", rows)
+        self.sampled = integers("sampled", rows * (1 + k))
+        self.accepted = integers("accepted", rows)
+        self.slot_accepted = integers("slot_accepted", spec.max_num_seqs)
+        self.next_tokens = integers("next_tokens", rows)
+        self.valid = integers("valid", rows)
+        self.token_index = integers("token_index", rows)
+        self.draft_tokens = integers("draft_tokens", rows * k)
+        self.raw = words("raw", rows * k)
+        self.hidden = words("hidden", tokens)
+        self.attended = words("attended", tokens)
+        self.drafter_hidden = words("drafter_hidden", tokens)
+        self.kv = words("kv", cache)
+        self.drafter_kv = words("drafter_kv", cache)
+        self.states = words("states", spec.max_num_seqs * (2 + k))
+        self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
+        logits = device_array(rows * (1 + k) * spec.vocab_size, np.float32)
+        self.logits = machine.buffer("logits", logits)
+        self._views: dict[tuple[int, int], View] = {}
+
+    def view(self, num_rows: int, num_tokens: int) -> "View":
+        """Return the spans that a padded batch of this shape uses."""
+        found = self._views.get((num_rows, num_tokens))
+        if found is None:
+            found = self._views[num_rows, num_tokens] = View(self, self._spec, num_rows, num_tokens)
+        return found
+
+
+def ring_size(ring: str, spec: EngineSpec) -> int:
+    """Return the number of slots of a ring of pinned memory."""
+    return 2 if ring == "counts" else spec.depth
+
+
+class View:
+    """The spans of one padded shape: `num_rows` rows and `num_tokens` tokens."""
+
+    def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
+        k, tokens_max = spec.num_speculative_tokens, memory.tokens_max
+
+        def field(name: str) -> Span:
+            start = FIELDS.index(name) * memory.rows_max
+            return memory.row_inputs.span(start, start + num_rows)
+
+        def whole_field(name: str) -> Span:
+            start = FIELDS.index(name) * memory.rows_max
+            return memory.row_inputs.span(start, start + memory.rows_max)
+
+        self.num_rows, self.num_tokens = num_rows, num_tokens
+        self.computed_host = field("computed_host")
+        self.num_scheduled = field("num_scheduled")
+        self.num_drafts = field("num_drafts")
+        self.prev_position = field("prev_position")
+        self.prev_num_scheduled = whole_field("prev_num_scheduled")
+        self.prev_num_drafts = whole_field("prev_num_drafts")
+        self.state_slot = field("state_slot")
+        self.discard = field("discard")
+        self.backup = field("backup")
+        self.accepted_host = field("accepted_host")
+        self.invalid = field("invalid")
+        self.query_start = field("query_start")
+        self.host_ids = memory.token_inputs.span(0, num_tokens)
+        self.token_row = memory.token_inputs.span(tokens_max, tokens_max + num_tokens)
+        self.block_table = memory.block_table.span(0, num_rows * memory.max_blocks)
+        self.num_computed = memory.num_computed.span(0, num_rows)
+        self.seq_lens = memory.seq_lens.span(0, num_rows)
+        self.positions = memory.positions.span(0, num_tokens)
+        self.slots = memory.slots.span(0, num_tokens)
+        self.input_ids = memory.input_ids.span(0, num_tokens)
+        self.scheduled_drafts = memory.scheduled_drafts.span(0, num_rows * k)
+        self.accepted_read = memory.accepted_read.span(0, num_rows)
+        self.sampled = memory.sampled.span(0, num_rows * (1 + k))
+        self.logits = memory.logits.span(0, num_rows * (1 + k) * spec.vocab_size)
+        self.accepted = memory.accepted.span(0, num_rows)
+        self.next_tokens = memory.next_tokens.span(0, num_rows)
+        self.valid = memory.valid.span(0, num_rows)
+        self.token_index = memory.token_index.span(0, num_rows)
+        self.draft_tokens = memory.draft_tokens.span(0, num_rows * k)
+        self.raw = memory.raw.span(0, num_rows * k)
+        self.hidden = memory.hidden.span(0, num_tokens)
+        self.attended = memory.attended.span(0, num_tokens)
+        self.drafter_hidden = memory.drafter_hidden.span(0, num_tokens)

@@ -1,0 +1,71 @@
+"""The table of named functions an engine is built from: a fault replaces exactly one of them, in one engine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
+from workers.engine.request import PlanRow, Request
+from workers.kernels import copies, draft, recurrent_update
+from workers.kernels.attention import attention
+from workers.kernels.compute_logits import compute_logits
+from workers.kernels.correct_num_computed import correct_num_computed
+from workers.kernels.count_accepted import count_accepted
+from workers.kernels.gather_input_ids import gather_input_ids
+from workers.kernels.kv_write import kv_write
+from workers.kernels.poison import poison
+from workers.kernels.positions_and_lengths import positions_and_lengths
+from workers.kernels.prepare_inputs_padded import prepare_inputs_padded
+from workers.kernels.prepare_next_tokens import prepare_next_tokens
+from workers.kernels.rejection_sample import rejection_sample
+from workers.kernels.slot_mapping import slot_mapping
+
+Kernel = Callable[..., None]
+
+
+def last_of(running: Sequence[Request]) -> Request:
+    """Choose the request to preempt: the one that was admitted last."""
+    return running[-1]
+
+
+def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
+    """Take back what was counted for drafts that were rejected, and for a sample that was not valid."""
+    rejected = 1 + num_drafts - num_valid
+    request.num_computed -= rejected
+    request.num_placeholders -= rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The functions of one engine, each under the name of what it does."""
+
+    choose_victim: Callable[[Sequence[Request]], Request] = last_of
+    roll_back: Callable[[Request, int, int], None] = roll_back
+    backup_index: Callable[[int, int], int] = backup_index
+    true_count: Callable[[int, PlanRow, int], int] = true_count
+    gather_counts: Callable[
+        [CountsInFlight | None, Sequence[int], Sequence[PlanRow], Sequence[tuple[int, int]]], list[int]
+    ] = gather_counts
+    copy_row_inputs: Kernel = copies.copy_row_inputs
+    copy_token_inputs: Kernel = copies.copy_token_inputs
+    copy_block_table: Kernel = copies.copy_block_table
+    copy_fresh_blocks: Kernel = copies.copy_fresh_blocks
+    copy_script: Kernel = copies.copy_script
+    copy_output: Kernel = copies.copy_output
+    copy_counts: Kernel = copies.copy_counts
+    copy_accepted: Kernel = copies.copy_accepted
+    poison: Kernel = poison
+    correct_num_computed: Kernel = correct_num_computed
+    positions_and_lengths: Kernel = positions_and_lengths
+    slot_mapping: Kernel = slot_mapping
+    gather_accepted: Kernel = recurrent_update.gather_accepted
+    gather_input_ids: Kernel = gather_input_ids
+    kv_write: Kernel = kv_write
+    attention: Kernel = attention
+    recurrent_update: Kernel = recurrent_update.recurrent_update
+    compute_logits: Kernel = compute_logits
+    rejection_sample: Kernel = rejection_sample
+    count_accepted: Kernel = count_accepted
+    prepare_next_tokens: Kernel = prepare_next_tokens
+    prepare_inputs_padded: Kernel = prepare_inputs_padded
+    draft_first_pass: Kernel = draft.draft_first_pass
+    draft_chain: Kernel = draft.draft_chain

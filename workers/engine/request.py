@@ -1,0 +1,68 @@
+"""One request, as the scheduler knows it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request from its submission to its end.
+
+    `tokens` holds only committed tokens. `num_computed` and `num_placeholders` are optimistic: they count every
+    scheduled token as computed and every scheduled draft as accepted until its step is processed, and
+    num_computed - num_placeholders == len(tokens) - 1 holds once a step has sampled for the request.
+    """
+
+    index: int
+    name: str
+    tokens: list[int]
+    num_prompt: int
+    length_limit: int
+    stop: frozenset[int]
+    script: list[int]
+    epoch: int = 0
+    k: int = 0
+    num_computed: int = 0
+    num_placeholders: int = 0
+    num_in_flight: int = 0
+    num_stale: int = 0
+    num_drafts_next: int = 0
+    num_accepted_last: int = 0
+    running: bool = False
+    finish_reason: str | None = None
+    blocks: list[int] = field(default_factory=list)
+    state_slot: int = -1
+    stalled_until: int = 0
+    invalid_next: bool = False
+    last_step: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """What the scheduler asks of the worker for one request in one step.
+
+    `num_computed` and `num_placeholders` are the values before the step, `num_known` the committed tokens.
+    `tokens` is set when the worker may not know the request's tokens: it was not in the step before.
+    """
+
+    request: Request
+    epoch: int
+    k: int
+    n: int
+    d: int
+    num_computed: int
+    num_placeholders: int
+    num_known: int
+    num_accepted: int
+    discard: bool
+    new_blocks: tuple[int, ...]
+    padded: bool
+    invalid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: its rows in scheduling order, and how many drafts each of them is to propose."""
+
+    step: int
+    k_step: int
+    rows: tuple[PlanRow, ...]

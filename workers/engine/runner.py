@@ -1,0 +1,486 @@
+"""Prepare a step on the host and enqueue it on the lanes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from scenarios.spec import EngineSpec
+from workers.engine.counts import CountsInFlight
+from workers.engine.input_batch import InputBatch, Key
+from workers.engine.memory import FIELDS, Memory, View, capture_size
+from workers.engine.parts import Parts
+from workers.engine.probes import Probes
+from workers.engine.request import Plan, PlanRow, Request
+from workers.kernels.signature import NO_PREVIOUS_ROW, NO_TOKEN, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT
+from workers.lanes.lane import Span
+from workers.lanes.simulated import Event, Machine
+from workers.log import Corrected, Entry, Launched
+from workers.observation import Observation, Recorder
+
+LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
+
+
+@dataclass(slots=True)
+class Step:
+    """A step in flight, with what its future needs: its rows as they were, and where its results land.
+
+    `computed` is each row's true count before the step, known once the step before it has been corrected.
+    """
+
+    number: int
+    rows: tuple[PlanRow, ...] = ()
+    keys: tuple[Key, ...] = ()
+    output: Span | None = None
+    counts: Span | None = None
+    accepted: Span | None = None
+    output_done: Event | None = None
+    counts_done: Event | None = None
+    computed: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The padded layout of a batch: where each row's tokens start, how far sequences may reach."""
+
+    num_rows: int
+    num_tokens: int
+    starts: tuple[int, ...]
+    uniform: bool
+
+
+class Runner:
+    """One worker: its input batch, its buffers, its lanes."""
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        parts: Parts,
+        machine: Machine,
+        recorder: Recorder,
+        log: list[Entry | Observation],
+        probes: dict[str, int],
+    ) -> None:
+        self.spec = spec
+        self.memory = Memory(spec, machine)
+        self.batch = InputBatch()
+        self._parts = parts
+        self._machine = machine
+        self._log = log
+        self._probes = probes
+        self.compute, self.h2d, self.d2h_output, self.d2h_counts = (machine.lane(name) for name in LANES)
+        self.inputs_ready = machine.event("inputs_ready")
+        self.inputs_read = machine.event("inputs_read")
+        self.sampled_ready = machine.event("sampled_ready")
+        self.output_done = [machine.event("output_done") for _ in self.memory.outputs]
+        self.counts_done = [machine.event("counts_done") for _ in self.memory.counts]
+        self.probes = Probes(spec, self.memory, self.compute, recorder)
+        self._previous: Step | None = None
+
+    def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> Step:
+        """Enqueue a step, then correct the host's mirrors by the step before."""
+        machine, batch = self._machine, self.batch
+        previous = self._previous
+        if previous is not None and previous.rows:
+            previous.computed = [row.num_computed for row in batch.rows]
+        batch.update(plan, permute)
+        self._count_moves(previous, permute is not None)
+        machine.point("condense")
+        step = self._enqueue(plan, previous) if batch.rows else self._skip(plan)
+        machine.point("launched")
+        if previous is not None:
+            self._correct(previous)
+        batch.remember()
+        self._previous = step
+        return step
+
+    def _skip(self, plan: Plan) -> Step:
+        self._probes["empty_step"] += 1
+        self._log.append(Launched(plan.step, (), 0, 0, False))
+        return Step(plan.step)
+
+    def _count_moves(self, previous: Step | None, permuted: bool) -> None:
+        moves = self.batch.moves
+        if previous is None or not moves:
+            return
+        pending = previous.number > self._machine.step_begun or self._machine.pending > 0
+        self._probes["reorder_in_flight" if permuted else "condense"] += 1
+        if self.spec.depth > 1 and not permuted:
+            self._probes["condense_in_flight"] += 1
+        self._probes["move_while_pending"] += pending
+
+    def _shape(self) -> _Shape:
+        spec, rows = self.spec, self.batch.rows
+        lengths = [row.plan.n for row in rows]
+        width = 1 + spec.num_speculative_tokens
+        uniform = all(n == width and row.plan.d == width - 1 for n, row in zip(lengths, rows, strict=True))
+        if not spec.pad:
+            return _Shape(len(rows), sum(lengths), _starts(lengths), uniform)
+        num_rows = capture_size(len(rows))
+        self._probes["padding"] += num_rows > len(rows)
+        if uniform:
+            self._probes["uniform"] += 1
+            return _Shape(num_rows, num_rows * width, tuple(range(0, num_rows * width, width)), True)
+        total = sum(lengths)
+        num_tokens = -(-total // spec.token_multiple) * spec.token_multiple
+        return _Shape(num_rows, num_tokens, _starts(lengths) + (total,) * (num_rows - len(rows)), False)
+
+    def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
+        batch, memory = self.batch, self.memory
+        rows = tuple(row.plan for row in batch.rows)
+        keys = tuple(row.key for row in batch.rows)
+        requests = tuple(key[0] for key in keys)
+        shape = self._shape()
+        view = memory.view(shape.num_rows, shape.num_tokens)
+        step = Step(plan.step, rows, keys)
+        self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
+        self._stage(plan, previous, shape)
+        length_max = max(row.num_computed + row.plan.n for row in batch.rows)
+        num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
+        self._launch_inputs(view, plan.step, requests)
+        self._launch_target(view, num_blocks_max, max(row.n for row in rows))
+        self._launch_sampler(view, step, requests, previous)
+        self._launch_drafter(view, num_blocks_max, plan.k_step)
+        self.probes.state(view, plan.step, requests)
+        self.inputs_read.record(self.compute)
+        return step
+
+    def _stage(self, plan: Plan, previous: Step | None, shape: _Shape) -> None:
+        """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
+        machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
+        staging = memory.staging[plan.step % len(memory.staging)]
+        prev_positions = batch.prev_positions()
+        accepted = [0] * len(batch.rows)
+        if self.spec.accepted_counts == "host":
+            counts = None
+            if previous is not None and previous.accepted is not None and previous.counts_done is not None:
+                counts = CountsInFlight(machine, previous.counts_done, previous.accepted)
+            accepted = parts.gather_counts(counts, prev_positions, [row.plan for row in batch.rows], batch.moves)
+        table, backups = self._row_table(previous, shape, prev_positions, accepted)
+        self._log.append(
+            Observation(
+                "launched",
+                plan.step,
+                tuple(row.key[0] for row in batch.rows),
+                {
+                    "mirror_computed": [row.num_computed for row in batch.rows],
+                    "mirror_no_spec": [row.num_tokens_no_spec for row in batch.rows],
+                    "discard": [row.plan.discard for row in batch.rows],
+                    "backup": backups,
+                },
+            )
+        )
+        ids, token_row = self._token_table(shape)
+        blocks: list[int] = []
+        for row in batch.rows:
+            blocks += row.blocks
+            blocks += [PAD_BLOCK] * (memory.max_blocks - len(row.blocks))
+        blocks += [PAD_BLOCK] * (memory.max_blocks * (shape.num_rows - len(batch.rows)))
+        with machine.host(staging.rows.all, "w") as staged:
+            staged.reshape(len(FIELDS), memory.rows_max)[:, : len(table[0])] = table
+        with machine.host(staging.tokens.all, "w") as staged:
+            staged[: shape.num_tokens] = ids
+            staged[memory.tokens_max : memory.tokens_max + shape.num_tokens] = token_row
+        with machine.host(staging.block_table.span(0, len(blocks)), "w") as staged:
+            staged[:] = blocks
+        self.h2d.wait(self.inputs_read)
+        self.h2d.launch(parts.copy_row_inputs, staging.rows.all, memory.row_inputs.all)
+        self.h2d.launch(parts.copy_token_inputs, staging.tokens.all, memory.token_inputs.all)
+        table_span = memory.block_table.span(0, len(blocks))
+        self.h2d.launch(parts.copy_block_table, staging.block_table.span(0, len(blocks)), table_span)
+        fresh = self._stage_fresh(plan)
+        self.inputs_ready.record(self.h2d)
+        self.compute.wait(self.inputs_ready)
+        if fresh:
+            fresh_span, size = memory.fresh_blocks.span(0, fresh), self.spec.block_size
+            self.compute.launch(parts.poison, fresh_span, memory.kv.all, memory.drafter_kv.all, fresh, size)
+
+    def _row_table(
+        self, previous: Step | None, shape: _Shape, prev_positions: list[int], accepted: list[int]
+    ) -> tuple[list[list[int]], list[int]]:
+        """Return the fields of every row, padded, and the backup tokens of the real ones."""
+        rows, parts = self.batch.rows, self._parts
+        before = previous.rows if previous is not None else ()
+        width = max(shape.num_rows, len(before))
+        backups = [
+            row.token(parts.backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows
+        ]
+        pad = [0] * (width - len(rows))
+        no_rows = [NO_PREVIOUS_ROW] * len(pad)
+        no_slots = [PAD_STATE_SLOT] * len(pad)
+        rest = [0] * (width - len(before))
+        return [
+            [row.num_computed for row in rows] + pad,
+            [row.plan.n for row in rows] + pad,
+            [row.plan.d for row in rows] + pad,
+            prev_positions + no_rows,
+            [row.n for row in before] + rest,
+            [row.d for row in before] + rest,
+            [row.plan.request.state_slot for row in rows] + no_slots,
+            [int(row.plan.discard) for row in rows] + pad,
+            backups + pad,
+            accepted + pad,
+            [int(row.plan.invalid) for row in rows] + pad,
+            list(shape.starts) + [0] * (width - shape.num_rows),
+        ], backups
+
+    def _token_table(self, shape: _Shape) -> tuple[list[int], list[int]]:
+        """Return the host's token ids and the row of each token, padded."""
+        ids, token_row = [0] * shape.num_tokens, [PAD_ROW] * shape.num_tokens
+        for index, row in enumerate(self.batch.rows):
+            start, n = shape.starts[index], row.plan.n
+            ids[start : start + n] = row.ids()
+            token_row[start : start + n] = [index] * n
+        return ids, token_row
+
+    def _stage_fresh(self, plan: Plan) -> int:
+        """Stage and enqueue what changes hands in this step: scripts of rows that start, and blocks."""
+        machine, memory, parts = self._machine, self.memory, self._parts
+        staging = memory.staging[plan.step % len(memory.staging)]
+        length = self.spec.max_model_len
+        for row in plan.rows:
+            if row.k == 0:
+                slot = row.request.state_slot
+                line = staging.scripts.span(slot * length, (slot + 1) * length)
+                with machine.host(line, "w") as staged:
+                    staged[:] = row.request.script
+                self.h2d.launch(parts.copy_script, line, memory.script.span(slot * length, (slot + 1) * length))
+        fresh = [block for row in plan.rows for block in row.new_blocks]
+        if fresh:
+            span = staging.fresh_blocks.span(0, len(fresh))
+            with machine.host(span, "w") as staged:
+                staged[:] = fresh
+            self.h2d.launch(parts.copy_fresh_blocks, span, memory.fresh_blocks.span(0, len(fresh)))
+        return len(fresh)
+
+    def _launch_inputs(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
+        launch(
+            parts.correct_num_computed,
+            view.prev_position,
+            view.prev_num_scheduled,
+            view.prev_num_drafts,
+            view.computed_host,
+            memory.valid.all,
+            memory.num_computed.all,
+            view.num_rows,
+        )
+        launch(
+            parts.positions_and_lengths,
+            view.num_computed,
+            view.query_start,
+            view.num_scheduled,
+            view.token_row,
+            view.positions,
+            view.seq_lens,
+            view.num_tokens,
+        )
+        launch(
+            parts.slot_mapping,
+            view.positions,
+            view.token_row,
+            view.block_table,
+            view.slots,
+            spec.block_size,
+            memory.max_blocks,
+        )
+        if spec.layers == "hybrid" and spec.accepted_counts == "device":
+            launch(parts.gather_accepted, memory.slot_accepted.all, view.state_slot, view.accepted_read)
+        launch(
+            parts.gather_input_ids,
+            view.host_ids,
+            memory.next_tokens.all,
+            memory.draft_tokens.all,
+            view.prev_position,
+            view.query_start,
+            view.num_scheduled,
+            view.num_drafts,
+            view.input_ids,
+            view.scheduled_drafts,
+            spec.num_speculative_tokens,
+        )
+        self.probes.inputs(view, step, requests)
+
+    def _launch_target(self, view: View, num_blocks_max: int, num_queries_max: int) -> None:
+        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
+        k = spec.num_speculative_tokens
+        launch(parts.kv_write, view.input_ids, view.positions, view.slots, view.hidden, memory.kv.all, 0)
+        launch(
+            parts.attention,
+            memory.kv.all,
+            view.block_table,
+            view.token_row,
+            view.positions,
+            view.hidden,
+            view.attended,
+            spec.block_size,
+            memory.max_blocks,
+            num_blocks_max,
+        )
+        if spec.layers == "hybrid":
+            launch(
+                parts.recurrent_update,
+                view.hidden,
+                view.num_computed,
+                view.query_start,
+                view.num_scheduled,
+                view.num_drafts,
+                view.state_slot,
+                view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
+                memory.states.all,
+                memory.conv.all,
+                num_queries_max,
+                k,
+                spec.conv_width,
+            )
+        launch(
+            parts.compute_logits,
+            view.hidden,
+            view.query_start,
+            view.num_scheduled,
+            view.num_drafts,
+            view.logits,
+            k,
+            spec.vocab_size,
+        )
+
+    def _launch_sampler(self, view: View, step: Step, requests: tuple[int, ...], previous: Step | None) -> None:
+        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
+        k = spec.num_speculative_tokens
+        if previous is not None and previous.output_done is not None:
+            self.compute.wait(previous.output_done)
+        launch(
+            parts.rejection_sample,
+            view.logits,
+            view.scheduled_drafts,
+            view.num_scheduled,
+            view.num_drafts,
+            view.invalid,
+            view.sampled,
+            k,
+            spec.vocab_size,
+        )
+        if previous is not None and previous.counts_done is not None:
+            self.compute.wait(previous.counts_done)
+        launch(parts.count_accepted, view.sampled, view.state_slot, view.accepted, memory.slot_accepted.all, 1 + k)
+        launch(
+            parts.prepare_next_tokens,
+            view.sampled,
+            view.discard,
+            view.backup,
+            view.input_ids,
+            view.query_start,
+            view.num_scheduled,
+            view.num_drafts,
+            view.next_tokens,
+            view.valid,
+            1 + k,
+            spec.vocab_size,
+        )
+        self.probes.sampled(view, step.number, requests)
+        self.sampled_ready.record(self.compute)
+        self._launch_copies(view, step)
+
+    def _launch_copies(self, view: View, step: Step) -> None:
+        parts, memory = self._parts, self.memory
+        width = 1 + self.spec.num_speculative_tokens
+        slot = step.number % len(memory.outputs)
+        step.output = memory.outputs[slot].span(0, view.num_rows * width)
+        step.output_done = self.output_done[slot]
+        self.d2h_output.wait(self.sampled_ready)
+        self.d2h_output.launch(parts.copy_output, view.sampled, step.output)
+        step.output_done.record(self.d2h_output)
+        slot = step.number % len(memory.counts)
+        step.counts = memory.counts[slot].span(0, view.num_rows)
+        step.counts_done = self.counts_done[slot]
+        self.d2h_counts.wait(self.sampled_ready)
+        self.d2h_counts.launch(parts.copy_counts, view.valid, step.counts)
+        if self.spec.accepted_counts == "host":
+            step.accepted = memory.accepted_counts[slot].span(0, view.num_rows)
+            self.d2h_counts.launch(parts.copy_accepted, view.accepted, step.accepted)
+        step.counts_done.record(self.d2h_counts)
+
+    def _launch_drafter(self, view: View, num_blocks_max: int, k_step: int) -> None:
+        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
+        launch(
+            parts.prepare_inputs_padded,
+            view.query_start,
+            view.num_scheduled,
+            view.num_drafts,
+            view.discard,
+            view.valid,
+            view.token_index,
+        )
+        launch(
+            parts.draft_first_pass,
+            view.hidden,
+            view.input_ids,
+            view.positions,
+            view.slots,
+            view.token_index,
+            view.next_tokens,
+            view.num_scheduled,
+            view.drafter_hidden,
+            memory.drafter_kv.all,
+        )
+        launch(
+            parts.draft_chain,
+            view.drafter_hidden,
+            view.positions,
+            view.token_index,
+            view.num_scheduled,
+            view.valid,
+            view.state_slot,
+            view.block_table,
+            memory.script.all,
+            memory.drafter_kv.all,
+            view.raw,
+            view.draft_tokens,
+            spec.block_size,
+            memory.max_blocks,
+            num_blocks_max,
+            spec.max_model_len,
+            spec.num_speculative_tokens,
+            k_step,
+        )
+
+    def _correct(self, step: Step) -> None:
+        """Assign the true counts of the step's rows to the mirrors of the rows that are still in the batch."""
+        if step.counts is not None and step.counts_done is not None:
+            step.counts_done.synchronize()
+            with self._machine.host(step.counts, "r") as landed:
+                valid = landed.tolist()
+            here = {row.key: row for row in self.batch.rows}
+            requests, values = [], []
+            for index, key in enumerate(step.keys):
+                row = here.get(key)
+                if row is not None:
+                    row.num_computed = self._parts.true_count(step.computed[index], step.rows[index], valid[index])
+                    requests.append(key[0])
+                    values.append(row.num_computed)
+            self._log.append(
+                Observation("corrected", step.number, tuple(requests), {"corrected_computed": values})
+            )
+        self._log.append(Corrected(step.number))
+
+    def output(self, step: Step) -> list[list[int]]:
+        """Wait for a step's sampled tokens and return the valid ones of each row; discarded rows have none."""
+        if step.output is None or step.output_done is None:
+            return []
+        step.output_done.synchronize()
+        with self._machine.host(step.output, "r") as landed:
+            columns = landed.reshape(-1, 1 + self.spec.num_speculative_tokens).tolist()
+        return [
+            [] if row.discard else [token for token in tokens if token != NO_TOKEN]
+            for row, tokens in zip(step.rows, columns, strict=False)
+        ]
+
+    def scan(self, request: Request) -> None:
+        """Capture the caches of a request that gives its blocks back."""
+        self.probes.caches(self._machine.step, request.index, request.blocks, "freed")
+
+
+def _starts(lengths: list[int]) -> tuple[int, ...]:
+    starts, total = [], 0
+    for length in lengths:
+        starts.append(total)
+        total += length
+    return tuple(starts)

@@ -1,0 +1,310 @@
+"""Decide what each step computes, ahead of what earlier steps turn out to have sampled."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from scenarios.spec import EngineSpec
+from workers.engine.block_pool import Pool
+from workers.engine.parts import Parts
+from workers.engine.request import Plan, PlanRow, Request
+from workers.observation import Observation
+from workers.log import Cause, Entry, Freed, Preempted, Scheduled, ScheduledRow, SkipReason
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making."""
+
+    budget: int
+    rows: list[PlanRow] = field(default_factory=list)
+    skipped: list[tuple[int, SkipReason]] = field(default_factory=list)
+    preempted: bool = False
+    has_prefill: bool = False
+
+
+class Scheduler:
+    """Requests, blocks and the token budget; writes its decisions to `log`, counts what happens in `probes`."""
+
+    def __init__(self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], probes: dict[str, int]) -> None:
+        self.spec = spec
+        self.blocks = Pool(spec.num_blocks)
+        self.state_slots = Pool(spec.max_num_seqs)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.k_step = spec.num_speculative_tokens
+        self.tick = 0
+        self.on_release: Callable[[Request], None] = lambda request: None
+        self._parts = parts
+        self._log = log
+        self._probes = probes
+
+    def has_requests(self) -> bool:
+        """Tell whether any request has not ended."""
+        return bool(self.running or self.waiting)
+
+    def add(self, request: Request) -> None:
+        """Put a request at the end of the waiting queue."""
+        self.waiting.append(request)
+
+    def schedule(self, step: int) -> Plan:
+        """Choose the tokens of a step: running requests in order, then waiting ones if nothing was preempted."""
+        draft = _Draft(self.spec.max_num_batched_tokens)
+        for request in list(self.running):
+            if request.running:
+                self._schedule_running(request, draft)
+        self._admit(draft)
+        plan = Plan(step, self.k_step, tuple(draft.rows))
+        self._log.append(self._entry(plan, draft))
+        for row in plan.rows:
+            self._advance(row, step)
+        return plan
+
+    def _schedule_running(self, request: Request, draft: _Draft) -> None:
+        reason = self._reason_to_skip(request)
+        if reason is None and draft.budget == 0:
+            reason = "budget"
+        if reason is not None:
+            draft.skipped.append((request.index, reason))
+            return
+        wanted = len(request.tokens) + request.num_drafts_next + request.num_placeholders - request.num_computed
+        n = self._clip(request, wanted, draft.budget)
+        blocks = self._allocate(request, n)
+        while blocks is None:
+            victim = self._parts.choose_victim(self.running)
+            self.preempt(victim, "blocks")
+            draft.preempted = True
+            draft.skipped.append((victim.index, "preempted"))
+            if victim is request:
+                return
+            blocks = self._allocate(request, n)
+        self._take(request, n, blocks, draft)
+
+    def _reason_to_skip(self, request: Request) -> SkipReason | None:
+        if request.stalled_until > self.tick:
+            self._probes["stall"] += 1
+            return "stalled"
+        ahead = request.num_placeholders
+        if ahead and request.num_computed + 2 - ahead >= request.length_limit:
+            return "limit"
+        if request.num_computed >= self.spec.max_model_len:
+            return "model_length"
+        return None
+
+    def _clip(self, request: Request, wanted: int, budget: int) -> int:
+        threshold = self.spec.long_prefill_token_threshold
+        is_prefill = request.num_computed < len(request.tokens) - 1
+        if threshold and is_prefill:
+            wanted = min(wanted, threshold)
+        n = min(wanted, budget, self.spec.max_model_len - request.num_computed)
+        assert n > 0, f"request {request.name}: nothing to schedule"
+        return n
+
+    def _admit(self, draft: _Draft) -> None:
+        kept: deque[Request] = deque()
+        while self.waiting:
+            request = self.waiting.popleft()
+            reason = self._try_admit(request, draft)
+            if reason is not None:
+                kept.append(request)
+                draft.skipped.append((request.index, reason))
+            if reason in ("budget", "blocks", "rows"):
+                draft.skipped.extend((behind.index, reason) for behind in self.waiting)
+                kept.extend(self.waiting)
+                self.waiting.clear()
+        self.waiting = kept
+
+    def _try_admit(self, request: Request, draft: _Draft) -> SkipReason | None:
+        if draft.preempted:
+            return "preempted"
+        if request.stalled_until > self.tick:
+            return "stalled"
+        if request.num_stale:
+            self._probes["stale_wait"] += 1
+            return "stale"
+        if len(self.running) >= self.spec.max_num_seqs:
+            return "rows"
+        wanted = len(request.tokens) - request.num_computed
+        padded = self._is_padded_decode(request, wanted, draft)
+        if padded:
+            request.num_drafts_next = self.spec.num_speculative_tokens
+            wanted += request.num_drafts_next
+        if draft.budget == 0 or (padded and draft.budget < wanted):
+            request.num_drafts_next = 0
+            return "budget"
+        n = self._clip(request, wanted, draft.budget)
+        blocks = self._allocate(request, n)
+        if blocks is None:
+            request.num_drafts_next = 0
+            return "blocks"
+        slots = self.state_slots.take(1)
+        assert slots is not None, "as many state slots as rows"
+        request.state_slot = slots[0]
+        request.running = True
+        self.running.append(request)
+        self._probes["resume" if request.epoch else "admit"] += 1
+        self._take(request, n, blocks, draft, padded)
+        return None
+
+    def _is_padded_decode(self, request: Request, wanted: int, draft: _Draft) -> bool:
+        spec = self.spec
+        return (
+            spec.pad
+            and wanted == 1
+            and self.k_step == spec.num_speculative_tokens > 0
+            and bool(draft.rows)
+            and not draft.has_prefill
+            and request.num_computed + 1 + spec.num_speculative_tokens <= spec.max_model_len
+        )
+
+    def _allocate(self, request: Request, n: int) -> list[int] | None:
+        """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
+        spec = self.spec
+        length = min(request.num_computed + n + spec.num_speculative_tokens, spec.max_model_len)
+        return self.blocks.take(max(0, -(-length // spec.block_size) - len(request.blocks)))
+
+    def _take(self, request: Request, n: int, blocks: list[int], draft: _Draft, padded: bool = False) -> None:
+        known = len(request.tokens)
+        request.blocks.extend(blocks)
+        d = max(0, n + request.num_computed - known - request.num_placeholders)
+        discard = request.num_computed + n < known + request.num_placeholders
+        invalid = request.invalid_next and not discard
+        if invalid:
+            request.invalid_next = False
+            self._probes["no_valid_token"] += 1
+        draft.rows.append(
+            PlanRow(
+                request=request,
+                epoch=request.epoch,
+                k=request.k,
+                n=n,
+                d=d,
+                num_computed=request.num_computed,
+                num_placeholders=request.num_placeholders,
+                num_known=known,
+                num_accepted=request.num_accepted_last,
+                discard=discard,
+                new_blocks=tuple(blocks),
+                padded=padded,
+                invalid=invalid,
+            )
+        )
+        draft.budget -= n
+        draft.has_prefill |= n > 1 + d or discard
+        self._count(request, n, d, discard, padded)
+
+    def _count(self, request: Request, n: int, d: int, discard: bool, padded: bool) -> None:
+        probes = self._probes
+        probes["discard"] += discard
+        probes["padded_decode"] += padded
+        probes["last_block"] += self.spec.num_blocks - 1 in request.blocks
+        probes["first_block"] += 0 in request.blocks
+        probes["draftless_decode"] += request.num_computed > 0 and n == 1 and d == 0
+        probes["trimmed_drafts"] += 0 < d < request.num_drafts_next
+
+    def _entry(self, plan: Plan, draft: _Draft) -> Scheduled:
+        rows = tuple(
+            ScheduledRow(
+                row.request.index,
+                row.epoch,
+                row.k,
+                row.n,
+                row.d,
+                row.new_blocks,
+                row.request.state_slot,
+                row.padded,
+                row.invalid,
+            )
+            for row in plan.rows
+        )
+        return Scheduled(plan.step, self.tick, plan.k_step, rows, tuple(draft.skipped))
+
+    def _advance(self, row: PlanRow, step: int) -> None:
+        request = row.request
+        request.num_computed += row.n
+        request.num_in_flight += row.n
+        request.k += 1
+        request.last_step = step
+        request.num_drafts_next = 0
+        if row.discard:
+            request.num_accepted_last = 1
+        else:
+            request.num_placeholders += 1 + row.d
+            request.num_drafts_next = self.k_step
+
+    def preempt(self, request: Request, cause: Cause) -> None:
+        """Take blocks and state from a running request and put it at the head of the waiting queue.
+
+        What it has in flight will still be delivered, but touches no count.
+        """
+        assert request.running, f"request {request.name} is not running"
+        self.running.remove(request)
+        request.running = False
+        request.epoch += 1
+        request.k = 0
+        request.num_computed = request.num_placeholders = request.num_drafts_next = 0
+        request.num_stale = request.num_in_flight
+        self._log.append(Preempted(request.index, request.epoch, cause, self.tick))
+        self._release(request)
+        self.waiting.appendleft(request)
+        self._probes["preemption"] += 1
+        self._probes["preemption_in_flight"] += request.num_stale > 0
+        self._probes["preemption_by_blocks"] += cause == "blocks"
+
+    def finish(self, request: Request, reason: str) -> None:
+        """End a request: it leaves its queue, and its blocks and state go back to the pool."""
+        assert request.finish_reason is None, f"request {request.name} ended twice"
+        request.finish_reason = reason
+        if request.running:
+            self.running.remove(request)
+            request.running = False
+            self._release(request)
+        else:
+            self.waiting.remove(request)
+
+    def _release(self, request: Request) -> None:
+        self._log.append(Freed(request.index, tuple(request.blocks), request.state_slot))
+        self.on_release(request)
+        self.blocks.release(request.blocks)
+        self.state_slots.release([request.state_slot])
+        request.blocks = []
+        request.state_slot = -1
+
+    def process(self, row: PlanRow, sampled: list[int]) -> list[int]:
+        """Commit what a row sampled and return the tokens that were appended.
+
+        Results of an earlier epoch are appended too, but its counts were given up when it was preempted.
+        """
+        request = row.request
+        stale = row.epoch != request.epoch
+        request.num_in_flight -= row.n
+        if stale:
+            request.num_stale -= row.n
+            assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
+        if request.finish_reason is not None:
+            return []
+        if not stale and not row.discard:
+            request.num_accepted_last = len(sampled)
+            self._parts.roll_back(request, row.d, len(sampled))
+        appended = self._append(request, row, sampled)
+        if not stale:
+            request.num_placeholders -= len(appended)
+            assert request.num_placeholders >= 0, f"request {request.name}: {request.num_placeholders} placeholders"
+        return appended
+
+    def _append(self, request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+        probes = self._probes
+        probes["partial_accept"] += 1 < len(sampled) <= row.d
+        probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
+        probes["no_accept"] += row.d > 0 and len(sampled) == 1
+        for index, token in enumerate(sampled):
+            request.tokens.append(token)
+            if token in request.stop:
+                probes["stop_inside_run"] += index + 1 < len(sampled)
+                self.finish(request, "stop")
+            elif len(request.tokens) >= request.length_limit:
+                probes["length_inside_run"] += index + 1 < len(sampled)
+                self.finish(request, "length")
+            if request.finish_reason is not None:
+                return sampled[: index + 1]
+        return sampled

@@ -1,0 +1,1 @@
+"""Historical bugs, re-created behind a switch: one file a family."""

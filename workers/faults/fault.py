@@ -1,0 +1,34 @@
+"""What a fault is: one function of one engine, replaced by what the historical code did."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scenarios.spec import EngineSpec
+from workers.engine.parts import Parts
+
+Reached = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A bug named after its source; plane and trigger were written down before it was first measured.
+
+    `requires` names fields of the specification and the value each must have for the fault to be possible.
+    `apply` takes the parts of an engine and a function to call whenever the faulty path is taken.
+    """
+
+    id: str
+    source: str
+    symptom: str
+    trigger: str
+    plane: str
+    requires: tuple[tuple[str, str | int], ...]
+    apply: Callable[[Parts, Reached], Parts]
+
+    def missing(self, spec: EngineSpec) -> str | None:
+        """Return what of a specification rules this fault out, if anything does."""
+        for key, wanted in self.requires:
+            seen = getattr(spec, key)
+            if seen != wanted:
+                return f"fault {self.id} requires {key} = {wanted}, the trace has {seen}"
+        return None

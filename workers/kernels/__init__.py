@@ -1,0 +1,1 @@
+"""The device ops: one definition in NumPy each."""

@@ -1,0 +1,28 @@
+"""Compute the logits of the positions that are to be sampled."""
+
+import numpy as np
+
+from workers.kernels.arithmetic import LOGIT_SHIFT, VOCABULARY, arange, mix, words
+from workers.kernels.signature import In, Out
+
+
+def compute_logits(
+    hidden: In,
+    query_start: In,
+    num_scheduled: In,
+    num_drafts: In,
+    logits: Out,
+    num_speculative_tokens: int,
+    vocab_size: int,
+) -> None:
+    """Write the logits of the last 1 + d tokens of each row.
+
+    Shapes: hidden [num_tokens] uint64; query_start, num_scheduled, num_drafts [num_rows];
+    logits [num_rows * (1 + K) * V] float32, integers below 2^24 and so exact. Columns past d repeat column d.
+    """
+    width = 1 + num_speculative_tokens
+    first = query_start + num_scheduled - 1 - num_drafts
+    index = first[:, None] + np.minimum(arange(width), num_drafts[:, None])
+    words_in = hidden[np.clip(index, 0, len(hidden) - 1)]
+    tokens = (words(arange(vocab_size)) + np.uint64(1)) * VOCABULARY
+    logits[:] = (mix(words_in[:, :, None] + tokens) >> LOGIT_SHIFT).ravel()

@@ -1,0 +1,16 @@
+"""Count the tokens each row sampled."""
+
+from workers.kernels.signature import NO_TOKEN, In, InOut, Out
+
+
+def count_accepted(sampled: In, state_slot: In, accepted: Out, slot_accepted: InOut, width: int) -> None:
+    """Count the valid columns of each row, and keep the count with the row's recurrent state.
+
+    Shapes: sampled [num_rows * width]; state_slot, accepted [num_rows]; slot_accepted [num_state_slots].
+    Valid tokens are a contiguous prefix, so the sum of (sampled != NO_TOKEN) is their number; a discarded row counts
+    the one column it sampled, which is the neutral value. Padding rows store nothing.
+    Source: vLLM PR #38372.
+    """
+    accepted[:] = (sampled.reshape(-1, width) != NO_TOKEN).sum(axis=1)
+    real = state_slot >= 0
+    slot_accepted[state_slot[real]] = accepted[real]

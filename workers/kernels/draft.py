@@ -1,0 +1,99 @@
+"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
+
+Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
+"""
+
+import numpy as np
+
+from workers.kernels.arithmetic import DRAFTER_LAYER, arange, attention, draft_hidden, kv_words, mix, words
+from workers.kernels.signature import NO_DRAFT, In, InOut, Out
+
+
+def draft_first_pass(
+    hidden: In,
+    input_ids: In,
+    positions: In,
+    slots: In,
+    token_index: In,
+    next_tokens: In,
+    num_scheduled: In,
+    drafter_hidden: Out,
+    drafter_kv: InOut,
+) -> None:
+    """Write the drafter's cache for every token of the step, fed with the token that follows it.
+
+    Shapes: hidden, input_ids, positions, slots, drafter_hidden [num_tokens]; token_index, next_tokens, num_scheduled
+    [num_rows]; drafter_kv [num_blocks * block_size] uint64. The token after a row's last kept one is its next token;
+    what is written for rejected tokens is scratch.
+    """
+    following = np.empty_like(input_ids)
+    following[:-1] = input_ids[1:]
+    following[-1] = 0
+    real_rows = num_scheduled > 0
+    following[token_index[real_rows]] = next_tokens[real_rows]
+    drafter_hidden[:] = draft_hidden(hidden, following)
+    stored = kv_words(drafter_hidden, positions, DRAFTER_LAYER)
+    real = slots >= 0
+    drafter_kv[slots[real]] = stored[real]
+
+
+def draft_chain(
+    drafter_hidden: In,
+    positions: In,
+    token_index: In,
+    num_scheduled: In,
+    valid: In,
+    state_slot: In,
+    block_table: In,
+    script: In,
+    drafter_kv: InOut,
+    raw: Out,
+    draft_tokens: Out,
+    block_size: int,
+    max_blocks: int,
+    num_blocks_max: int,
+    max_model_len: int,
+    num_speculative_tokens: int,
+    num_proposed: int,
+) -> None:
+    """Propose `num_proposed` drafts for each row.
+
+    Shapes: drafter_hidden, positions [num_tokens]; token_index, num_scheduled, valid, state_slot [num_rows];
+    block_table [num_rows * max_blocks]; script [num_state_slots * script_length]; drafter_kv as in the first pass;
+    raw [num_rows * K] uint64 and draft_tokens [num_rows * K]. The drafter attends over its own cache; the word it
+    computes is `raw`, the token it proposes is the script's at that position. A row without a valid token proposes
+    NO_DRAFT, as do columns from `num_proposed` on. What the chain writes to the cache is scratch.
+    """
+    k, num_rows = num_speculative_tokens, len(token_index)
+    raw_2d, tokens_2d = raw.reshape(num_rows, k), draft_tokens.reshape(num_rows, k)
+    raw_2d[:] = 0
+    tokens_2d[:] = NO_DRAFT
+    if not num_proposed:
+        return
+    position = positions[token_index]
+    table = np.maximum(block_table.reshape(num_rows, max_blocks), 0)
+    length = num_blocks_max * block_size
+    cached = drafter_kv.reshape(-1, block_size)[table[:, :num_blocks_max]].reshape(num_rows, length)
+    seen = cached * (arange(length) <= position[:, None])
+    sums = seen.sum(axis=1)
+    sums_position = (seen * words(arange(length))).sum(axis=1)
+    vector = drafter_hidden[token_index]
+    script_2d = script.reshape(-1, max_model_len)
+    slot = np.maximum(state_slot, 0)
+    usable = (valid > 0) & (num_scheduled > 0)
+    for index in range(num_proposed):
+        if index:
+            position = position + 1
+            vector = draft_hidden(raw_2d[:, index - 1], np.maximum(tokens_2d[:, index - 1], 0))
+            stored = kv_words(vector, position, DRAFTER_LAYER)
+            inside = (position < max_model_len) & (num_scheduled > 0)
+            block = block_table.reshape(num_rows, max_blocks)[
+                arange(num_rows), np.minimum(position // block_size, max_blocks - 1)
+            ]
+            inside &= block >= 0
+            drafter_kv[(block * block_size + position % block_size)[inside]] = stored[inside]
+            sums = sums + stored
+            sums_position = sums_position + stored * words(position)
+        raw_2d[:, index] = mix(vector + attention(sums, sums_position, position))
+        proposed = script_2d[slot, np.minimum(position + 2, max_model_len - 1)]
+        tokens_2d[:, index] = np.where(usable, proposed, NO_DRAFT)

@@ -1,0 +1,33 @@
+"""Verify drafts against the target model."""
+
+import numpy as np
+
+from workers.kernels.arithmetic import arange
+from workers.kernels.signature import NO_TOKEN, In, Out
+
+
+def rejection_sample(
+    logits: In,
+    scheduled_drafts: In,
+    num_scheduled: In,
+    num_drafts: In,
+    invalid: In,
+    sampled: Out,
+    num_speculative_tokens: int,
+    vocab_size: int,
+) -> None:
+    """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus.
+
+    Shapes: logits [num_rows * (1 + K) * V]; scheduled_drafts [num_rows * K]; num_scheduled, num_drafts, invalid
+    [num_rows]; sampled [num_rows * (1 + K)]. Greedy: a draft is accepted iff it is the target's argmax, lowest index
+    first; NO_DRAFT never is. Valid tokens are a contiguous prefix, the rest is NO_TOKEN. Padding rows, and rows
+    marked invalid, have none.
+    Source: Leviathan et al., arXiv 2211.17192, at temperature 0; vLLM PR #37238.
+    """
+    k = num_speculative_tokens
+    num_rows = len(num_drafts)
+    target = logits.reshape(num_rows, 1 + k, vocab_size).argmax(axis=2)
+    matches = (scheduled_drafts.reshape(num_rows, k) == target[:, :k]) & (arange(k) < num_drafts[:, None])
+    accepted = np.logical_and.accumulate(matches, axis=1).sum(axis=1)
+    accepted[(num_scheduled == 0) | (invalid > 0)] = -1
+    sampled[:] = np.where(arange(1 + k) <= accepted[:, None], target, NO_TOKEN).ravel()

@@ -1,0 +1,1 @@
+"""Asynchrony as a value: lanes, events and the order in which they advance."""

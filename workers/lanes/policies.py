@@ -1,0 +1,152 @@
+"""In which order lanes advance: small policies, and labelled exceptions to them.
+
+A policy is asked before every call of the seam takes effect. It runs device ops, one at a time, and returns when the
+host is to go on; while the host is blocked on a record it returns when that record is done.
+"""
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Protocol
+
+from scenarios.draw import draw
+from workers.lanes.lane import Record
+
+HOST = "host"
+
+
+class Runner(Protocol):
+    """A device lane, as a policy sees it."""
+
+    name: str
+
+    def ready(self) -> bool:
+        """Tell whether the op at the head of the lane may run now."""
+
+    def run(self) -> None:
+        """Run the op at the head of the lane."""
+
+    def head(self) -> tuple[str, int]:
+        """Return name and step of the op at the head."""
+
+    def blocking(self) -> Record | None:
+        """Return the record that the lane waits for, if it waits."""
+
+
+class Lanes(Protocol):
+    """The machine, as a policy sees it."""
+
+    lanes: Sequence[Runner]
+    host_label: str
+    step: int
+
+    def stuck(self, record: Record) -> None:
+        """Raise `Deadlock`, or release what is held back."""
+
+
+class Policy(Protocol):
+    """Who goes next."""
+
+    name: str
+
+    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+        """Run device ops until the host is to go on."""
+
+
+class Eager:
+    """The device runs as early as it can."""
+
+    name = "eager"
+
+    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+        """Run everything that can run."""
+        while True:
+            progress = True
+            while progress:
+                progress = False
+                for lane in machine.lanes:
+                    while lane.ready():
+                        lane.run()
+                        progress = True
+            if blocked is None or blocked.done:
+                return
+            machine.stuck(blocked)
+
+
+class Lazy:
+    """The device runs as late as it can: only what the blocked host waits for, and what that needs."""
+
+    name = "lazy"
+
+    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+        """Run what leads to the record the host is blocked on."""
+        while blocked is not None and not blocked.done:
+            record, seen = blocked, set[int]()
+            lane = machine.lanes[record.lane]
+            while not lane.ready() and not blocked.done:
+                waited = lane.blocking()
+                if waited is None or waited.lane in seen:
+                    machine.stuck(blocked)
+                    break
+                seen.add(waited.lane)
+                lane = machine.lanes[waited.lane]
+            else:
+                if not blocked.done:
+                    lane.run()
+
+
+class LaneOrder:
+    """A fixed priority of the host and the lanes; the most urgent that can advance does."""
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self.name = "lane_order " + ">".join(order)
+        self._rank = {lane: rank for rank, lane in enumerate(order)}
+
+    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+        """Run lanes that are more urgent than the host, or any while the host is blocked."""
+        while True:
+            if blocked is not None and blocked.done:
+                return
+            able = [lane for lane in machine.lanes if lane.ready()]
+            if blocked is not None and blocked.done:
+                return
+            if not able:
+                if blocked is None:
+                    return
+                machine.stuck(blocked)
+                continue
+            lane = min(able, key=lambda lane: self._rank[lane.name])
+            if blocked is None and self._rank[HOST] < self._rank[lane.name]:
+                return
+            lane.run()
+
+
+class Random:
+    """A fresh labelled priority for every op and every call of the host (partial order sampling)."""
+
+    def __init__(self, seed: int) -> None:
+        self.name = f"random {seed}"
+        self._seed = seed
+
+    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+        """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
+        host = draw(self._seed, "host", machine.host_label, machine.step)
+        while True:
+            able = [lane for lane in machine.lanes if lane.ready()]
+            if blocked is not None and blocked.done:
+                return
+            if not able:
+                if blocked is None:
+                    return
+                machine.stuck(blocked)
+                continue
+            urgency, _, lane = max(
+                (draw(self._seed, "lane", lane.head()[0], lane.head()[1]), lane.name, lane) for lane in able
+            )
+            if blocked is None and host > urgency:
+                return
+            lane.run()
+
+
+def lane_orders(lanes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return 24 orders of five lanes (every fifth permutation): every pair occurs in both orders."""
+    return list(permutations(lanes))[::5] if len(lanes) == 5 else list(permutations(lanes))

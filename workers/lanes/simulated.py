@@ -1,0 +1,318 @@
+"""The lanes of one simulated machine: FIFO queues whose ops run when the policy says so.
+
+The host is the running Python thread. Every call of the seam is a decision point, before it takes effect.
+A copy reads its source when it runs. Events are CUDA's: re-recordable, and a wait takes the record that is newest
+when the wait is enqueued; waiting for an event that was never recorded returns at once.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from workers.lanes.lane import Buffer, Deadlock, Function, Op, Record, Span, Watcher, op_of
+from workers.lanes.policies import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An op that does not run before something named has passed."""
+
+    op: tuple[str, int]
+    until: tuple[str, int]
+
+
+class OpFailed(Exception):
+    """A device op raised; the cause is chained, the message says which op of which step."""
+
+
+class Launch:
+    """An op at its place in a lane, and the probes that are part of it."""
+
+    __slots__ = ("op", "probes", "spans", "step", "views")
+
+    def __init__(self, op: Op, spans: Sequence[Any], views: list[Any], step: int) -> None:
+        self.op = op
+        self.spans = spans
+        self.views = views
+        self.step = step
+        self.probes: list[Probe] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A look at memory in stream order: it is no decision point, orders nothing, and no watcher hears of it."""
+
+    function: Callable[..., None]
+    views: tuple[NDArray[Any], ...]
+
+
+class Lane:
+    """One in-order actor of the device."""
+
+    def __init__(self, machine: "Machine", name: str, index: int) -> None:
+        self.name = name
+        self.index = index
+        self._machine = machine
+        self._queue: deque[Launch | Record | Probe | tuple[Record]] = deque()
+
+    def launch(self, function: Function, *arguments: Span | int) -> None:
+        """Enqueue a device op on spans of buffers and plain integers.
+
+        Raises:
+            TypeError: an argument is neither, or is not what the op's signature says.
+        """
+        machine = self._machine
+        op = op_of(function)
+        machine.decide(op.name)
+        views: list[Any] = []
+        for mode, argument in zip(op.modes, arguments, strict=True):
+            if mode == "int":
+                if type(argument) is not int:
+                    raise TypeError(f"op {op.name}: expected a plain int, got {type(argument).__name__}")
+                views.append(argument)
+            elif type(argument) is Span:
+                views.append(argument._readable if mode == "in" else argument._writable)
+            else:
+                raise TypeError(f"op {op.name}: expected a span of a buffer, got {type(argument).__name__}")
+        if machine.watcher is not None:
+            machine.watcher.launched(self.index, op, arguments, machine.step)
+        self._queue.append(Launch(op, arguments, views, machine.step))
+        machine.pending += 1
+
+    def probe(self, function: Callable[..., None], *spans: Span) -> None:
+        """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
+        probe = Probe(function, tuple(span._readable for span in spans))
+        tail = self._queue[-1] if self._queue else None
+        if tail is None:
+            probe.function(*probe.views)
+        elif type(tail) is Launch:
+            tail.probes.append(probe)
+        else:
+            self._queue.append(probe)
+            self._machine.pending += 1
+
+    def wait(self, event: "Event") -> None:
+        """Let nothing enqueued from here on run before the event's newest record is done."""
+        machine = self._machine
+        machine.decide("wait " + event.name)
+        record = event.record_newest
+        if record is None or (self.name, event.name) in machine.without:
+            return
+        machine.seen_waits.add((self.name, event.name))
+        if machine.watcher is not None:
+            machine.watcher.waited(self.index, record)
+        self._queue.append((record,))
+        machine.pending += 1
+
+    def ready(self) -> bool:
+        """Tell whether the op at the head may run now; passes records and satisfied waits."""
+        queue = self._queue
+        while queue:
+            head = queue[0]
+            if type(head) is Launch:
+                held = self._machine.held
+                return not held or (head.op.name, head.step) not in held
+            if type(head) is Record:
+                head.done = True
+            elif type(head) is Probe:
+                head.function(*head.views)
+            elif not head[0].done:  # type: ignore[index]
+                return False
+            queue.popleft()
+            self._machine.pending -= 1
+        return False
+
+    def run(self) -> None:
+        """Run the op at the head.
+
+        Raises:
+            OpFailed: the op raised.
+        """
+        launch = self._queue.popleft()
+        assert type(launch) is Launch
+        machine = self._machine
+        machine.pending -= 1
+        if launch.step > machine.step_begun:
+            machine.step_begun = launch.step
+        try:
+            launch.op.function(*launch.views)
+        except Exception as error:
+            raise OpFailed(f"op {launch.op.name} of step {launch.step}: {type(error).__name__}: {error}") from error
+        if machine.blame:
+            label = f"{self.name}:{launch.op.name}@{launch.step}"
+            for mode, span in zip(launch.op.modes, launch.spans, strict=True):
+                if mode in ("out", "inout"):
+                    span.buffer.writers = (label, *span.buffer.writers[:2])
+        for probe in launch.probes:
+            probe.function(*probe.views)
+        machine.passed((launch.op.name, launch.step))
+
+    def head(self) -> tuple[str, int]:
+        """Return name and step of the op at the head."""
+        launch = self._queue[0]
+        assert type(launch) is Launch
+        return launch.op.name, launch.step
+
+    def blocking(self) -> Record | None:
+        """Return the record that the lane waits for, if it waits."""
+        head = self._queue[0] if self._queue else None
+        return head[0] if type(head) is tuple else None
+
+    def append(self, record: Record) -> None:
+        """Enqueue the record of an event."""
+        self._queue.append(record)
+        self._machine.pending += 1
+
+
+class Event:
+    """A CUDA-like event."""
+
+    def __init__(self, machine: "Machine", name: str) -> None:
+        self.name = name
+        self.record_newest: Record | None = None
+        self._machine = machine
+
+    def record(self, lane: Lane) -> None:
+        """Mark the place in a lane that a later wait waits for."""
+        machine = self._machine
+        machine.decide("record " + self.name)
+        if ("record", self.name) in machine.without:
+            return
+        machine.seen_waits.add(("record", self.name))
+        record = Record(lane.index, machine.step)
+        if machine.watcher is not None:
+            machine.watcher.recorded(record)
+        lane.append(record)
+        self.record_newest = record
+
+    def synchronize(self) -> None:
+        """Block the host until the newest record is done.
+
+        Raises:
+            Deadlock: no lane can advance.
+        """
+        machine = self._machine
+        record = self.record_newest
+        if record is None or ("host", self.name) in machine.without:
+            machine.decide("synchronize " + self.name)
+            return
+        machine.seen_waits.add(("host", self.name))
+        machine.host_label = "synchronize " + self.name
+        machine.policy.advance(machine, record)
+        assert record.done
+        if machine.watcher is not None:
+            machine.watcher.synchronized(record)
+
+
+class Machine:
+    """Lanes, events and buffers of one engine, advanced by one policy.
+
+    `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name): for tests of
+    the race detector. `seen_waits` lists those that took effect.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[str],
+        policy: Policy,
+        watcher: Watcher | None = None,
+        held: Sequence[Held] = (),
+        without: frozenset[tuple[str, str]] = frozenset(),
+        blame: bool = False,
+    ) -> None:
+        self.lanes = [Lane(self, name, index) for index, name in enumerate(lanes)]
+        self.policy = policy
+        self.watcher = watcher
+        self.held = {hold.op: hold.until for hold in held}
+        self.without = without
+        self.blame = blame
+        self.buffers: dict[str, Buffer] = {}
+        self.step = 0
+        self.step_begun = -1
+        self.pending = 0
+        self.host_label = ""
+        self.seen_waits: set[tuple[str, str]] = set()
+
+    def lane(self, name: str) -> Lane:
+        """Return the lane of this name."""
+        return next(lane for lane in self.lanes if lane.name == name)
+
+    def event(self, name: str) -> Event:
+        """Make an event; the name labels it in reports."""
+        return Event(self, name)
+
+    def buffer(self, name: str, data: NDArray[Any], pinned: bool = False) -> Buffer:
+        """Give memory to the machine; nobody else may keep a reference to it."""
+        assert name not in self.buffers, f"buffer {name} exists"
+        self.buffers[name] = made = Buffer(name, data, pinned)
+        return made
+
+    def point(self, name: str) -> None:
+        """Pass a named point of the host; what is held until then is released."""
+        self.decide(name)
+        if self.held:
+            self.passed((name, self.step))
+
+    @contextmanager
+    def host(self, span: Span, mode: str) -> Iterator[NDArray[Any]]:
+        """Give the host a view of pinned memory, for reading ("r") or writing ("w").
+
+        Raises:
+            PermissionError: the buffer is device memory.
+        """
+        if not span.buffer.pinned:
+            raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")
+        self.decide(("write " if mode == "w" else "read ") + span.buffer.name)
+        if self.watcher is not None:
+            self.watcher.touched(span, "out" if mode == "w" else "in", self.step)
+        if mode == "w" and self.blame:
+            span.buffer.writers = (f"host:{self.host_label}@{self.step}", *span.buffer.writers[:2])
+        yield span._writable if mode == "w" else span._readable
+
+    def decide(self, label: str) -> None:
+        """Let the policy advance the device before the host's call `label` takes effect."""
+        if self.pending:
+            self.host_label = label
+            self.policy.advance(self, None)
+
+    def drain(self) -> None:
+        """Run everything that is still enqueued.
+
+        Raises:
+            Deadlock: something can never run.
+        """
+        self.held.clear()
+        while self.pending:
+            able = [lane for lane in self.lanes if lane.ready()]
+            for lane in able:
+                lane.run()
+            if not able and self.pending:
+                raise Deadlock(self._wait_graph())
+
+    def passed(self, label: tuple[str, int]) -> None:
+        """Release what is held until `label`."""
+        if self.held:
+            self.held = {op: until for op, until in self.held.items() if until != label}
+
+    def stuck(self, record: Record) -> None:
+        """Release everything that is held back, or report that nothing can advance.
+
+        Raises:
+            Deadlock: nothing is held and no lane can advance.
+        """
+        if self.held:
+            self.held = {}
+            return
+        raise Deadlock(f"the host waits for {self.lanes[record.lane].name}; " + self._wait_graph())
+
+    def _wait_graph(self) -> str:
+        waits = []
+        for lane in self.lanes:
+            record = lane.blocking()
+            if record is not None:
+                waits.append(f"{lane.name} waits for {self.lanes[record.lane].name} of step {record.step}")
+        return "; ".join(waits) or "no lane has anything to do"

@@ -1,0 +1,103 @@
+"""What the host of an engine decided, and when: the only thing the oracle is told besides the trace.
+
+Requests are named by the order of their submission, commits by (request, epoch, k): the epoch counts preemptions,
+k the steps that scheduled the request in this epoch. Values never enter the log, only decisions do.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+SkipReason: TypeAlias = Literal["stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted"]
+Cause: TypeAlias = Literal["event", "blocks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A request entered the waiting queue."""
+
+    request: int
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A live request was given up by its client."""
+
+    request: int
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """A running request lost its blocks and state; `epoch` is its new epoch."""
+
+    request: int
+    epoch: int
+    cause: Cause
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Blocks and a recurrent state slot went back to the pool."""
+
+    request: int
+    blocks: tuple[int, ...]
+    state_slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRow:
+    """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
+
+    `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away.
+    """
+
+    request: int
+    epoch: int
+    k: int
+    n: int
+    d: int
+    new_blocks: tuple[int, ...]
+    state_slot: int
+    padded: bool
+    invalid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """The scheduler's decision for a step, in the order it was taken; `k_step` drafts are proposed in it."""
+
+    step: int
+    tick: int
+    k_step: int
+    rows: tuple[ScheduledRow, ...]
+    skipped: tuple[tuple[int, SkipReason], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step was enqueued: its requests in row order, and the padded shape it runs in."""
+
+    step: int
+    order: tuple[int, ...]
+    num_rows: int
+    num_tokens: int
+    uniform: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """The host mirrors were corrected by what this step sampled."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """The results of a step reached the scheduler."""
+
+    step: int
+
+
+Entry: TypeAlias = Submitted | Aborted | Preempted | Freed | Scheduled | Launched | Corrected | Processed

@@ -1,0 +1,77 @@
+"""The arithmetic of the model, as scalar functions of integers modulo 2^64.
+
+Every operation is exact, so equality is exact on every device and in any batch order. `mix` is the finalizer of
+SplitMix64 (Stafford's variant 13 of MurmurHash3's).
+"""
+
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+POSITION = 0xD6E8FEB86659FD93
+LAYER = 0xA0761D6478BD642F
+VOCABULARY = 0xE7037ED1A0B428DB
+DECAY = 0x5851F42D4C957F2D
+DRAFTER_LAYER = 64
+LOGIT_SHIFT = 40
+
+
+def mix(x: int) -> int:
+    """Scramble 64 bits, bijectively."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def embed(token: int) -> int:
+    """Return the hidden word of a token id."""
+    return mix((token + 1) * GOLDEN & MASK)
+
+
+def kv_word(hidden: int, position: int, layer: int) -> int:
+    """Return what an attention layer stores for a token at a position."""
+    return mix((hidden + (2 * position + 1) * POSITION + layer * LAYER) & MASK)
+
+
+def attention(sum_kv: int, sum_kv_position: int, position: int) -> int:
+    """Return sum over j <= i of kv[j] * (2 (i - j) + 1), from the sums of kv[j] and of kv[j] * j."""
+    return ((2 * position + 1) * sum_kv - 2 * sum_kv_position) & MASK
+
+
+def after_attention(hidden: int, output: int) -> int:
+    """Return the hidden word after an attention layer."""
+    return mix((hidden + output) & MASK)
+
+
+def tap(index: int) -> int:
+    """Return the weight of the input `index` places before the newest in a convolution window."""
+    return (2 * index + 1) * GOLDEN & MASK
+
+
+def convolve(window: list[int]) -> int:
+    """Return what a window of inputs, oldest first, adds to the recurrent state."""
+    newest = len(window) - 1
+    return mix(sum(word * tap(newest - index) for index, word in enumerate(window)) & MASK)
+
+
+def advance(state: int, window: list[int]) -> int:
+    """Return the recurrent state after the newest input of a window."""
+    return (DECAY * state + convolve(window)) & MASK
+
+
+def after_recurrent(hidden: int, state: int) -> int:
+    """Return the hidden word after a recurrent layer."""
+    return mix((hidden + state) & MASK)
+
+
+def logit(hidden: int, token: int) -> int:
+    """Return a logit scaled by 2^24: an integer below 2^24, hence an exact float32."""
+    return mix((hidden + (token + 1) * VOCABULARY) & MASK) >> LOGIT_SHIFT
+
+
+def draft_hidden(hidden: int, token: int) -> int:
+    """Return the drafter's input at a position: a hidden word there and the token that follows."""
+    return mix((3 * hidden + embed(token)) & MASK)
+
+
+def wrong_token(token: int, vocab_size: int) -> int:
+    """Return another valid token, for a draft that is to be rejected."""
+    return (token + 1) % vocab_size

@@ -1,0 +1,109 @@
+"""What is observed: one line a variable, and the values taken at one point of a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Clock: TypeAlias = Literal["scheduler", "worker", "device", "processed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One observed variable: its plane, owner and clock, and the domain in which its value is defined.
+
+    Outside its domain a value is scratch: never compared.
+    """
+
+    plane: str
+    owner: str
+    clock: Clock
+    point: str
+    domain: str
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "scheduled_computed": Variable("counts", "scheduler", "scheduler", "scheduled", "scheduled requests"),
+    "scheduled_placeholders": Variable("counts", "scheduler", "scheduler", "scheduled", "scheduled requests"),
+    "scheduled_known": Variable("counts", "scheduler", "scheduler", "scheduled", "scheduled requests"),
+    "mirror_computed": Variable("counts", "input batch", "worker", "launched", "rows of the batch"),
+    "mirror_no_spec": Variable("counts", "input batch", "worker", "launched", "rows of the batch"),
+    "discard": Variable("inputs", "input batch", "worker", "launched", "rows of the batch"),
+    "backup": Variable("inputs", "input batch", "worker", "launched", "discarded rows"),
+    "num_computed": Variable("counts", "correct_num_computed", "device", "inputs", "real rows"),
+    "seq_lens": Variable("inputs", "positions_and_lengths", "device", "inputs", "real rows; padding is 0"),
+    "positions": Variable("inputs", "positions_and_lengths", "device", "inputs", "real tokens; padding is 0"),
+    "slots": Variable("inputs", "slot_mapping", "device", "inputs", "real tokens; padding is PAD_SLOT"),
+    "scheduled_drafts": Variable("drafts", "gather_input_ids", "device", "inputs", "the d drafts of real rows"),
+    "input_ids": Variable("inputs", "gather_input_ids", "device", "inputs", "real tokens; padding is 0"),
+    "accepted_read": Variable("counts", "gather_accepted", "device", "inputs", "real rows that computed something"),
+    "sampled": Variable("tokens", "rejection_sample", "device", "sampled", "valid columns of rows not discarded"),
+    "accepted": Variable("counts", "count_accepted", "device", "sampled", "real rows"),
+    "valid": Variable("counts", "prepare_next_tokens", "device", "sampled", "real rows"),
+    "next_tokens": Variable("inputs", "prepare_next_tokens", "device", "sampled", "real rows"),
+    "kv": Variable("kv", "kv_write", "device", "state", "tokens below the true computed count after the step"),
+    "attention": Variable("kv", "attention", "device", "state", "tokens below the true computed count after the step"),
+    "state": Variable("recurrent", "recurrent_update", "device", "state", "slot[accepted], if anything was computed"),
+    "window": Variable("recurrent", "recurrent_update", "device", "state", "slot[accepted], if anything was computed"),
+    "slot_accepted": Variable("recurrent", "count_accepted", "device", "state", "slots of real rows"),
+    "drafter_kv": Variable("drafts", "draft_first_pass", "device", "state", "tokens below the true computed count"),
+    "raw": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows with a valid token"),
+    "proposed": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows not discarded"),
+    "kv_at_end": Variable("kv", "kv_write", "device", "freed", "positions below the true computed count"),
+    "drafter_kv_at_end": Variable("drafts", "draft_first_pass", "device", "freed", "positions below the true count"),
+    "corrected_computed": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
+    "corrected_accepted": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
+    "tokens": Variable("tokens", "scheduler", "processed", "processed", "requests of the step that were alive"),
+    "finish_reason": Variable("tokens", "scheduler", "processed", "processed", "requests of the step"),
+    "computed": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
+    "placeholders": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
+    "free_blocks": Variable("blocks", "block pool", "processed", "processed", "always"),
+    "free_state_slots": Variable("blocks", "block pool", "processed", "processed", "always"),
+    "leaks": Variable("books", "engine", "processed", "drained", "once nothing is left to do"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Values of several variables at one point of one step.
+
+    `requests` labels rows (or entries) as they were when the point was enqueued, never by the live row map.
+    """
+
+    point: str
+    step: int
+    requests: tuple[int, ...]
+    values: Mapping[str, Any]
+
+
+class Recorder:
+    """Collects the device's captures in stream order, and hashes them."""
+
+    def __init__(self) -> None:
+        self.captures: list[Observation] = []
+        self.num_captures = 0
+        self._digest = blake2b(digest_size=16)
+
+    def capture(
+        self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
+    ) -> None:
+        """Keep copies of these arrays; called on the compute lane, between two ops."""
+        values = {}
+        update = self._digest.update
+        for name, array in zip(names, arrays, strict=True):
+            update(np.ascontiguousarray(array))
+            values[name] = array.tolist()
+        self.num_captures += len(names)
+        self.captures.append(Observation(point, step, requests, values))
+
+    def take(self) -> list[Observation]:
+        """Return the captures since the last call."""
+        taken, self.captures = self.captures, []
+        return taken
+
+    def digest(self) -> str:
+        """Return a hash of every capture so far, in stream order."""
+        return self._digest.hexdigest()

@@ -1,0 +1,364 @@
+"""The state oracle: a fold over the host's log that knows what every value must be, synchronously.
+
+It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
+"""
+
+from dataclasses import dataclass, field
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers import model
+from workers.log import Aborted, Corrected, Entry, Freed, Launched, Preempted, Processed, Scheduled, ScheduledRow
+from workers.log import Submitted
+from workers.tape import Tape, Tapes, script, tape_length
+
+
+class LogError(Exception):
+    """The log says something that no engine may do; the message says what, the entry where."""
+
+
+@dataclass(slots=True, eq=False)
+class Truth:
+    """What is true of one request.
+
+    `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
+    `sched_placeholders` what the scheduler must believe. `slots` maps a position to its cache slot. `deltas` holds
+    the drafter's cache words that differ from the tape's: those at the end of a chunk that was not the last.
+    """
+
+    index: int
+    name: str
+    tape: Tape
+    script: list[int]
+    num_prompt: int
+    limit: int
+    stop: frozenset[int]
+    committed: int
+    epoch: int = 0
+    running: bool = False
+    finish_reason: str | None = None
+    computed: int = 0
+    computed_at_release: int = 0
+    sched_computed: int = 0
+    sched_placeholders: int = 0
+    accepted: int = 0
+    drafts: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    state_slot: int = -1
+    deltas: dict[int, int] = field(default_factory=dict)
+    deltas_at_release: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTruth:
+    """What is true of one row of one step: counts before it, and what it must come to.
+
+    Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
+    drafter's cache word at the end of a discarded chunk, whose next token is the last one known.
+    """
+
+    truth: Truth
+    row: ScheduledRow
+    commit: str
+    computed: int
+    accepted_read: int
+    kept: int
+    discard: bool
+    valid: int
+    next_token: int
+    drafts: tuple[int, ...]
+    raw: tuple[int, ...]
+    proposed: tuple[int, ...]
+    sched_computed: int
+    no_spec: int
+    backup: int
+    slots: tuple[int, ...]
+    chunk_end: int
+
+    @property
+    def base(self) -> int:
+        """Position of the token that is verified first."""
+        return self.computed + self.row.n - 1 - self.row.d
+
+
+@dataclass(frozen=True, slots=True)
+class StepTruth:
+    """What is true of one step: its rows in row order and the padded shape it runs in."""
+
+    step: int
+    k_step: int
+    rows: tuple[RowTruth, ...]
+    num_rows: int
+    num_tokens: int
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What the caches of a request must hold when its blocks go back."""
+
+    truth: Truth
+    commit: str
+    kv: tuple[int, ...]
+    drafter_kv: tuple[int, ...]
+
+
+NO_DRAFT = -1
+
+
+class Oracle:
+    """Fold a log, entry by entry.
+
+    `steps` and `releases` hold what is expected of captures to come,
+    `delivered` the tokens that each row of the step processed last brings its request."""
+
+    def __init__(self, trace: Trace, tapes: Tapes) -> None:
+        self.spec: EngineSpec = trace.spec
+        self.requests: list[Truth] = []
+        self.running: list[Truth] = []
+        self.steps: dict[int, StepTruth] = {}
+        self.releases: list[Release] = []
+        self.delivered: list[tuple[int, ...]] = []
+        self._tapes = tapes
+        self._submits = {event.request: event for event in trace.events if isinstance(event, Submit)}
+        self._order = submission_order(trace)
+        self._scheduled: Scheduled | None = None
+        self._before: dict[int, tuple[int, int, int]] = {}
+        self._previous: set[tuple[int, int]] = set()
+        self._in_batch: set[tuple[int, int]] = set()
+
+    def consume(self, entry: Entry) -> None:
+        """Take the next entry of the log.
+
+        Raises:
+            LogError: no engine may do what the entry says.
+        """
+        match entry:
+            case Submitted():
+                self._submitted(entry)
+            case Scheduled():
+                self._take_schedule(entry)
+            case Launched():
+                self._launched(entry)
+            case Processed(step=step):
+                self._processed(step)
+            case Preempted():
+                self._preempted(entry)
+            case Aborted(request=request):
+                self._finish(self._live(request), "abort")
+            case Freed():
+                self._freed(entry)
+            case Corrected():
+                pass
+
+    def _live(self, index: int) -> Truth:
+        if not 0 <= index < len(self.requests) or self.requests[index].finish_reason is not None:
+            raise LogError(f"request {index} is not alive")
+        return self.requests[index]
+
+    def _submitted(self, entry: Submitted) -> None:
+        name = self._order[entry.request]
+        event = self._submits[name]
+        prompt, bits = event.prompt, event.accept
+        assert isinstance(prompt, tuple) and isinstance(bits, str), "the trace is explicit"
+        tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec))
+        limit = self.spec.length_limit(len(prompt), event.max_tokens)
+        if entry.request != len(self.requests):
+            raise LogError(f"request {entry.request} was submitted out of order")
+        self.requests.append(
+            Truth(
+                entry.request,
+                name,
+                tape,
+                script(tape, len(prompt), bits, self.spec),
+                len(prompt),
+                limit,
+                frozenset(event.stop),
+                len(prompt),
+            )
+        )
+
+    def _take_schedule(self, entry: Scheduled) -> None:
+        self._scheduled = entry
+        self._before = {}
+        for row in entry.rows:
+            truth = self._live(row.request)
+            if not truth.running:
+                truth.running = True
+                self.running.append(truth)
+                truth.state_slot = row.state_slot
+            size = self.spec.block_size
+            truth.blocks.extend(row.new_blocks)
+            for block in row.new_blocks:
+                truth.slots.extend(range(block * size, (block + 1) * size))
+            self._before[row.request] = (truth.sched_computed, truth.sched_placeholders, truth.committed)
+            truth.sched_computed += row.n
+            if truth.sched_computed >= truth.committed + truth.sched_placeholders:
+                truth.sched_placeholders += 1 + row.d
+
+    def _launched(self, entry: Launched) -> None:
+        scheduled = self._scheduled
+        if scheduled is None or scheduled.step != entry.step:
+            raise LogError(f"step {entry.step} was launched, but not the last one scheduled")
+        by_request = {row.request: row for row in scheduled.rows}
+        if sorted(by_request) != sorted(entry.order):
+            raise LogError(f"step {entry.step} runs requests {sorted(entry.order)}, scheduled {sorted(by_request)}")
+        rows = tuple(self._row(by_request[request], scheduled.k_step) for request in entry.order)
+        width = 1 + self.spec.num_speculative_tokens
+        starts, total = [], 0
+        for index, row in enumerate(rows):
+            starts.append(index * width if entry.uniform else total)
+            total += row.row.n
+        step = StepTruth(entry.step, scheduled.k_step, rows, entry.num_rows, entry.num_tokens, tuple(starts))
+        self.steps[entry.step] = step
+        self._in_batch = {(row.row.request, row.row.epoch) for row in rows}
+        self._previous = {(row.row.request, row.row.epoch) for row in rows if not row.discard}
+
+    def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
+        """Say what a row comes to, and advance its request."""
+        truth = self.requests[row.request]
+        tape = truth.tape
+        sched_computed, placeholders, committed = self._before[row.request]
+        computed = truth.computed
+        base = computed + row.n - 1 - row.d
+        discard = sched_computed + row.n < committed + placeholders
+        drafts = [NO_DRAFT] * row.d
+        if (row.request, row.epoch) in self._previous:
+            drafts = (truth.drafts + drafts)[: row.d]
+        valid = 0
+        if not discard and not row.invalid:
+            right = 0
+            while right < row.d and drafts[right] == tape.tokens[base + 1 + right]:
+                right += 1
+            valid = 1 + right
+        kept = computed + row.n if discard else base + valid
+        if kept + 1 >= len(tape.tokens):
+            raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
+        next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
+        chunk_end = 0
+        if discard:
+            following = model.draft_hidden(tape.hidden[kept - 1], next_token)
+            chunk_end = truth.deltas[kept - 1] = model.kv_word(following, kept - 1, model.DRAFTER_LAYER)
+        raw = self._raw(truth, kept - 1, k_step) if valid else ()
+        proposed = tuple(truth.script[kept + 1 : kept + 1 + k_step]) if valid else (NO_DRAFT,) * k_step
+        found = RowTruth(
+            truth,
+            row,
+            f"{truth.name}/{row.epoch}/{row.k}",
+            computed,
+            truth.accepted,
+            kept,
+            discard,
+            valid,
+            next_token,
+            tuple(drafts),
+            raw,
+            () if discard else proposed,
+            sched_computed,
+            committed + placeholders,
+            tape.tokens[committed - 1],
+            tuple(truth.slots[computed : computed + row.n]),
+            chunk_end,
+        )
+        truth.computed = kept
+        truth.accepted = 1 if discard else valid
+        truth.drafts = list(proposed)
+        return found
+
+    def _raw(self, truth: Truth, position: int, count: int) -> tuple[int, ...]:
+        """Return what the drafter computes for each draft after `position`, the last kept one."""
+        tape = truth.tape
+        sums, sums_position = tape.drafter_sums[position]
+        for at, word in truth.deltas.items():
+            if at <= position:
+                sums += word - tape.drafter_kv[at]
+                sums_position += (word - tape.drafter_kv[at]) * at
+        vector = model.draft_hidden(tape.hidden[position], tape.tokens[position + 1])
+        found: list[int] = []
+        for index in range(min(count, self.spec.max_model_len - position - 2)):
+            if index:
+                position += 1
+                vector = model.draft_hidden(found[-1], truth.script[position + 1])
+                word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+                sums += word
+                sums_position += word * position
+            found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
+        return tuple(found)
+
+    def _processed(self, step: int) -> None:
+        done = self.steps.get(step)
+        if done is None:
+            raise LogError(f"step {step} was processed, but not launched")
+        self.delivered = []
+        for row in done.rows:
+            truth = row.truth
+            if truth.finish_reason is not None:
+                self.delivered.append(())
+                continue
+            first = truth.committed
+            stale = row.row.epoch != truth.epoch
+            if not stale and not row.discard:
+                rejected = 1 + row.row.d - row.valid
+                truth.sched_computed -= rejected
+                truth.sched_placeholders -= rejected
+            if row.valid and row.base + 1 != truth.committed:
+                raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {truth.committed}")
+            for _ in range(row.valid):
+                truth.committed += 1
+                if not stale:
+                    truth.sched_placeholders -= 1
+                if truth.tape.tokens[truth.committed - 1] in truth.stop:
+                    self._finish(truth, "stop")
+                elif truth.committed >= truth.limit:
+                    self._finish(truth, "length")
+                if truth.finish_reason is not None:
+                    break
+            self.delivered.append(tuple(truth.tape.tokens[first : truth.committed]))
+
+    def _finish(self, truth: Truth, reason: str) -> None:
+        truth.finish_reason = reason
+        truth.computed_at_release = truth.computed
+        truth.deltas_at_release = truth.deltas
+        if truth.running:
+            truth.running = False
+            self.running.remove(truth)
+
+    def _preempted(self, entry: Preempted) -> None:
+        truth = self._live(entry.request)
+        if not truth.running or entry.epoch != truth.epoch + 1:
+            raise LogError(f"request {truth.name} was preempted into epoch {entry.epoch}, but is not running")
+        truth.computed_at_release, truth.computed = truth.computed, 0
+        truth.deltas_at_release, truth.deltas = truth.deltas, {}
+        truth.epoch = entry.epoch
+        truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
+        truth.drafts = []
+        truth.running = False
+        self.running.remove(truth)
+
+    def _freed(self, entry: Freed) -> None:
+        truth = self.requests[entry.request]
+        if truth.running:
+            raise LogError(f"request {truth.name} gives its blocks back while it runs")
+        if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
+            raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
+        length, tape = truth.computed_at_release, truth.tape
+        drafter_kv = list(tape.drafter_kv[:length])
+        for position, word in truth.deltas_at_release.items():
+            if position < length:
+                drafter_kv[position] = word
+        commit = f"{truth.name}/{truth.epoch}/freed"
+        self.releases.append(Release(truth, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
+        truth.blocks, truth.slots, truth.state_slot = [], [], -1
+
+    def still_in_batch(self, row: RowTruth) -> bool:
+        """Tell whether a row of the step before is also a row of the step launched last."""
+        return (row.row.request, row.row.epoch) in self._in_batch
+
+
+def submission_order(trace: Trace) -> list[str]:
+    """Return the names of requests in the order in which an engine sees them submitted."""
+    places = {"before_schedule": 0, "after_launch": 1, "before_process": 2}
+    submits = [event for event in trace.events if isinstance(event, Submit)]
+    return [event.request for event in sorted(submits, key=lambda event: (event.tick, places[event.at]))]

@@ -1,0 +1,125 @@
+"""Find unordered accesses to the same memory with vector clocks, whatever the timing of the run.
+
+Verifies: every launch of a device op and every access of the host to pinned memory, by (buffer, range), against the
+order given by lane program order, event records and waits.
+Does not verify: memory that is reached by neither a device op nor `Machine.host`.
+Clocks are taken when an op is enqueued, so one run stands for every schedule of the same trace.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from workers.lanes.lane import Buffer, Mode, Op, Record, Span
+
+
+# One access: lane (0 is the host), local time, what did it, step.
+Access: TypeAlias = tuple[int, int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two accesses of the same memory, at least one a write, that nothing orders."""
+
+    buffer: str
+    step: int
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"nothing orders {self.first} before {self.second} (both use {self.buffer})"
+
+
+class _Accesses:
+    """The last accesses of a buffer that a later one must be ordered after."""
+
+    __slots__ = ("reads", "writes")
+
+    def __init__(self) -> None:
+        self.writes: dict[tuple[int, int], Access] = {}
+        self.reads: dict[tuple[int, int], dict[int, Access]] = {}
+
+
+class RaceDetector:
+    """A watcher of a machine; `race` is the first race, `num_accesses` the number of accesses judged."""
+
+    def __init__(self, lanes: Sequence[str]) -> None:
+        self.race: Race | None = None
+        self.num_accesses = 0
+        self._names = ("host", *lanes)
+        self._clocks = [[0] * len(self._names) for _ in self._names]
+
+    def launched(self, lane: int, op: Op, spans: Sequence[Any], step: int) -> None:
+        """Judge the accesses of an op; it happens after everything the host has done and seen."""
+        clock = self._clocks[lane + 1]
+        self._join(clock, self._clocks[0])
+        clock[lane + 1] += 1
+        access = (lane + 1, clock[lane + 1], op.name, step)
+        for mode, span in zip(op.modes, spans, strict=True):
+            if mode != "int":
+                self._judge(span, mode, clock, access)
+
+    def recorded(self, record: Record) -> None:
+        """Keep what the lane knows at the record; it also happens after the host's call."""
+        clock = self._clocks[record.lane + 1]
+        self._join(clock, self._clocks[0])
+        record.clock = tuple(clock)
+
+    def waited(self, lane: int, record: Record) -> None:
+        """Order what follows on the lane after the record."""
+        self._join(self._clocks[lane + 1], record.clock)
+
+    def synchronized(self, record: Record) -> None:
+        """Order what follows on the host after the record."""
+        self._join(self._clocks[0], record.clock)
+
+    def touched(self, span: Span, mode: Mode, step: int) -> None:
+        """Judge an access of the host."""
+        clock = self._clocks[0]
+        clock[0] += 1
+        self._judge(span, mode, clock, (0, clock[0], "access", step))
+
+    @staticmethod
+    def _join(clock: list[int], other: Sequence[int]) -> None:
+        for index, time in enumerate(other):
+            if time > clock[index]:
+                clock[index] = time
+
+    def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
+        self.num_accesses += 1
+        buffer, key = span.buffer, span.key
+        known: _Accesses | None = buffer.accesses
+        if known is None:
+            known = buffer.accesses = _Accesses()
+        start, stop = key
+        for (low, high), write in known.writes.items():
+            if clock[write[0]] < write[1] and low < stop and start < high:
+                self._report(buffer, write, access, "write", mode)
+        if mode == "in":
+            known.reads.setdefault(key, {})[access[0]] = access
+            return
+        covered = []
+        for (low, high), readers in known.reads.items():
+            if low < stop and start < high:
+                for read in readers.values():
+                    if clock[read[0]] < read[1]:
+                        self._report(buffer, read, access, "read", mode)
+                if start <= low and high <= stop:
+                    covered.append((low, high))
+        for each in covered:
+            del known.reads[each]
+        if len(known.writes) > 1 or key not in known.writes:
+            for each in [(low, high) for low, high in known.writes if start <= low and high <= stop]:
+                del known.writes[each]
+        known.writes[key] = access
+        if mode == "inout":
+            known.reads[key] = {access[0]: access}
+
+    def _report(
+        self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode
+    ) -> None:
+        if self.race is not None:
+            return
+        first = f"the {how} by {self._names[earlier[0]]}:{earlier[2]}@{earlier[3]}"
+        second = f"the {'read' if mode == 'in' else 'write'} by {self._names[access[0]]}:{access[2]}@{access[3]}"
+        self.race = Race(buffer.name, access[3], first, second)

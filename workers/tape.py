@@ -1,0 +1,117 @@
+"""The value oracle: everything a request computes, from its prompt alone.
+
+A tape holds the values at all positions of a prompt and its greedy continuation; they are computed once and then
+looked up. It ignores stop conditions, so steps that are wasted after a stop can be compared too.
+"""
+
+import numpy as np
+
+from scenarios.spec import EngineSpec
+from workers import model
+
+_TOKEN_LIMIT = 400_000
+
+
+class Tape:
+    """The values of one prompt, by position.
+
+    `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
+    recurrent layer, `drafter_kv` the drafter's cache when each position is followed by its true next token.
+    `drafter_sums` are running sums of drafter_kv and of drafter_kv times position.
+    """
+
+    def __init__(self, prompt: tuple[int, ...], spec: EngineSpec) -> None:
+        self.tokens = list(prompt)
+        self.kv: list[int] = []
+        self.attention: list[int] = []
+        self.inputs: list[int] = []
+        self.states: list[int] = []
+        self.hidden: list[int] = []
+        self.drafter_kv: list[int] = []
+        self.drafter_sums: list[tuple[int, int]] = []
+        self._hybrid = spec.layers == "hybrid"
+        self._width = spec.conv_width
+        self._vocabulary = (np.arange(spec.vocab_size, dtype=np.uint64) + np.uint64(1)) * np.uint64(model.VOCABULARY)
+        self._sum_kv = self._sum_kv_position = 0
+        self._sum_drafter = self._sum_drafter_position = 0
+
+    def extend(self, length: int) -> None:
+        """Compute all positions below `length`."""
+        while len(self.kv) < length:
+            self._next()
+
+    def window(self, end: int) -> list[int]:
+        """Return the last W - 1 inputs of the recurrent layer before position `end`, zeros before the first."""
+        count = self._width - 1
+        found = self.inputs[max(0, end - count) : end]
+        return [0] * (count - len(found)) + found
+
+    def _next(self) -> None:
+        position = len(self.kv)
+        hidden = model.embed(self.tokens[position])
+        word = model.kv_word(hidden, position, 0)
+        self._sum_kv += word
+        self._sum_kv_position += word * position
+        output = model.attention(self._sum_kv, self._sum_kv_position, position)
+        hidden = model.after_attention(hidden, output)
+        self.kv.append(word)
+        self.attention.append(output)
+        if self._hybrid:
+            state = model.advance(self.states[-1] if position else 0, [*self.window(position), hidden])
+            self.inputs.append(hidden)
+            self.states.append(state)
+            hidden = model.after_recurrent(hidden, state)
+        self.hidden.append(hidden)
+        if position + 1 == len(self.tokens):
+            self.tokens.append(self._argmax(hidden))
+        self._follow(position, hidden)
+
+    def _follow(self, position: int, hidden: int) -> None:
+        vector = model.draft_hidden(hidden, self.tokens[position + 1])
+        word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+        self._sum_drafter += word
+        self._sum_drafter_position += word * position
+        self.drafter_kv.append(word)
+        self.drafter_sums.append((self._sum_drafter & model.MASK, self._sum_drafter_position & model.MASK))
+
+    def _argmax(self, hidden: int) -> int:
+        x = self._vocabulary + np.uint64(hidden)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = (x ^ (x >> np.uint64(31))) >> np.uint64(model.LOGIT_SHIFT)
+        return int(x.argmax())
+
+
+class Tapes:
+    """The tapes made so far: a prompt seen again costs nothing. Bounded; what is dropped is computed again."""
+
+    def __init__(self) -> None:
+        self._tapes: dict[tuple[tuple[int, ...], str, int, int], Tape] = {}
+        self._num_tokens = 0
+
+    def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int) -> Tape:
+        """Return the tape of a prompt, computed for all positions below `length` at least."""
+        key = (prompt, spec.layers, spec.vocab_size, spec.conv_width)
+        found = self._tapes.get(key)
+        if found is None:
+            if self._num_tokens > _TOKEN_LIMIT:
+                self._tapes.clear()
+                self._num_tokens = 0
+            found = self._tapes[key] = Tape(prompt, spec)
+            self._num_tokens += length
+        found.extend(length)
+        return found
+
+
+def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
+    """Return how many positions a run can reach: the length limit and three speculative runs."""
+    return spec.length_limit(num_prompt, max_tokens) + 3 * (1 + spec.num_speculative_tokens)
+
+
+def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
+    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
+    tokens = tape.tokens[: spec.max_model_len]
+    for position in range(num_prompt, len(tokens)):
+        if bits[(position - num_prompt) % len(bits)] == "0":
+            tokens[position] = model.wrong_token(tokens[position], spec.vocab_size)
+    return tokens + [0] * (spec.max_model_len - len(tokens))
