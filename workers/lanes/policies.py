@@ -38,6 +38,10 @@ class Lanes(Protocol):
     lanes: Sequence[Runner]
     host_label: str
     step: int
+    pending: int
+
+    def able(self) -> Sequence[Runner]:
+        """Return the lanes whose head op may run now."""
 
     def stuck(self, record: Record) -> None:
         """Raise `Deadlock`, or release what is held back."""
@@ -60,13 +64,12 @@ class Eager:
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run everything that can run."""
         while True:
-            progress = True
-            while progress:
-                progress = False
+            pending = -1
+            while machine.pending != pending:
+                pending = machine.pending
                 for lane in machine.lanes:
                     while lane.ready():
                         lane.run()
-                        progress = True
             if blocked is None or blocked.done:
                 return
             machine.stuck(blocked)
@@ -80,18 +83,18 @@ class Lazy:
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run what leads to the record the host is blocked on."""
         while blocked is not None and not blocked.done:
-            record, seen = blocked, set[int]()
-            lane = machine.lanes[record.lane]
-            while not lane.ready() and not blocked.done:
-                waited = lane.blocking()
-                if waited is None or waited.lane in seen:
-                    machine.stuck(blocked)
+            record, lane = blocked, machine.lanes[blocked.lane]
+            for _ in machine.lanes:
+                if lane.ready() or record.done:
                     break
-                seen.add(waited.lane)
-                lane = machine.lanes[waited.lane]
-            else:
-                if not blocked.done:
-                    lane.run()
+                waited = lane.blocking()
+                if waited is None:
+                    break
+                record, lane = waited, machine.lanes[waited.lane]
+            if lane.ready():
+                lane.run()
+            elif not record.done:
+                machine.stuck(blocked)
 
 
 class LaneOrder:
@@ -104,9 +107,7 @@ class LaneOrder:
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes that are more urgent than the host, or any while the host is blocked."""
         while True:
-            if blocked is not None and blocked.done:
-                return
-            able = [lane for lane in machine.lanes if lane.ready()]
+            able = machine.able()
             if blocked is not None and blocked.done:
                 return
             if not able:
@@ -131,7 +132,7 @@ class Random:
         """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
         host = draw(self._seed, "host", machine.host_label, machine.step)
         while True:
-            able = [lane for lane in machine.lanes if lane.ready()]
+            able = machine.able()
             if blocked is not None and blocked.done:
                 return
             if not able:

@@ -287,11 +287,19 @@ class Machine:
         """
         self.held.clear()
         while self.pending:
-            able = [lane for lane in self.lanes if lane.ready()]
+            able = self.able()
             for lane in able:
                 lane.run()
             if not able and self.pending:
                 raise Deadlock(self._wait_graph())
+
+    def able(self) -> list[Lane]:
+        """Return the lanes whose head op may run now, once every record that can be passed has been."""
+        while True:
+            pending = self.pending
+            lanes = [lane for lane in self.lanes if lane.ready()]
+            if self.pending == pending:
+                return lanes
 
     def passed(self, label: tuple[str, int]) -> None:
         """Release what is held until `label`."""
