@@ -10,13 +10,14 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StringConstraints
 
 from scenarios.draw import below
-from scenarios.spec import Count, Index, Value
+from scenarios.spec import Count, Index, Name, Value
 
 Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
 PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
 
-RequestName: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+$", max_length=65536)]
+BITS_MAX = 65536
+RequestName: TypeAlias = Name
+Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+$", max_length=BITS_MAX)]
 
 
 class PromptDraw(Value):
@@ -28,7 +29,7 @@ class PromptDraw(Value):
 class AcceptRate(Value):
     """An acceptance script whose bits are 1 with probability `rate`; expanded by `Trace.explicit`."""
 
-    rate: Annotated[float, Field(ge=0.0, le=1.0)]
+    rate: Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 
 
 class Event(Value):
@@ -141,7 +142,7 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
             return "10"
         case AcceptRate(rate=rate):
             threshold = round(rate * (1 << 32))
-            length = event.max_tokens + 3 * (1 + num_speculative_tokens)
+            length = min(event.max_tokens + 3 * (1 + num_speculative_tokens), BITS_MAX)
             bits = (below(1 << 32, seed, "accept", event.request, index) < threshold for index in range(length))
             return "".join("1" if bit else "0" for bit in bits)
         case str(bits):

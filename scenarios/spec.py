@@ -2,10 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-Count = Annotated[int, Field(strict=True, ge=1)]
-Index = Annotated[int, Field(strict=True, ge=0)]
+INTEGER_MAX = 2**63 - 1
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
+Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class Value(BaseModel):

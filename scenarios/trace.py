@@ -1,11 +1,13 @@
 """The only input of a run: whatever can change the verdict is in a `Trace`."""
 
+import difflib
 from dataclasses import dataclass
 
 from pydantic import ValidationInfo, model_validator
 
 from scenarios.events import LANES, AnyEvent, PromptDraw, Schedule, SetK, Submit, accept_bits, prompt_tokens
-from scenarios.spec import Count, EngineSpec, Index, Value
+from scenarios.probes import PROBES
+from scenarios.spec import Count, EngineSpec, Index, Name, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class Trace(Value):
     seed: Index = 0
     events: tuple[AnyEvent, ...]
     schedule: Schedule = Schedule()
-    faults: tuple[str, ...] = ()
-    expect: dict[str, Count] = {}
+    faults: tuple[Name, ...] = ()
+    expect: dict[Name, Count] = {}
 
     @model_validator(mode="after")
     def _is_possible(self, info: ValidationInfo) -> "Trace":
@@ -71,7 +73,7 @@ def problems(trace: Trace) -> list[Problem]:
     if sorted(order) != sorted(LANES):
         message = f"order is {', '.join(order)}; it must name each of {', '.join(LANES)} once"
         found.append(Problem(("schedule", "order"), message))
-    return found
+    return found + _expect_problems(trace)
 
 
 def _spec_problems(spec: EngineSpec) -> list[Problem]:
@@ -82,13 +84,25 @@ def _spec_problems(spec: EngineSpec) -> list[Problem]:
     return []
 
 
+def _expect_problems(trace: Trace) -> list[Problem]:
+    found = []
+    for probe in trace.expect:
+        if probe not in PROBES:
+            near = difflib.get_close_matches(probe, PROBES, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            message = f"unknown probe {probe!r}; {hint}allowed are {', '.join(sorted(PROBES))}"
+            found.append(Problem(("expect", probe), message))
+    return found
+
+
 def _submit_problems(event: Submit, index: int, spec: EngineSpec) -> list[Problem]:
     found = []
     prompt = event.prompt
     length = prompt.tokens if isinstance(prompt, PromptDraw) else len(prompt)
     at = ("events", index)
     if length >= spec.max_model_len:
-        message = f"the prompt has {length} tokens; max_model_len = {spec.max_model_len} allows {spec.max_model_len - 1}"
+        most = spec.max_model_len - 1
+        message = f"the prompt has {length} tokens; max_model_len = {spec.max_model_len} allows {most}"
         found.append(Problem((*at, "prompt"), message))
     for key, tokens in (("prompt", () if isinstance(prompt, PromptDraw) else prompt), ("stop", event.stop)):
         for position, token in enumerate(tokens):

@@ -1,0 +1,140 @@
+"""Traces as YAML: read strictly, checked, explained by file and line; written readably and without loss."""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from scenarios.explain import of_problem, of_validation
+from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, read
+from scenarios.trace import Trace, problems
+
+__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "load", "loads"]
+
+BYTES_MAX = 4 << 20
+SUFFIX = ".yaml"
+
+_PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
+    """Return the scenario files among and below some paths, each once, sorted.
+
+    Raises:
+        ScenarioError: nothing is named, a path is missing or unreadable, or a folder holds no scenario file.
+    """
+    if not paths:
+        raise ScenarioError(f"no path was given; name scenario files (*{SUFFIX}) or folders of them")
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        files = _files_below(path) if path.is_dir() else [path]
+        if not path.exists():
+            raise ScenarioError(f"{path}: no such file or folder; name scenario files (*{SUFFIX}) or folders of them")
+        if not files:
+            raise ScenarioError(f"{path}: the folder holds no {SUFFIX} file; name one that does")
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    return sorted(found.values(), key=str)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    def refuse(error: OSError) -> None:
+        raise ScenarioError(f"{error.filename}: {error.strerror}; every folder must be readable") from error
+
+    files = []
+    for where, _, names in os.walk(folder, onerror=refuse):
+        for name in names:
+            if name.endswith(".yml"):
+                raise ScenarioError(f"{Path(where, name)}: the name ends in .yml; scenario files end in {SUFFIX}")
+            if name.endswith(SUFFIX):
+                files.append(Path(where, name))
+    return files
+
+
+def load(path: Path | str) -> Trace:
+    """Return the trace of a scenario file.
+
+    Raises:
+        ScenarioError: the file cannot be read, is not strict YAML, or is not a trace that an engine could run.
+    """
+    path = Path(path)
+    try:
+        # Opening a pipe or a device could wait for ever.
+        if path.exists() and not path.is_file():
+            raise ScenarioError(f"{path}: not a regular file; name a scenario file (*{SUFFIX})")
+        with path.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}; name a readable scenario file (*{SUFFIX})") from error
+    _check_size(len(content), str(path))
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = 1 + content.count(b"\n", 0, error.start)
+        seen = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise ScenarioError(f"{path}:{line}: {seen}; scenario files are UTF-8 text") from error
+    return loads(text, str(path))
+
+
+def loads(text: str, name: str) -> Trace:
+    """Return the trace that a YAML text describes; `name` stands for the file in messages.
+
+    Raises:
+        ScenarioError: the text is not strict YAML, or not a trace that an engine could run.
+    """
+    _check_size(len(text), name)
+    data, lines = read(text, name)
+    try:
+        trace = Trace.model_validate(data, context={"problems_listed": True})
+    except ValidationError as error:
+        complaints = of_validation(error, data, lines)
+    else:
+        complaints = [of_problem(problem, lines) for problem in problems(trace)]
+        if not complaints:
+            return trace
+    first, *more = sorted(complaints, key=lambda complaint: complaint.rank)
+    rest = f" (and {len(more)} more)" if more else ""
+    raise ScenarioError(f"{name}:{first.line}: {first.message}{rest}")
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > BYTES_MAX:
+        raise ScenarioError(f"{name}: more than {BYTES_MAX} bytes; a scenario file has at most {BYTES_MAX}")
+
+
+def dumps(trace: Trace) -> str:
+    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out."""
+    data = trace.model_dump(exclude_defaults=True)
+    data["events"] = [_event_data(event.do, item) for event, item in zip(trace.events, data["events"], strict=True)]
+    return "".join(_block(key, value) for key, value in data.items())
+
+
+def _event_data(kind: str, item: dict[str, Any]) -> dict[str, Any]:
+    head: dict[str, Any] = {key: item.pop(key) for key in ("tick", "at") if key in item}
+    return {**head, "do": kind, **item}
+
+
+def _block(key: str, value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return f"{key}:\n" + "".join(f"  {_flow(name)}: {_flow(item)}\n" for name, item in value.items())
+    if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        return f"{key}:\n" + "".join(f"  - {_flow(item)}\n" for item in value)
+    return f"{key}: {_flow(value)}\n"
+
+
+def _flow(value: Any) -> str:
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{_flow(key)}: {_flow(item)}' for key, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_flow, value))}]"
+        case str():
+            is_plain = _PLAIN_WORD.fullmatch(value) and value.lower() not in OLD_BOOLEANS | {"null"}
+            return value if is_plain else json.dumps(value)
+        case bool() | int() | float():
+            return json.dumps(value)
+    raise TypeError(f"{type(value).__name__} has no YAML form here")

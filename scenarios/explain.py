@@ -1,0 +1,177 @@
+"""Say what is wrong with a trace: on which line, what was seen there, what is allowed instead."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from pydantic import ValidationError
+
+from scenarios.spec import INTEGER_MAX
+from scenarios.strict_yaml import SEEN_MAX, Data, Lines, Where, one_line, seen
+from scenarios.trace import Problem, Trace
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_SCHEMA = Trace.model_json_schema()
+_NAME = "text of 1 to 64 letters, digits and _ . -"
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing that is wrong: the line it is on, the path of keys and indexes to it, and what to say.
+
+    `is_shape` tells that the value as a whole is of the wrong kind, which a complaint about its inside outdoes.
+    """
+
+    line: int
+    path: Where
+    message: str
+    is_shape: bool = False
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Reading order; a key that is missing may only be misspelt, and that is said first."""
+        return self.line, " lacks " in self.message
+
+
+def of_problem(problem: Problem, lines: Lines) -> Complaint:
+    """Return a problem of a whole trace with its line."""
+    return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
+
+
+def of_validation(error: ValidationError, data: Data, lines: Lines) -> list[Complaint]:
+    """Return one complaint a place; of a union's, those of the member that got deepest."""
+    kept: dict[tuple[Where, str], Complaint] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        complaint = _complaint(item["type"], item["loc"], data, lines)
+        kept.setdefault((complaint.path, complaint.message), complaint)
+    complaints = list(kept.values())
+    explained = {c.path[:n] for c in complaints for n in range(len(c.path) + (not c.is_shape))}
+    return [c for c in complaints if not c.is_shape or c.path not in explained]
+
+
+def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complaint:
+    path, value = _place(location, data)
+    line = _line(lines, path)
+    name, schema = _dotted(path), _schema_at(path, data)
+    if location[-1:] == ("[key]",):
+        return Complaint(line, path, f"{seen(path[-1])} is used as a name; {_NAME} is wanted")
+    match kind:
+        case "missing":
+            where = f"{name} lacks" if name else "the file lacks"
+            keys = f"required are {', '.join(schema['required'])}"
+            return Complaint(line, path, f"{where} {seen(location[-1])}; {keys}")
+        case "extra_forbidden":
+            parent = _schema_at(path[:-1], data)
+            where = f" in {_dotted(path[:-1])}" if path[:-1] else ""
+            message = f"unknown key {seen(path[-1])}{where}; {_near(str(path[-1]), parent['properties'])}"
+            return Complaint(line, path, message)
+        case "union_tag_not_found":
+            message = f"{name} lacks {seen('do')}; {_near(None, schema['discriminator']['mapping'])}"
+            return Complaint(line, path, message)
+        case "union_tag_invalid":
+            assert isinstance(value, dict)
+            message = f"unknown event {seen(value['do'])}; {_near(value['do'], schema['discriminator']['mapping'])}"
+            return Complaint(_line(lines, (*path, "do")), path, message)
+    subject = name or "the file"
+    return Complaint(line, path, f"{subject} is {seen(value)}; {_wanted(schema)} is wanted", is_shape=True)
+
+
+def _place(location: Where, data: Data) -> tuple[Where, Data]:
+    """Return the part of an error's location that exists in the data, without the names of union members."""
+    path: Where = ()
+    value = data
+    # Pydantic names the kind of an event between its index and its keys.
+    parts = location[:2] + location[3:] if location[:1] == ("events",) else location
+    for part in parts:
+        match value, part:
+            case dict(), str() if part in value:
+                path, value = (*path, part), value[part]
+            case list(), int() if part < len(value):
+                path, value = (*path, part), value[part]
+    return path, value
+
+
+def _schema_at(path: Where, data: Data) -> Schema:
+    """Return the JSON schema of the value at a path; the schema of the deepest known key where it has none."""
+    schema = _resolved(_SCHEMA, data)
+    value = data
+    for part in path:
+        if isinstance(part, int):
+            value = cast(list[Data], value)[part]
+            below = schema.get("items")
+        else:
+            value = cast(dict[str, Data], value)[part]
+            below = schema.get("properties", {}).get(part) or _items_of(schema)
+        if not below:
+            break
+        schema = _resolved(below, value)
+    return schema
+
+
+def _resolved(schema: Schema, value: Data) -> Schema:
+    """Follow references, and choose the member of a union that the value's shape is meant for."""
+    if "$ref" in schema:
+        return _resolved(_SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], value)
+    if "discriminator" in schema and isinstance(value, dict):
+        kind = value.get("do")
+        reference = schema["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None
+        return _resolved({"$ref": reference}, value) if reference else schema
+    shape = "array" if isinstance(value, list) else "object" if isinstance(value, dict) else ""
+    members = (_resolved(member, value) for member in schema.get("anyOf", ()))
+    return next((member for member in members if member.get("type") == shape), schema)
+
+
+def _items_of(schema: Schema) -> Schema | None:
+    """Return the schema of the values of a mapping with free names."""
+    return next(iter(schema.get("patternProperties", {}).values()), None)
+
+
+def _wanted(schema: Schema | None) -> str:
+    """Return in words what a schema allows."""
+    schema = _resolved(schema or {}, None)
+    if members := schema.get("anyOf"):
+        return " or ".join(map(_wanted, members))
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    match schema.get("type"):
+        case "integer":
+            return f"an integer{_bounds(schema)}"
+        case "number":
+            return f"a number{_bounds(schema)}"
+        case "boolean":
+            return "true or false"
+        case "string":
+            return f"text of the form {schema['pattern']} (quote digits)" if "pattern" in schema else "text"
+        case "array":
+            least = " with at least one item" if "minItems" in schema else ""
+            return f"a list{least} ({_wanted(schema['items'])} each)"
+        case "object" if "properties" in schema:
+            return f"a mapping with keys {', '.join(schema['properties'])}"
+        case "object":
+            return f"a mapping from names to {_wanted(_items_of(schema))}"
+    return "a mapping with key do and those of its event"
+
+
+def _bounds(schema: Schema) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    assert low is not None and high is not None, "every number has bounds"
+    return f" from {low} up" if high == INTEGER_MAX else f" from {low:g} to {high:.7g}"
+
+
+def _near(value: Data, allowed: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}allowed are {', '.join(sorted(allowed))}"
+
+
+def _line(lines: Lines, path: Where) -> int:
+    """Return the line of the deepest part of a path that is in the file."""
+    return next(lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines)
+
+
+def _dotted(path: Where) -> str:
+    """Return a path as it is written: events[3].prompt[0]."""
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return one_line(name.removeprefix("."))[: 2 * SEEN_MAX]

@@ -1,0 +1,167 @@
+"""One YAML document as plain data with line numbers: no tag, alias, anchor or second document, nothing executed."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+Data: TypeAlias = "bool | int | float | str | list[Data] | dict[str, Data] | None"
+Where: TypeAlias = tuple[str | int, ...]
+Lines: TypeAlias = Mapping[Where, int]
+
+DEPTH_MAX = 12
+SEEN_MAX = 60
+OLD_BOOLEANS = frozenset(("yes", "no", "on", "off", "true", "false"))
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,19})(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,4})?")
+
+
+class ScenarioError(ValueError):
+    """A scenario cannot be used; the message is one line: `FILE:LINE: what was seen; what is allowed`."""
+
+
+def read(text: str, name: str) -> tuple[Data, Lines]:
+    """Return the only document of a text, and the line of every key and item by its path.
+
+    `name` stands for the file in messages. Raises ScenarioError for anything but one strict document.
+    """
+    reader = _Reader(text, name)
+    return reader.document(), reader.lines
+
+
+def seen(value: Data) -> str:
+    """Return in a few words what a value is, on one line of ASCII."""
+    match value:
+        case None:
+            return "empty"
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list():
+            return f"a list of {len(value)}" if value else "an empty list"
+    text = json.dumps(value)
+    return text if len(text) <= SEEN_MAX else f"{text[:SEEN_MAX]}... ({len(text)} characters)"
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+@dataclass
+class _Reader:
+    """The events of a text on their way to plain data."""
+
+    text: str
+    name: str
+    lines: dict[Where, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._events: Iterator[Event] = iter(yaml.parse(self.text, Loader=yaml.SafeLoader))
+
+    def document(self) -> Data:
+        """Return the only document of the text."""
+        try:
+            return self._document()
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise self._error(
+                line, f"not YAML: {one_line(error.problem or 'syntax error')}; block YAML is wanted"
+            ) from error
+        except yaml.reader.ReaderError as error:
+            line = 1 + self.text.count("\n", 0, error.position)
+            raise self._error(line, f"character U+{error.character:04X} is not allowed in YAML; write text") from error
+        except ScenarioError:
+            raise
+        except (ValueError, OverflowError) as error:
+            # PyYAML lets these through, for numbers in escapes and directives that are out of all bounds.
+            raise self._error(1, f"not YAML: {one_line(str(error))}; write plain text") from error
+
+    def _error(self, line: int, message: str) -> ScenarioError:
+        return ScenarioError(f"{self.name}:{line}: {message}")
+
+    def _document(self) -> Data:
+        next(self._events)
+        if not isinstance(next(self._events), DocumentStartEvent):
+            raise self._error(1, "the file is empty; a scenario has at least the key events")
+        data = self._value(next(self._events), ())
+        assert isinstance(next(self._events), DocumentEndEvent)
+        after = next(self._events)
+        if isinstance(after, DocumentStartEvent):
+            raise self._error(_line_of(after), "a second document begins; a file holds one trace")
+        return data
+
+    def _value(self, event: Event, path: Where) -> Data:
+        line = _line_of(event)
+        self.lines.setdefault(path, line)
+        if isinstance(event, AliasEvent):
+            raise self._error(line, f"alias *{event.anchor}; aliases are not allowed, write the value itself")
+        assert isinstance(event, NodeEvent)
+        if event.anchor is not None:
+            raise self._error(line, f"anchor &{event.anchor}; anchors are not allowed, write the value each time")
+        assert isinstance(event, ScalarEvent | SequenceStartEvent | MappingStartEvent)
+        if event.tag is not None:
+            raise self._error(line, f"tag {seen(event.tag)}; tags are not allowed, write a plain value")
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event, line)
+        if len(path) >= DEPTH_MAX:
+            raise self._error(line, f"nested {len(path) + 1} deep; at most {DEPTH_MAX} levels are allowed")
+        if isinstance(event, SequenceStartEvent):
+            items: list[Data] = []
+            while not isinstance(item := next(self._events), SequenceEndEvent):
+                items.append(self._value(item, (*path, len(items))))
+            return items
+        assert isinstance(event, MappingStartEvent)
+        return self._mapping(path)
+
+    def _mapping(self, path: Where) -> dict[str, Data]:
+        mapping: dict[str, Data] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            line = _line_of(event)
+            key = self._value(event, (*path, ""))
+            del self.lines[(*path, "")]
+            if not isinstance(key, str):
+                raise self._error(line, f"{seen(key)} is used as a key; keys are text, quote it if it is meant")
+            if key in mapping:
+                first = self.lines[(*path, key)]
+                raise self._error(line, f"key {seen(key)} appears twice, first on line {first}; each key goes once")
+            self.lines[(*path, key)] = line
+            mapping[key] = self._value(next(self._events), (*path, key))
+        return mapping
+
+    def _scalar(self, event: ScalarEvent, line: int) -> Data:
+        """Return null, booleans, decimal numbers as such and everything else as text: 010, 1:30, 2026-01-01, 0x10."""
+        text = event.value
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+            raise self._error(line, f"{seen(text)} has half a surrogate pair; write whole characters")
+        if event.style is not None:
+            return text
+        if text in ("", "~", "null"):
+            return None
+        if text in ("true", "false"):
+            return text == "true"
+        if text.lower() in OLD_BOOLEANS:
+            raise self._error(line, f"{text} is ambiguous in YAML; write true or false, or quote it if it is text")
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _line_of(event: Event) -> int:
+    assert event.start_mark is not None
+    return event.start_mark.line + 1
