@@ -19,9 +19,8 @@ from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import Held, Machine
 from workers.log import Entry, Scheduled
-from workers.observation import Observation, Recorder
+from workers.observation import VARIABLES, Observation, Recorder
 from workers.races import RaceDetector
-from workers.referee import Referee
 from workers.tape import Tapes, script, tape_length
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 
@@ -77,7 +76,6 @@ class Run:
             trace.spec, trace.events, scripts, parts, self.machine, self.recorder, self.probes, trace.seed
         )
         self.checker = Checker(trace, tapes)
-        self.referee = Referee(trace)
         self._idle = 0
 
     def _reached(self, fault: str) -> "Count":
@@ -130,11 +128,11 @@ class Run:
     def _follow(self) -> Difference | None:
         """Compare what is new. A difference on the host is held against everything the device did before it."""
         log, self.engine.log[:] = list(self.engine.log), []
-        found = self.referee.follow(log) or self.checker.follow(log)
+        found = self.checker.follow(log)
         if found is not None:
             self.machine.drain()
         on_device = self.checker.captures(self.recorder.take())
-        if on_device is not None and (found is None or on_device.step <= found.step):
+        if on_device is not None and (found is None or on_device.step < found.step + _follows_device(found)):
             found = on_device
         for entry in log:
             self._note_progress(entry)
@@ -147,7 +145,7 @@ class Run:
             self._idle = self._idle + 1 if idle else 0
 
     def _waiting(self) -> str:
-        return self.referee.waiting()
+        return self.checker.referee.waiting()
 
     def _race(self) -> Difference | None:
         assert self.detector is not None
@@ -171,8 +169,12 @@ class Run:
         return found.model_copy(update={"writers": writers, "missing_order": str(race) if race else None})
 
     def _writers(self, variable: str) -> tuple[str, ...]:
-        buffer = self.machine.buffers.get(BUFFER_OF.get(variable, variable))
-        return buffer.writers if buffer is not None else ()
+        """Return who wrote the buffers behind a variable last, newest first in each."""
+        names: tuple[str, ...] = BUFFERS_OF.get(variable, (variable,))
+        if variable == "accepted_read" and self.trace.spec.accepted_counts == "host":
+            names = ("row_inputs", "accepted_counts[0]", "accepted_counts[1]")
+        buffers = [self.machine.buffers[name] for name in names if name in self.machine.buffers]
+        return tuple(writer for buffer in buffers for writer in buffer.writers)
 
     def _expected(self) -> Verdict:
         missing = [
@@ -188,6 +190,12 @@ class Run:
         return Agreed(stats=self.stats())
 
 
+def _follows_device(host: Difference) -> bool:
+    """Tell whether a host difference is later than the device captures of its own step."""
+    variable = VARIABLES.get(host.variable)
+    return variable is not None and variable.point in ("corrected", "processed")
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Counts its calls under a name."""
@@ -199,17 +207,15 @@ class Count:
         self.probes[self.name] += 1
 
 
-BUFFER_OF = {
-    "attention": "attended",
-    "state": "states",
-    "window": "conv",
-    "proposed": "draft_tokens",
-    "kv_at_end": "kv",
-    "drafter_kv_at_end": "drafter_kv",
-    "backup": "row_inputs",
-    "discard": "row_inputs",
-    "tokens": "output[0]",
-    "corrected_computed": "counts[0]",
+BUFFERS_OF: dict[str, tuple[str, ...]] = {
+    "attention": ("attended", "kv"),
+    "state": ("states", "slot_accepted"),
+    "window": ("conv", "slot_accepted"),
+    "proposed": ("draft_tokens",),
+    "kv_at_end": ("kv",),
+    "drafter_kv_at_end": ("drafter_kv",),
+    "tokens": ("output[0]", "output[1]"),
+    "corrected_computed": ("counts[0]", "counts[1]"),
 }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from scenarios.trace import Trace
 from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
-from workers.log import Entry
+from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
+from workers.referee import Referee
 from workers.oracle import LogError, Oracle, Truth
 from workers.tape import Tapes
 from workers.verdict import Difference
@@ -24,6 +25,8 @@ class Checker:
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
         self.spec = trace.spec
         self.oracle = Oracle(trace, tapes)
+        self.referee = Referee(trace, self.oracle)
+        self.step = 0
         self.num_compared = 0
         self.num_steps = 0
 
@@ -35,12 +38,18 @@ class Checker:
                 if found is not None:
                     return found
                 continue
-            try:
-                self.oracle.consume(entry)
-            except LogError as error:
-                step = getattr(entry, "step", getattr(entry, "tick", 0))
-                wanted = "a decision the oracle can follow"
-                return _difference("log", step, "", "", None, wanted, f"{type(entry).__name__}: {error}")
+            wrong = self.referee.judge(entry)
+            if wrong is None:
+                try:
+                    self.oracle.consume(entry)
+                except LogError as error:
+                    wrong = str(error)
+            if wrong is not None:
+                self.step = getattr(entry, "step", self.step)
+                kind = type(entry).__name__.lower()
+                return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
+            if isinstance(entry, Scheduled):
+                self.step = entry.step
         return None
 
     def captures(self, captures: list[Observation]) -> Difference | None:

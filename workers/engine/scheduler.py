@@ -74,7 +74,6 @@ class Scheduler:
             victim = self._parts.choose_victim(self.running)
             self.preempt(victim, "blocks")
             draft.preempted = True
-            draft.skipped.append((victim.index, "preempted"))
             if victim is request:
                 return
             blocks = self._allocate(request, n)
