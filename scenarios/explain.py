@@ -156,7 +156,8 @@ def _wanted(schema: Schema | None) -> str:
 
 def _bounds(schema: Schema) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
-    assert low is not None and high is not None, "every number has bounds"
+    assert low is not None, "every number has a lower bound"
+    assert high is not None, "every number has an upper bound"
     return f" from {low} up" if high == INTEGER_MAX else f" from {low:g} to {high:.7g}"
 
 

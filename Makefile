@@ -1,0 +1,40 @@
+# `make run` needs only Python 3.11 or 3.12; everything it installs goes into .venv, at the tested versions.
+PYTHON ?= python3
+MINUTES ?= 10
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+
+.PHONY: run test check soak bench clean
+
+run: .venv/installed
+	$(BIN)/specstorm run scenarios/smoke --workers 2
+
+test: .venv/installed-dev
+	$(BIN)/python -m pytest
+
+check: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: .venv/installed
+	$(BIN)/specstorm hunt --minutes $(MINUTES)
+
+bench: .venv/installed
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# A stamp is older than what it was made from after a pull, and is then made again.
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP_INSTALL) -e .
+	touch $@
+
+.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP_INSTALL) -e '.[gpu,dev]'
+	touch $@ .venv/installed
