@@ -3,12 +3,14 @@
 import os
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import permutations
 from pathlib import Path
 
 from scenarios import codec
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Judgement, Lost, Outcome, Stuck, Vacuous, Verdict
 
 LINE_MAX = 1000
+ORDER = " > "
 
 
 def is_finding(verdict: Verdict) -> bool:
@@ -35,10 +37,21 @@ def artefact_name(judgement: Judgement) -> str:
     return f"{plane(judgement.verdict)}-{digest}.yaml"
 
 
+def portable(name: str) -> str:
+    """Return a path that says nothing about this host: relative to the working directory, or else the bare name."""
+    path = Path(name)
+    if not path.is_absolute():
+        return path.as_posix()
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
 def artefact_text(judgement: Judgement, scenario: str) -> str:
     """Return the explicit trace of a finding under a comment that says what was found and how to see it again."""
-    lines = [f"{judgement.verdict.kind}: found by {scenario}", *finding_lines(judgement.verdict)]
+    lines = [f"{judgement.verdict.kind}: found by {portable(scenario)}", *finding_lines(judgement.verdict)]
     lines += outcome_lines(judgement.outcomes)
+    if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
+        lines += [f"under {outcome.schedule}: {outcome.result}" for outcome in judgement.outcomes]
     lines.append(f"replay: specstorm replay {artefact_name(judgement)}")
     return comment(lines) + codec.dumps(judgement.trace)
 
@@ -67,8 +80,9 @@ def finding_lines(verdict: Verdict) -> list[str]:
 
 
 def _difference_lines(difference: Difference) -> Iterator[str]:
-    position = "" if difference.position is None else f" at position {difference.position}"
-    yield f"request {difference.request}{position}, commit {difference.commit}, step {difference.step}"
+    if difference.request:
+        position = "" if difference.position is None else f" at position {difference.position}"
+        yield f"request {difference.request}{position}, commit {difference.commit}, step {difference.step}"
     yield f"{difference.variable} is {difference.actual}, expected {difference.expected}   (plane: {difference.plane})"
     if difference.writers:
         yield f"last writers, newest first: {', '.join(difference.writers)}"
@@ -76,17 +90,34 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
         yield f"missing order: {difference.missing_order}"
 
 
-def outcome_lines(outcomes: tuple[Outcome, ...], names_max: int | None = None) -> list[str]:
-    """Return under which schedules a finding shows and under which it does not; more than `names_max` are counted."""
+def outcome_lines(outcomes: tuple[Outcome, ...]) -> list[str]:
+    """Return under which schedules a finding shows and under which it does not; lane orders are counted."""
     lines = []
     for text, agrees in (("shows under", False), ("does not show under", True)):
         names = [outcome.schedule for outcome in outcomes if outcome.agrees is agrees]
-        if names_max is not None and len(names) > names_max:
-            rest = len(names) - names_max
-            names = [*names[:names_max], f"{rest} more"]
+        simple = [name for name in names if ORDER not in name]
+        num_orders = len(names) - len(simple)
+        orders = [f"{num_orders} lane orders"] if num_orders else []
         if names:
-            lines.append(f"{text}: {', '.join(names)}")
+            lines.append(f"{text}: {', '.join(simple + orders)}")
+    pairs = telling_pairs(outcomes)
+    if pairs:
+        shown = " and ".join(f"{first} before {second}" for first, second in pairs)
+        lines.append(f"it shows in exactly those lane orders with {shown}")
     return lines
+
+
+def telling_pairs(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
+    """Return the pairs of lanes, each in the order in which alone a finding shows; empty if no pair tells."""
+    orders = [(outcome.schedule.split(ORDER), outcome.agrees) for outcome in outcomes if ORDER in outcome.schedule]
+    if len({agrees for _, agrees in orders}) < 2:
+        return []
+    pairs = permutations(sorted(orders[0][0]), 2)
+    return [pair for pair in pairs if all(_before(order, pair) is not agrees for order, agrees in orders)]
+
+
+def _before(order: list[str], pair: tuple[str, str]) -> bool:
+    return order.index(pair[0]) < order.index(pair[1])
 
 
 def write_artefact(folder: Path, judgement: Judgement, scenario: str) -> Path:

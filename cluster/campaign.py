@@ -54,7 +54,7 @@ def stop_on_signal(stop: Stop) -> Iterator[None]:
 
     def handler(signum: int, frame: FrameType | None) -> None:
         stop.signum = signum
-        signal.signal(signum, before[signum])
+        signal.signal(signum, before[signal.Signals(signum)])
 
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     for signum in before:

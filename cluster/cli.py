@@ -30,7 +30,8 @@ def run(arguments: list[str]) -> int:
         print(f"specstorm: {error}", file=sys.stderr)
         return 2
     except TyperException as error:
-        print(f"specstorm: {error.format_message()}", file=sys.stderr)
+        if error.format_message():
+            print(f"specstorm: {error.format_message()}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import typer
 
 from cluster.campaign import Campaign, Stop, exit_code, stop_on_signal
 from cluster.inputs import InputError, campaign_stem, check_fault, ray_address, read_scenarios, read_trace
-from cluster.job import WORKER, build, load_judge, version
+from cluster.job import WORKER, build, load_judge
 from cluster.pool import InProcessPool, Pool, PoolError, RayCluster, RayPool
 from cluster.report import Line, document, print_report, progress_for
 from cluster.store import CampaignError, Store, new_campaign_folder
@@ -74,7 +74,7 @@ def run(
         code = code or campaign.exit_code()
         remarks = [*_remarks(campaign, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
     if as_json:
-        print(document(lines, code, version()))
+        print(document(lines, code, build()))
         print("\n".join(remarks), file=sys.stderr)
     else:
         print_report(lines, sys.stdout, remarks)
@@ -86,8 +86,10 @@ def _carry_out(campaign: Campaign, address: str | None, workers: int | None, dea
     if not campaign.missing:
         return 0
     progress = progress_for(sys.stderr)
+    pool_open = _pool(address, workers, len(campaign.missing), deadline)
     try:
-        with _pool(address, workers, len(campaign.missing), deadline) as pool, stop_on_signal(stop):
+        # Ray prints a paragraph on stdout for each dead worker; stdout belongs to the report.
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), pool_open as pool, stop_on_signal(stop):
             campaign.run(pool, progress, stop)
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
@@ -152,7 +154,7 @@ def replay(
     line = Line(str(file), load_judge(WORKER).judge(trace, False))
     code = exit_code([line.verdict])
     if as_json:
-        print(document([line], code, version()))
+        print(document([line], code, build()))
     else:
         print_report([line], sys.stdout)
     return code
@@ -164,7 +166,7 @@ def list_faults() -> int:
     width = max((len(fault) for fault in FAULTS), default=0)
     for name in sorted(FAULTS):
         fault = FAULTS[name]
-        print(f"{name:<{width}}  {_text(fault.plane):<10}  {fault.symptom}")
+        print(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
     return 0
 
 
@@ -172,10 +174,8 @@ def list_faults() -> int:
 def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")]) -> int:
     """Show one fault: what the historical code did, and what it takes to see it."""
     shown = FAULTS[check_fault(fault)]
-    for name in ("id", "source", "symptom", "trigger", "plane", "requires"):
-        print(f"{name + ':':<10}{_text(getattr(shown, name))}")
+    for name in ("id", "source", "symptom", "trigger", "plane"):
+        print(f"{name + ':':<10}{getattr(shown, name)}")
+    requires = ", ".join(f"{key} = {value}" for key, value in shown.requires)
+    print(f"requires: {requires or 'nothing'}")
     return 0
-
-
-def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

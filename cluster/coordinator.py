@@ -11,7 +11,7 @@ from typing import TypeAlias
 from workers.verdict import Judgement, Lost
 
 LOSSES_MAX = 3
-START_LOSSES_MAX = 3
+IDLE_LOSSES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,12 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker died, was killed or never started."""
+    """A worker died, was killed or never started; `had_begun` says whether it had begun the job it was given."""
 
     slot: int
     worker: int
     reason: str
+    had_begun: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,12 @@ Instruction: TypeAlias = Dispatch | Replace | Record | NoteLoss | NoteLate
 
 @dataclass(slots=True)
 class _Slot:
-    """A place for one worker: `job` is what its worker runs; `start_losses` counts workers lost since one was ready."""
+    """A place for one worker: `job` is what its worker runs; `idle_losses` counts workers lost since one began a job."""
 
     worker: int = 0
     ready: bool = False
     retired: bool = False
-    start_losses: int = 0
+    idle_losses: int = 0
     job: str | None = None
 
 
@@ -172,30 +173,31 @@ class Coordinator:
         slot = self._slots[event.slot]
         if slot.worker == event.worker and not slot.retired:
             slot.ready = True
-            slot.start_losses = 0
         return []
 
     def _lost(self, event: WorkerLost) -> list[Instruction]:
         slot = self._slots[event.slot]
         if slot.worker != event.worker or slot.retired:
             return []
-        job, was_ready = slot.job, slot.ready
+        job = slot.job
         slot.job, slot.ready = None, False
-        slot.start_losses += 0 if was_ready else 1
-        instructions: list[Instruction] = []
-        if job is not None:
-            instructions += self._lose(job, event.slot, event.reason)
-        if slot.start_losses < START_LOSSES_MAX:
+        slot.idle_losses = 0 if event.had_begun else slot.idle_losses + 1
+        instructions = [] if job is None else self._lose(job, event)
+        if slot.idle_losses < IDLE_LOSSES_MAX:
             slot.worker += 1
             return [*instructions, Replace(event.slot, slot.worker)]
         slot.retired = True
         return instructions + self._give_up_if_no_slot_is_left(event.reason)
 
-    def _lose(self, key: str, slot: int, reason: str) -> list[Instruction]:
-        """Queue a job again after a lost attempt, before all others, or quarantine it after the third."""
+    def _lose(self, key: str, event: WorkerLost) -> list[Instruction]:
+        """Queue a job again after a lost attempt, before all others, or quarantine it after the third.
+
+        A worker that died before it began the job says nothing about the job.
+        """
         job = self._open[key]
-        job.lost.append((slot, reason))
-        note = NoteLoss(key, job.attempt, slot, reason)
+        note = NoteLoss(key, job.attempt, event.slot, event.reason)
+        if event.had_begun:
+            job.lost.append((event.slot, event.reason))
         if len(job.lost) < LOSSES_MAX:
             self._queue.appendleft(key)
             return [note]
@@ -206,6 +208,7 @@ class Coordinator:
         if index is None:
             return [NoteLate(event.job, event.attempt, event.judgement)]
         self._slots[index].job = None
+        self._slots[index].idle_losses = 0
         return [self._record(event.job, event.judgement)]
 
     def _raised(self, event: AttemptRaised) -> list[Instruction]:

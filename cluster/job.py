@@ -52,7 +52,10 @@ def version() -> str:
         project = tomllib.loads(pyproject.read_text()).get("project", {})
         if "version" in project:
             return str(project["version"])
-    return importlib.metadata.version("specstorm")
+    try:
+        return importlib.metadata.version("specstorm")
+    except importlib.metadata.PackageNotFoundError:
+        return "unversioned"
 
 
 @cache

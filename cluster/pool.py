@@ -6,6 +6,7 @@ judges: whatever happens to a worker becomes an event.
 
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from workers.verdict import Judgement
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
+REACH_SECONDS = 10.0
 
 
 class PoolError(RuntimeError):
@@ -101,12 +103,17 @@ class InProcessPool:
 
 @dataclass(slots=True)
 class _Seat:
-    """One slot of a `RayPool`: its actor, the call under way, and when that call is given up."""
+    """One slot of a `RayPool`: its actor, the call under way, and when that call is given up.
+
+    `begun` is a call made just before a job's: an actor takes its calls in order, so a worker that answered it and
+    then died had begun the job, and one that did not answer had died before.
+    """
 
     worker: int
     actor: Any
     call: Any
     deadline: float
+    begun: Any = None
     job: str | None = None
     attempt: int = 0
     pid: int | None = None
@@ -144,6 +151,7 @@ class RayPool:
         assert seat.call is None, f"slot {slot} is busy"
         seat.job, seat.attempt = job.key, attempt
         seat.deadline = time.monotonic() + self._deadline_seconds
+        seat.begun = seat.actor.ready.remote()
         seat.call = seat.actor.judge.remote(job.model_dump_json())
 
     def replace(self, slot: int, worker: int) -> None:
@@ -191,18 +199,30 @@ class RayPool:
             value = self._ray.get(call, timeout=60)
         except errors.RayTaskError as error:
             if seat.job is None:
-                return WorkerLost(slot, seat.worker, _raised(error.cause))
+                return WorkerLost(slot, seat.worker, _raised(error.cause), had_begun=False)
             return AttemptRaised(seat.job, seat.attempt, _raised(error.cause))
         except errors.RayActorError as error:
-            return WorkerLost(slot, seat.worker, _death(error, started=seat.pid is not None))
+            reason = _death(error, started=seat.pid is not None)
+            return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
         except deaths as error:
-            return WorkerLost(slot, seat.worker, _DEATHS.get(type(error).__name__, "its process died"))
+            reason = _DEATHS.get(type(error).__name__, "its process died")
+            return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
         except errors.RayError as error:
             raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
         if seat.job is None:
             return self._arrived(slot, seat, value)
         job, seat.job = seat.job, None
         return ResultArrived(job, seat.attempt, Judgement.model_validate_json(value))
+
+    def _had_begun(self, seat: _Seat) -> bool:
+        """Whether a worker that is lost had begun the job it was given."""
+        if seat.job is None:
+            return False
+        try:
+            self._ray.get(seat.begun, timeout=0)
+        except self._ray.exceptions.RayError:
+            return False
+        return True
 
     def _arrived(self, slot: int, seat: _Seat, value: tuple[str, int]) -> Event:
         code, seat.pid = value
@@ -213,10 +233,11 @@ class RayPool:
     def _overdue(self, slot: int, seat: _Seat) -> Event:
         seat.call = None
         if seat.job is not None:
-            return WorkerLost(slot, seat.worker, f"it took longer than the deadline of {self._deadline_seconds:g} s")
+            reason = f"it took longer than the deadline of {self._deadline_seconds:g} s"
+            return WorkerLost(slot, seat.worker, reason, had_begun=True)
         free = self._ray.available_resources().get("CPU", 0)
         wanted = f"{self.slots} workers need a CPU each, {free:g} CPUs are free; give fewer --workers"
-        return WorkerLost(slot, seat.worker, f"it did not start within {START_SECONDS:g} s: {wanted}")
+        return WorkerLost(slot, seat.worker, f"it did not start within {START_SECONDS:g} s: {wanted}", had_begun=False)
 
 
 _DEATHS: Mapping[str, str] = {
@@ -245,6 +266,13 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
+def _reach(address: str) -> None:
+    """Raise OSError at once where nothing listens; Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+
+
 class RayCluster:
     """A connection to a Ray cluster at `address`, or for `local` a private one on this host's loopback interface.
 
@@ -253,16 +281,14 @@ class RayCluster:
 
     def __init__(self, address: str, num_cpus: int | None) -> None:
         self._private = _PrivateEnvironment() if address == "local" else None
+        options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+        if self._private is not None:
+            options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
         try:
+            _reach(address)
             import ray
 
-            common: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-            if self._private is not None:
-                memory = {"object_store_memory": OBJECT_STORE_BYTES}
-                ray.init(address="local", include_dashboard=False, num_cpus=num_cpus, **memory, **common)
-            else:
-                # A cluster that is joined has its own CPUs and its own settings.
-                ray.init(address=address, **common)
+            ray.init(**options)
         except BaseException as error:
             if self._private is not None:
                 self._private.close()

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, TextIO
 
 from rich.console import Console
@@ -14,11 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichBar
 from rich.table import Table
 
-from cluster.artefact import finding_lines, is_finding, outcome_lines
+from cluster.artefact import finding_lines, is_finding, outcome_lines, portable
 from workers.verdict import Judgement, Lost, Verdict
 
 INDENT = " " * 10
-SCHEDULE_NAMES_MAX = 6
 LINE_SECONDS = 10.0
 _COLUMNS = ("requests", "steps", "captures", "schedules", "run-ahead")
 
@@ -91,7 +89,7 @@ def block(line: Line) -> Iterator[str]:
         return
     yield ""
     yield f"{line.kind.upper():<9} {line.scenario}"
-    texts = finding_lines(line.judgement.verdict) + outcome_lines(line.judgement.outcomes, SCHEDULE_NAMES_MAX)
+    texts = finding_lines(line.judgement.verdict) + outcome_lines(line.judgement.outcomes)
     if line.artefact is not None:
         texts.append(line.artefact)
     if line.replay is not None:
@@ -109,11 +107,11 @@ def summary(lines: Sequence[Line]) -> str:
     return f"{len(lines)} {'scenario' if len(lines) == 1 else 'scenarios'}: {', '.join(parts)}"
 
 
-def document(lines: Sequence[Line], exit_code: int, version: str) -> str:
+def document(lines: Sequence[Line], exit_code: int, build: str) -> str:
     """Return the report as JSON, the same for the same results on any host, at any time, on any pool."""
     counts = Counter(line.kind for line in lines)
     scenarios = [_entry(line) for line in lines]
-    whole = {"specstorm": version, "exit_code": exit_code, "summary": dict(sorted(counts.items()))}
+    whole = {"specstorm": build, "exit_code": exit_code, "summary": dict(sorted(counts.items()))}
     return json.dumps({**whole, "scenarios": scenarios}, indent=2, ensure_ascii=False)
 
 
@@ -125,15 +123,6 @@ def _entry(line: Line) -> dict[str, object]:
         entry["outcomes"] = [outcome.model_dump(mode="json") for outcome in line.judgement.outcomes]
         entry["artefact"] = line.artefact
     return entry
-
-
-def portable(name: str) -> str:
-    """Return a path that says nothing about this host: relative to the working directory, or else the bare name."""
-    path = Path(name)
-    if not path.is_absolute():
-        return path.as_posix()
-    here = Path.cwd()
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
 
 
 class LineProgress:

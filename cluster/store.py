@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Self
 
-from cluster.artefact import comment, is_finding, write_artefact, write_atomically
+from cluster.artefact import comment, is_finding, portable, write_artefact, write_atomically
 from cluster.job import Job
 from scenarios import codec
 from workers.verdict import Judgement, Lost
@@ -117,7 +117,7 @@ class Store:
     def begin(self, job: Job, attempt: int, slot: int, scenario: str) -> None:
         """Write an attempt and its trace down before it runs."""
         how = f"specstorm {'run' if job.sweep else 'replay'} {self.running_file(job.key).name}"
-        head = comment([f"being run: attempt {attempt} of {scenario}", f"run it again: {how}"])
+        head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
         write_atomically(self.running_file(job.key), head + codec.dumps(job.trace))
         self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job.key, attempt, slot))
 

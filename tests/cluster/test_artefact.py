@@ -1,12 +1,21 @@
 """A finding on disk is a trace that loads as itself, under a comment for people."""
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.artefact import artefact_name, artefact_text, comment, plane, write_artefact, write_atomically
+from cluster.artefact import (
+    artefact_name,
+    artefact_text,
+    comment,
+    outcome_lines,
+    plane,
+    write_artefact,
+    write_atomically,
+)
 from scenarios import codec
 from tests.cluster.stand_in import StandIn, difference, trace
 from workers.verdict import Crashed, Diverged, Judgement, Outcome, Stats
@@ -34,13 +43,15 @@ def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None
         "# missing order: copy_counts@7 and condense@8",
         "# shows under: lazy",
         "# does not show under: eager",
+        "# under eager: agreed",
+        "# under lazy: diverged: tokens",
         f"# replay: specstorm replay {artefact_name(judgement)}",
     ]
 
 
 @given(st.text(max_size=200), st.text(max_size=40))
 def test_no_text_in_a_finding_can_break_out_of_the_comment(error: str, schedule: str) -> None:
-    outcomes = (Outcome(schedule=schedule, agrees=True, result=""),)
+    outcomes = (Outcome(schedule=schedule, agrees=True, result=error),)
     crashed = Crashed(stats=STATS, error=error, where="op")
     judgement = Judgement(verdict=crashed, trace=trace("r0").explicit(), schedules=1, outcomes=outcomes)
     assert codec.loads(artefact_text(judgement, "a.yaml"), "artefact") == judgement.trace
@@ -69,3 +80,18 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
         write_atomically(path, text)
         assert path.read_text() == text
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_finding_that_depends_on_two_lanes_says_in_which_order_it_shows() -> None:
+    orders = {" > ".join(order): order for order in permutations(("host", "compute", "h2d"))}
+    outcomes = tuple(
+        Outcome(schedule=name, agrees=order.index("h2d") < order.index("host"), result="")
+        for name, order in orders.items()
+    )
+    lazy = Outcome(schedule="lazy", agrees=False, result="")
+    assert outcome_lines((lazy, *outcomes)) == [
+        "shows under: lazy, 3 lane orders",
+        "does not show under: 3 lane orders",
+        "it shows in exactly those lane orders with host before h2d",
+    ]
+    assert outcome_lines((lazy,)) == ["shows under: lazy"]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.coordinator import (
+    IDLE_LOSSES_MAX,
     LOSSES_MAX,
-    START_LOSSES_MAX,
     AttemptRaised,
     Coordinator,
     Dispatch,
@@ -41,6 +41,9 @@ class SimulatedPool:
     records: list[Record] = field(default_factory=list)
     losses: Counter[str] = field(default_factory=Counter)
     lost_on: dict[str, set[int]] = field(default_factory=dict)
+    idle_losses: Counter[int] = field(default_factory=Counter)
+    retired: set[int] = field(default_factory=set)
+    notes: int = 0
     late: int = 0
 
     def __post_init__(self) -> None:
@@ -56,7 +59,8 @@ class SimulatedPool:
                     assert slot not in self.starting, "a job for a worker that is not ready"
                     assert worker == self.worker[slot]
                     tried = self.lost_on.get(instruction.job, set())
-                    assert slot not in tried or tried >= set(range(self.num_slots)), "a slot that lost this job before"
+                    fresh = set(range(self.num_slots)) - tried - self.retired
+                    assert slot in fresh or not fresh, "a slot that lost this job before"
                     self.running[slot] = instruction
                 case Replace(slot=slot, worker=worker):
                     assert worker == self.worker[slot] + 1
@@ -65,9 +69,8 @@ class SimulatedPool:
                     self.starting.append(slot)
                 case Record():
                     self.records.append(instruction)
-                case NoteLoss(job=job, slot=slot):
-                    self.losses[job] += 1
-                    self.lost_on.setdefault(job, set()).add(slot)
+                case NoteLoss():
+                    self.notes += 1
                 case NoteLate():
                     self.late += 1
 
@@ -79,7 +82,7 @@ class SimulatedPool:
             return ResultArrived(late.job, late.attempt, JUDGEMENT)
         if kind == 1 and self.given_up:
             old = self.given_up[index % len(self.given_up)]
-            return WorkerLost(old.slot, old.worker, "its process died")
+            return WorkerLost(old.slot, old.worker, "its process died", had_begun=True)
         if self.starting and (kind < 5 or not self.running):
             slot = self.starting.pop(index % len(self.starting))
             return WorkerReady(slot, self.worker[slot])
@@ -87,9 +90,17 @@ class SimulatedPool:
             return None
         slot = sorted(self.running)[index % len(self.running)]
         run = self.running.pop(slot)
-        if kind == 7:
+        if kind >= 6:
             self.given_up.append(run)
-            return WorkerLost(slot, run.worker, "its process died")
+            had_begun = kind == 7
+            if had_begun:
+                self.losses[run.job] += 1
+                self.lost_on.setdefault(run.job, set()).add(slot)
+            self.idle_losses[slot] = 0 if had_begun else self.idle_losses[slot] + 1
+            if self.idle_losses[slot] == IDLE_LOSSES_MAX:
+                self.retired.add(slot)
+            return WorkerLost(slot, run.worker, "its process died", had_begun)
+        self.idle_losses[slot] = 0
         return ResultArrived(run.job, run.attempt, JUDGEMENT)
 
 
@@ -110,8 +121,11 @@ def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: in
     assert coordinator.done
     assert sorted(record.job for record in pool.records) == sorted(f"job {job}" for job in range(jobs))
     for record in pool.records:
-        lost = pool.losses[record.job] == LOSSES_MAX
-        assert isinstance(record.result, Lost) == lost
+        nothing_left = len(pool.retired) == slots
+        if isinstance(record.result, Lost):
+            assert pool.losses[record.job] == LOSSES_MAX or nothing_left
+        else:
+            assert pool.losses[record.job] < LOSSES_MAX
 
 
 @given(choices=st.lists(st.integers(0, 1 << 16), max_size=60))
@@ -144,7 +158,7 @@ def test_a_lost_attempt_goes_to_another_slot_before_any_other_job() -> None:
     assert coordinator.handle(JobAdded("a")) == [Dispatch(0, 0, "a", 1)]
     assert coordinator.handle(JobAdded("b")) == [Dispatch(1, 0, "b", 1)]
     coordinator.handle(JobAdded("c"))
-    lost = coordinator.handle(WorkerLost(0, 0, "its process died"))
+    lost = coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
     assert lost == [NoteLoss("a", 1, 0, "its process died"), Replace(0, 1)]
     assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "c", 1)]
     assert coordinator.handle(ResultArrived("b", 1, JUDGEMENT)) == [Record("b", 1, JUDGEMENT), Dispatch(1, 0, "a", 2)]
@@ -153,7 +167,7 @@ def test_a_lost_attempt_goes_to_another_slot_before_any_other_job() -> None:
 def test_a_late_result_is_noted_and_not_recorded() -> None:
     coordinator = ready(2)
     coordinator.handle(JobAdded("a"))
-    coordinator.handle(WorkerLost(0, 0, "its node died"))
+    coordinator.handle(WorkerLost(0, 0, "its node died", had_begun=True))
     assert coordinator.handle(ResultArrived("a", 1, JUDGEMENT)) == [NoteLate("a", 1, JUDGEMENT)]
     assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [Record("a", 2, JUDGEMENT)]
     assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [NoteLate("a", 2, JUDGEMENT)]
@@ -165,7 +179,7 @@ def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> 
     results: list[Judgement | Lost] = []
     for _ in range(LOSSES_MAX):
         dispatch = next(each for each in instructions if isinstance(each, Dispatch))
-        after = coordinator.handle(WorkerLost(dispatch.slot, worker[dispatch.slot], "its process died"))
+        after = coordinator.handle(WorkerLost(dispatch.slot, worker[dispatch.slot], "its process died", had_begun=True))
         results += [each.result for each in after if isinstance(each, Record)]
         worker[dispatch.slot] += 1
         instructions = after + coordinator.handle(WorkerReady(dispatch.slot, worker[dispatch.slot]))
@@ -185,11 +199,21 @@ def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
     coordinator.handle(JobAdded("a"))
     records: list[Instruction] = []
     for slot in range(2):
-        for worker in range(START_LOSSES_MAX):
-            records = coordinator.handle(WorkerLost(slot, worker, "no such engine"))
+        for worker in range(IDLE_LOSSES_MAX):
+            records = coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
     assert records == [Record("a", 0, Lost(reason="no worker could be started: no such engine"))]
     assert coordinator.done
     assert [type(each) for each in coordinator.handle(JobAdded("b"))] == [Record]
+
+
+def test_a_worker_that_died_idle_is_not_held_against_the_job_it_was_given() -> None:
+    coordinator, dispatch = ready(2), Dispatch(0, 0, "a", 1)
+    assert coordinator.handle(JobAdded("a")) == [dispatch]
+    for attempt, (slot, worker) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)], start=1):
+        after = coordinator.handle(WorkerLost(slot, worker, "its process died", had_begun=False))
+        assert after[:2] == [NoteLoss("a", attempt, slot, "its process died"), Replace(slot, worker + 1)]
+        coordinator.handle(WorkerReady(slot, worker + 1))
+    assert coordinator.handle(ResultArrived("a", 5, JUDGEMENT)) == [Record("a", 5, JUDGEMENT)]
 
 
 def test_attempts_are_numbered_on_from_an_earlier_run() -> None:

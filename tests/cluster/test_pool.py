@@ -88,8 +88,10 @@ def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: Ray
 class Counting(RayPool):
     """Notes how big its workers get and on which interfaces its processes listen."""
 
-    bytes_max = 0
-    sockets: dict[str, bool] = {}
+    def __init__(self, cluster: RayCluster) -> None:
+        super().__init__(cluster, 2, DEADLINE_SECONDS, STAND_IN)
+        self.bytes_max = 0
+        self.sockets: dict[str, bool] = {}
 
     def wait(self, seconds: float) -> list[Event]:
         """Look at the workers after each wait."""
@@ -101,7 +103,7 @@ class Counting(RayPool):
 
 
 def test_workers_are_small_and_every_socket_is_on_loopback(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with Counting(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+    with Counting(ray_cluster) as pool:
         campaign_of(pool, tmp_path, "slow-1", "slow-2", seed=100)
     assert 0 < pool.bytes_max < WORKER_BYTES_MAX
     assert len(pool.sockets) >= 4, "a Ray without sockets was looked at"

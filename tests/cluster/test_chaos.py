@@ -1,0 +1,94 @@
+"""Fifty workers are killed with SIGKILL at random moments; nobody can tell from the results."""
+
+import os
+import signal
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from cluster.campaign import Campaign, Scenario, Stop
+from cluster.coordinator import Event, ResultArrived, WorkerLost
+from cluster.job import Job
+from cluster.pool import Pool, RayCluster, RayPool
+from cluster.store import Store
+from tests.cluster.stand_in import STAND_IN, trace
+from tests.cluster.test_store import NoProgress
+
+KILLS = 50
+KILLS_MID_JOB_MIN = 40
+ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
+
+
+class Chaos(RayPool):
+    """Kills workers at random moments, but no job's worker a third time: that would be the job's own verdict."""
+
+    kills = 0
+
+    def __init__(self, cluster: RayCluster, factory: str, job_seconds: float) -> None:
+        super().__init__(cluster, 2, 120.0, factory)
+        self._random = Random(20261121)
+        self._job_seconds = job_seconds
+        self._running: dict[int, str] = {}
+        self._killed: Counter[str] = Counter()
+
+    def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+        """Remember what each slot runs."""
+        self._running[slot] = job.key
+        super().dispatch(slot, job, attempt)
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Wait a random part of a job, then perhaps kill a worker; report what happened."""
+        events = super().wait(self._random.random() * self._job_seconds)
+        for event in events:
+            if isinstance(event, ResultArrived):
+                self._running = {slot: job for slot, job in self._running.items() if job != event.job}
+            elif isinstance(event, WorkerLost):
+                self._running.pop(event.slot, None)
+        slot = self._random.randrange(self.slots)
+        job, pid = self._running.get(slot), self.pids[slot]
+        if not events and job is not None and pid is not None and self.kills < KILLS and self._killed[job] < 2:
+            self.kills += 1
+            self._killed[job] += 1
+            # Until it is replaced this worker is dead, and a second kill would count for nothing.
+            del self._running[slot]
+            os.kill(pid, signal.SIGKILL)
+        return events
+
+
+def rows(folder: Path, scenarios: list[Scenario], pool: Pool) -> list[tuple[object, ...]]:
+    """Run a campaign and return its results."""
+    with Store(folder) as store:
+        Campaign(scenarios, store).run(pool, NoProgress(), Stop())
+    return query(folder, ROWS)
+
+
+def query(folder: Path, text: str) -> list[tuple[object, ...]]:
+    """Return the rows of a query on a closed campaign."""
+    database = sqlite3.connect(folder / "campaign.sqlite")
+    try:
+        return database.execute(text).fetchall()
+    finally:
+        database.close()
+
+
+def check_fifty_kills(cluster: RayCluster, folder: Path, scenarios: list[Scenario], factory: str, seconds: float) -> None:
+    """Run scenarios undisturbed and under fire, and compare the results row by row."""
+    with RayPool(cluster, 2, 120.0, factory) as pool:
+        calm = rows(folder / "calm", scenarios, pool)
+    with Chaos(cluster, factory, seconds) as chaos:
+        disturbed = rows(folder / "chaos", scenarios, chaos)
+    assert chaos.kills == KILLS
+    (mid_job,) = query(folder / "chaos", "SELECT COUNT(*) FROM attempts WHERE outcome = 'lost: its process died'")[0]
+    assert isinstance(mid_job, int) and KILLS_MID_JOB_MIN <= mid_job <= KILLS
+    assert len(calm) == len(scenarios)
+    for before, after in zip(calm, disturbed, strict=True):
+        assert before == after
+    assert query(folder / "chaos", "SELECT COUNT(*) FROM late") == [(0,)]
+    assert list((folder / "chaos" / "running").iterdir()) == []
+
+
+def test_fifty_killed_stand_ins_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    requests = [f"{'diverge' if index % 5 == 0 else 'slow'}-{index}" for index in range(100)]
+    scenarios = [Scenario(each, Job.of(trace(each, seed=150), sweep=True)) for each in requests]
+    check_fifty_kills(ray_cluster, tmp_path, scenarios, STAND_IN, seconds=0.15)
