@@ -83,15 +83,14 @@ class Checker:
         self.num_compared += len(layout)
         for variable, segments in layout.items():
             actual = capture.values[variable]
-            for segment in segments:
-                start, values = segment.offset, segment.values
-                seen = actual[start : start + len(values)]
-                if seen != (values if type(values) is list else list(values)):
-                    index = next(i for i, (a, b) in enumerate(zip(seen, values, strict=True)) if a != b)
-                    position = None if segment.position is None else segment.position + index
-                    return _difference(
-                        variable, capture.step, segment.request, segment.commit, position, values[index], seen[index]
-                    )
+            for offset, values, row, first in segments:
+                seen = actual[offset : offset + len(values)]
+                wanted = values if type(values) is list else list(values)
+                if seen != wanted:
+                    index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
+                    position = None if first is None else first + index
+                    name, commit = (row.truth.name, row.commit) if row is not None else ("padding", "padding")
+                    return _difference(variable, capture.step, name, commit, position, wanted[index], seen[index])
         return None
 
     def _host(self, observed: Observation) -> Difference | None:

@@ -1,8 +1,7 @@
 """Lay out what the oracle knows the way the engine's captures are laid out, and nothing outside a variable's domain."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from scenarios.spec import EngineSpec
 from workers.oracle import Release, RowTruth, StepTruth
@@ -10,18 +9,9 @@ from workers.oracle import Release, RowTruth, StepTruth
 PAD_SLOT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Expected values from `offset` on: of one request (None: padding), from `position` on (None: has none)."""
-
-    offset: int
-    values: Sequence[Any]
-    request: str
-    commit: str
-    position: int | None
-
-
-Layout = dict[str, list[Segment]]
+# Expected values from an offset on: of one row (None: padding), from a position on (None: has none).
+Segment: TypeAlias = tuple[int, Sequence[Any], RowTruth | Release | None, int | None]
+Layout: TypeAlias = dict[str, list[Segment]]
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
@@ -37,28 +27,27 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
         "scheduled_drafts": [],
         "input_ids": [],
     }
-    add = _adder(layout)
     end = 0
     for index, (row, start) in enumerate(zip(step.rows, step.starts, strict=True)):
         n, computed = row.row.n, row.computed
-        add("num_computed", index, (computed,), row, None)
+        layout["num_computed"].append((index, (computed,), row, None))
         if hybrid and computed > 0:
-            add("accepted_read", index, (row.accepted_read,), row, None)
-        add("seq_lens", index, (computed + n,), row, None)
-        add("positions", start, list(range(computed, computed + n)), row, computed)
-        add("slots", start, row.slots, row, computed)
-        add("scheduled_drafts", index * k, row.drafts, row, row.base + 1)
+            layout["accepted_read"].append((index, (row.accepted_read,), row, None))
+        layout["seq_lens"].append((index, (computed + n,), row, None))
+        layout["positions"].append((start, list(range(computed, computed + n)), row, computed))
+        layout["slots"].append((start, row.slots, row, computed))
+        layout["scheduled_drafts"].append((index * k, row.drafts, row, row.base + 1))
         ids = row.truth.tape.tokens[computed : row.base + 1] + [max(0, draft) for draft in row.drafts]
-        add("input_ids", start, ids, row, computed)
+        layout["input_ids"].append((start, ids, row, computed))
         end = start + n
     padding = step.num_tokens - end
     if padding:
-        layout["positions"].append(Segment(end, [0] * padding, "padding", "padding", None))
-        layout["slots"].append(Segment(end, [PAD_SLOT] * padding, "padding", "padding", None))
-        layout["input_ids"].append(Segment(end, [0] * padding, "padding", "padding", None))
+        layout["positions"].append((end, [0] * padding, None, None))
+        layout["slots"].append((end, [PAD_SLOT] * padding, None, None))
+        layout["input_ids"].append((end, [0] * padding, None, None))
     rows = len(step.rows)
     if step.num_rows > rows:
-        layout["seq_lens"].append(Segment(rows, [0] * (step.num_rows - rows), "padding", "padding", None))
+        layout["seq_lens"].append((rows, [0] * (step.num_rows - rows), None, None))
     return layout
 
 
@@ -66,14 +55,13 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what must be sampled and counted."""
     width = 1 + spec.num_speculative_tokens
     layout: Layout = {"sampled": [], "accepted": [], "valid": [], "next_tokens": []}
-    add = _adder(layout)
     for index, row in enumerate(step.rows):
         if row.valid:
             tokens = row.truth.tape.tokens[row.base + 1 : row.base + 1 + row.valid]
-            add("sampled", index * width, tokens, row, row.base + 1)
-        add("accepted", index, (1 if row.discard else row.valid,), row, None)
-        add("valid", index, (row.valid,), row, None)
-        add("next_tokens", index, (row.next_token,), row, None)
+            layout["sampled"].append((index * width, tokens, row, row.base + 1))
+        layout["accepted"].append((index, (1 if row.discard else row.valid,), row, None))
+        layout["valid"].append((index, (row.valid,), row, None))
+        layout["next_tokens"].append((index, (row.next_token,), row, None))
     return layout
 
 
@@ -84,36 +72,24 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     layout: Layout = {"kv": [], "attention": [], "drafter_kv": [], "raw": [], "proposed": []}
     if hybrid:
         layout |= {"slot_accepted": [], "state": [], "window": []}
-    add = _adder(layout)
     for index, (row, start) in enumerate(zip(step.rows, step.starts, strict=True)):
         computed, kept, tape = row.computed, row.kept, row.truth.tape
-        add("attention", start, tape.attention[computed:kept], row, computed)
-        add("kv", start, tape.kv[computed:kept], row, computed)
+        layout["attention"].append((start, tape.attention[computed:kept], row, computed))
+        layout["kv"].append((start, tape.kv[computed:kept], row, computed))
         drafter_kv = tape.drafter_kv[computed:kept]
         if row.discard:
             drafter_kv[-1] = row.chunk_end
-        add("drafter_kv", start, drafter_kv, row, computed)
-        add("raw", index * k, row.raw, row, kept + 1)
-        add("proposed", index * k, row.proposed, row, kept + 1)
+        layout["drafter_kv"].append((start, drafter_kv, row, computed))
+        layout["raw"].append((index * k, row.raw, row, kept + 1))
+        layout["proposed"].append((index * k, row.proposed, row, kept + 1))
         if hybrid:
-            add("slot_accepted", index, (1 if row.discard else row.valid,), row, None)
+            layout["slot_accepted"].append((index, (1 if row.discard else row.valid,), row, None))
             if kept:
-                add("state", index, (tape.states[kept - 1],), row, kept - 1)
-                add("window", index * count, tape.window(kept), row, kept - count)
+                layout["state"].append((index, (tape.states[kept - 1],), row, kept - 1))
+                layout["window"].append((index * count, tape.window(kept), row, kept - count))
     return layout
 
 
 def expected_release(release: Release) -> Layout:
     """Return what the caches of a request must hold when its blocks go back."""
-    at = (release.truth.name, release.commit, 0)
-    return {
-        "kv_at_end": [Segment(0, release.kv, *at)],
-        "drafter_kv_at_end": [Segment(0, release.drafter_kv, *at)],
-    }
-
-
-def _adder(layout: Layout) -> Any:
-    def add(variable: str, offset: int, values: Sequence[Any], row: RowTruth, position: int | None) -> None:
-        layout[variable].append(Segment(offset, values, row.truth.name, row.commit, position))
-
-    return add
+    return {"kv_at_end": [(0, release.kv, release, 0)], "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)]}

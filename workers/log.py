@@ -5,7 +5,7 @@ k the steps that scheduled the request in this epoch. Values never enter the log
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 SkipReason: TypeAlias = Literal["stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted"]
 Cause: TypeAlias = Literal["event", "blocks"]
@@ -46,8 +46,7 @@ class Freed:
     state_slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRow:
+class ScheduledRow(NamedTuple):
     """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
 
     `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,7 @@ VARIABLES: Mapping[str, Variable] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """Values of several variables at one point of one step.
 
     `requests` labels rows (or entries) as they were when the point was enqueued, never by the live row map.

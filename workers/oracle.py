@@ -3,6 +3,7 @@
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """
 
+from typing import NamedTuple
 from dataclasses import dataclass, field
 
 from scenarios.events import Submit
@@ -51,8 +52,7 @@ class Truth:
     deltas_at_release: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RowTruth:
+class RowTruth(NamedTuple):
     """What is true of one row of one step: counts before it, and what it must come to.
 
     Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the

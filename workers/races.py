@@ -1,20 +1,21 @@
 """Find unordered accesses to the same memory with vector clocks, whatever the timing of the run.
 
-Verifies: every launch of a device op and every access of the host to pinned memory, by (buffer, range), against the
-order given by lane program order, event records and waits.
+Verifies: every use of memory that several lanes or the host may reach, by (buffer, range), against the order given by
+lane program order, event records and waits.
 Does not verify: memory that is reached by neither a device op nor `Machine.host`.
 Clocks are taken when an op is enqueued, so one run stands for every schedule of the same trace.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from workers.lanes.lane import Buffer, Mode, Op, Record, Span
+from workers.lanes.lane import Buffer, Mode, Record, Span
 
 
 # One access: lane (0 is the host), local time, what did it, step.
 Access: TypeAlias = tuple[int, int, str, int]
+Range: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class _Accesses:
     __slots__ = ("reads", "writes")
 
     def __init__(self) -> None:
-        self.writes: dict[tuple[int, int], Access] = {}
-        self.reads: dict[tuple[int, int], dict[int, Access]] = {}
+        self.writes: dict[Range, Access] = {}
+        self.reads: dict[Range, dict[int, Access]] = {}
 
 
 class RaceDetector:
@@ -49,15 +50,14 @@ class RaceDetector:
         self._names = ("host", *lanes)
         self._clocks = [[0] * len(self._names) for _ in self._names]
 
-    def launched(self, lane: int, op: Op, spans: Sequence[Any], step: int) -> None:
+    def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Judge the accesses of an op; it happens after everything the host has done and seen."""
         clock = self._clocks[lane + 1]
         self._join(clock, self._clocks[0])
         clock[lane + 1] += 1
-        access = (lane + 1, clock[lane + 1], op.name, step)
-        for mode, span in zip(op.modes, spans, strict=True):
-            if mode != "int":
-                self._judge(span, mode, clock, access)
+        access = (lane + 1, clock[lane + 1], op, step)
+        for span, mode in accesses:
+            self._judge(span, mode, clock, access)
 
     def recorded(self, record: Record) -> None:
         """Keep what the lane knows at the record; it also happens after the host's call."""
@@ -91,13 +91,32 @@ class RaceDetector:
         known: _Accesses | None = buffer.accesses
         if known is None:
             known = buffer.accesses = _Accesses()
-        start, stop = key
         for (low, high), write in known.writes.items():
-            if clock[write[0]] < write[1] and low < stop and start < high:
+            if clock[write[0]] < write[1] and low < key[1] and key[0] < high:
                 self._report(buffer, write, access, "write", mode)
         if mode == "in":
-            known.reads.setdefault(key, {})[access[0]] = access
+            readers = known.reads.get(key)
+            if readers is None:
+                known.reads[key] = {access[0]: access}
+            else:
+                readers[access[0]] = access
             return
+        if known.reads:
+            self._judge_readers(known, buffer, key, mode, clock, access)
+        writes = known.writes
+        if len(writes) > 1 or key not in writes:
+            start, stop = key
+            for low, high in [each for each in writes if start <= each[0] and each[1] <= stop]:
+                del writes[low, high]
+        writes[key] = access
+        if mode == "inout":
+            known.reads[key] = {access[0]: access}
+
+    def _judge_readers(
+        self, known: _Accesses, buffer: Buffer, key: Range, mode: Mode, clock: list[int], access: Access
+    ) -> None:
+        """Hold a write against the reads it overlaps, and forget those it covers."""
+        start, stop = key
         covered = []
         for (low, high), readers in known.reads.items():
             if low < stop and start < high:
@@ -108,12 +127,6 @@ class RaceDetector:
                     covered.append((low, high))
         for each in covered:
             del known.reads[each]
-        if len(known.writes) > 1 or key not in known.writes:
-            for each in [(low, high) for low, high in known.writes if start <= low and high <= stop]:
-                del known.writes[each]
-        known.writes[key] = access
-        if mode == "inout":
-            known.reads[key] = {access[0]: access}
 
     def _report(
         self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode

@@ -62,8 +62,11 @@ class Memory:
         def integers(name: str, length: int, pinned: bool = False) -> Buffer:
             return machine.buffer(name, device_array(length), pinned)
 
+        def scratch(name: str, length: int) -> Buffer:
+            return machine.buffer(name, device_array(length), lane="compute")
+
         def words(name: str, length: int) -> Buffer:
-            return machine.buffer(name, device_array(length, np.uint64, POISON))
+            return machine.buffer(name, device_array(length, np.uint64, POISON), lane="compute")
 
         self.staging = [
             Staging(
@@ -87,20 +90,20 @@ class Memory:
         self.block_table = integers("block_table", table)
         self.fresh_blocks = integers("fresh_blocks", spec.num_blocks)
         self.script = integers("script", script)
-        self.num_computed = integers("num_computed", rows)
-        self.seq_lens = integers("seq_lens", rows)
-        self.positions = integers("positions", tokens)
-        self.slots = integers("slots", tokens)
-        self.input_ids = integers("input_ids", tokens)
-        self.scheduled_drafts = integers("scheduled_drafts", rows * k)
-        self.accepted_read = integers("accepted_read", rows)
+        self.num_computed = scratch("num_computed", rows)
+        self.seq_lens = scratch("seq_lens", rows)
+        self.positions = scratch("positions", tokens)
+        self.slots = scratch("slots", tokens)
+        self.input_ids = scratch("input_ids", tokens)
+        self.scheduled_drafts = scratch("scheduled_drafts", rows * k)
+        self.accepted_read = scratch("accepted_read", rows)
         self.sampled = integers("sampled", rows * (1 + k))
         self.accepted = integers("accepted", rows)
-        self.slot_accepted = integers("slot_accepted", spec.max_num_seqs)
-        self.next_tokens = integers("next_tokens", rows)
+        self.slot_accepted = scratch("slot_accepted", spec.max_num_seqs)
+        self.next_tokens = scratch("next_tokens", rows)
         self.valid = integers("valid", rows)
-        self.token_index = integers("token_index", rows)
-        self.draft_tokens = integers("draft_tokens", rows * k)
+        self.token_index = scratch("token_index", rows)
+        self.draft_tokens = scratch("draft_tokens", rows * k)
         self.raw = words("raw", rows * k)
         self.hidden = words("hidden", tokens)
         self.attended = words("attended", tokens)
@@ -110,7 +113,7 @@ class Memory:
         self.states = words("states", spec.max_num_seqs * (2 + k))
         self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
         logits = device_array(rows * (1 + k) * spec.vocab_size, np.float32)
-        self.logits = machine.buffer("logits", logits)
+        self.logits = machine.buffer("logits", logits, lane="compute")
         self._views: dict[tuple[int, int], View] = {}
 
     def view(self, num_rows: int, num_tokens: int) -> "View":

@@ -1,5 +1,6 @@
 """One request, as the scheduler knows it."""
 
+from typing import NamedTuple
 from dataclasses import dataclass, field
 
 
@@ -36,8 +37,7 @@ class Request:
     last_step: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
+class PlanRow(NamedTuple):
     """What the scheduler asks of the worker for one request in one step.
 
     `num_computed` and `num_placeholders` are the values before the step, `num_known` the committed tokens.

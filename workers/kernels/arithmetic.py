@@ -98,3 +98,9 @@ def decay_powers(count: int) -> tuple[Words, Words]:
 def taps(width: int) -> tuple[Any, ...]:
     """Return the weights of a convolution window, oldest input first."""
     return tuple(np.uint64((2 * (width - 1 - index) + 1) * int(GOLDEN) & _MASK) for index in range(width))
+
+
+@lru_cache(maxsize=None)
+def vocabulary(size: int) -> Words:
+    """Return what the logit of each token id adds to a hidden word."""
+    return (words(arange(size)) + ONE) * VOCABULARY

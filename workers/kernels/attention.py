@@ -32,4 +32,4 @@ def attention(
     sums_position = np.cumsum(cached * words(arange(length)), axis=1).ravel()[index]
     attended = weighted(sums, sums_position, positions)
     np.multiply(attended, token_row >= 0, out=output)
-    hidden[:] = np.where(token_row >= 0, mix(hidden + output), hidden)
+    np.copyto(hidden, mix(hidden + output), where=token_row >= 0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import LOGIT_SHIFT, VOCABULARY, arange, mix, words
+from workers.kernels.arithmetic import LOGIT_SHIFT, arange, mix, vocabulary
 from workers.kernels.signature import In, Out
 
 
@@ -23,6 +23,7 @@ def compute_logits(
     width = 1 + num_speculative_tokens
     first = query_start + num_scheduled - 1 - num_drafts
     index = first[:, None] + np.minimum(arange(width), num_drafts[:, None])
-    words_in = hidden[np.clip(index, 0, len(hidden) - 1)]
-    tokens = (words(arange(vocab_size)) + np.uint64(1)) * VOCABULARY
-    logits[:] = (mix(words_in[:, :, None] + tokens) >> LOGIT_SHIFT).ravel()
+    words_in = hidden[np.minimum(np.maximum(index, 0), len(hidden) - 1)]
+    scores = mix(words_in[:, :, None] + vocabulary(vocab_size))
+    scores >>= LOGIT_SHIFT
+    logits.reshape(scores.shape)[:] = scores

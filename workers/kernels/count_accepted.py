@@ -1,5 +1,7 @@
 """Count the tokens each row sampled."""
 
+import numpy as np
+
 from workers.kernels.signature import NO_TOKEN, In, InOut, Out
 
 
@@ -11,6 +13,6 @@ def count_accepted(sampled: In, state_slot: In, accepted: Out, slot_accepted: In
     the one column it sampled, which is the neutral value. Padding rows store nothing.
     Source: vLLM PR #38372.
     """
-    accepted[:] = (sampled.reshape(-1, width) != NO_TOKEN).sum(axis=1)
+    np.add.reduce(sampled.reshape(-1, width) != NO_TOKEN, axis=1, dtype=np.int64, out=accepted)
     real = state_slot >= 0
     slot_accepted[state_slot[real]] = accepted[real]

@@ -5,7 +5,18 @@ Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target besid
 
 import numpy as np
 
-from workers.kernels.arithmetic import DRAFTER_LAYER, arange, attention, draft_hidden, kv_words, mix, words
+from workers.kernels.arithmetic import (
+    DRAFTER_LAYER,
+    THREE,
+    arange,
+    attention,
+    column,
+    draft_hidden,
+    embed,
+    kv_words,
+    mix,
+    words,
+)
 from workers.kernels.signature import NO_DRAFT, In, InOut, Out
 
 
@@ -70,30 +81,37 @@ def draft_chain(
     tokens_2d[:] = NO_DRAFT
     if not num_proposed:
         return
-    position = positions[token_index]
-    table = np.maximum(block_table.reshape(num_rows, max_blocks), 0)
+    table = block_table.reshape(num_rows, max_blocks)
     length = num_blocks_max * block_size
-    cached = drafter_kv.reshape(-1, block_size)[table[:, :num_blocks_max]].reshape(num_rows, length)
-    seen = cached * (arange(length) <= position[:, None])
-    sums = seen.sum(axis=1)
-    sums_position = (seen * words(arange(length))).sum(axis=1)
-    vector = drafter_hidden[token_index]
-    script_2d = script.reshape(-1, max_model_len)
-    slot = np.maximum(state_slot, 0)
+    cached = drafter_kv.reshape(-1, block_size)[np.maximum(table[:, :num_blocks_max], 0)].reshape(num_rows, length)
+    last = positions[token_index]
+    seen = cached * (arange(length) <= last[:, None])
+    sums = np.add.reduce(seen, axis=1)
+    seen *= words(arange(length))
+    sums_position = np.add.reduce(seen, axis=1)
+
+    position = last[:, None] + arange(num_proposed)
+    slot = np.maximum(state_slot, 0)[:, None]
+    proposed = script.reshape(-1, max_model_len)[slot, np.minimum(position + 2, max_model_len - 1)]
     usable = (valid > 0) & (num_scheduled > 0)
+    tokens_2d[:, :num_proposed] = np.where(usable[:, None], proposed, NO_DRAFT)
+    embedded = embed(np.maximum(tokens_2d[:, :num_proposed], 0))
+    stored = np.zeros((num_rows, num_proposed), dtype=np.uint64)
+    vector = drafter_hidden[token_index]
     for index in range(num_proposed):
+        at = position[:, index]
         if index:
-            position = position + 1
-            vector = draft_hidden(raw_2d[:, index - 1], np.maximum(tokens_2d[:, index - 1], 0))
-            stored = kv_words(vector, position, DRAFTER_LAYER)
-            inside = (position < max_model_len) & (num_scheduled > 0)
-            block = block_table.reshape(num_rows, max_blocks)[
-                arange(num_rows), np.minimum(position // block_size, max_blocks - 1)
-            ]
-            inside &= block >= 0
-            drafter_kv[(block * block_size + position % block_size)[inside]] = stored[inside]
-            sums = sums + stored
-            sums_position = sums_position + stored * words(position)
-        raw_2d[:, index] = mix(vector + attention(sums, sums_position, position))
-        proposed = script_2d[slot, np.minimum(position + 2, max_model_len - 1)]
-        tokens_2d[:, index] = np.where(usable, proposed, NO_DRAFT)
+            vector = raw_2d[:, index - 1] * THREE
+            vector += embedded[:, index - 1]
+            vector = mix(vector)
+            stored[:, index] = kv_words(vector, at, DRAFTER_LAYER)
+            sums += stored[:, index]
+            sums_position += stored[:, index] * words(at)
+        attended = attention(sums, sums_position, at)
+        attended += vector
+        raw_2d[:, index] = mix(attended)
+    if num_proposed > 1:
+        block = table[column(num_rows), np.minimum(position // block_size, max_blocks - 1)]
+        inside = (position < max_model_len) & (block >= 0) & (num_scheduled > 0)[:, None]
+        inside[:, 0] = False
+        drafter_kv[(block * block_size + position % block_size)[inside]] = stored[inside]

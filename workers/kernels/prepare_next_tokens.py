@@ -27,9 +27,10 @@ def prepare_next_tokens(
     Source: vLLM PRs #38556 and #41043.
     """
     tokens = sampled.reshape(-1, width)
-    counts = ((tokens != NO_TOKEN) & (tokens < vocab_size)).sum(axis=1)
+    counts = np.add.reduce((tokens != NO_TOKEN) & (tokens < vocab_size), axis=1, dtype=np.int64)
     last = tokens[arange(len(counts)), np.maximum(counts - 1, 0)]
-    again = input_ids[np.clip(query_start + num_scheduled - 1 - num_drafts, 0, len(input_ids) - 1)]
+    first = query_start + num_scheduled - 1 - num_drafts
+    again = input_ids[np.minimum(np.maximum(first, 0), len(input_ids) - 1)]
     discarded = discard > 0
     next_tokens[:] = np.where(discarded, backup, np.where(counts > 0, last, again))
     np.multiply(counts, ~discarded, out=valid)

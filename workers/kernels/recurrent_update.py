@@ -1,6 +1,7 @@
 """Advance the recurrent state of each row, keeping it for every speculative position."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workers.kernels.arithmetic import arange, column, decay_powers, mix, taps
 from workers.kernels.signature import In, InOut, Out
@@ -38,38 +39,47 @@ def recurrent_update(
     Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
     that a row without a valid token (accepted = 0) can be run again.
     """
-    num_rows, width = len(state_slot), conv_width
-    real = state_slot >= 0
+    num_rows, width, queries = len(state_slot), conv_width, num_queries_max
+    states_per_slot, words_per_slot = 2 + num_speculative_tokens, width + num_speculative_tokens
     slot = np.maximum(state_slot, 0)
-    started = (real & (num_computed > 0))[:, None]
-    states_2d = states.reshape(-1, 2 + num_speculative_tokens)
-    conv_2d = conv.reshape(-1, width + num_speculative_tokens)
-    first = np.where(started, states_2d[slot, accepted][:, None], 0)
-    window = np.where(started, conv_2d[slot[:, None], accepted[:, None] + arange(width - 1)], 0)
+    real = (state_slot >= 0)[:, None]
+    started = real & (num_computed > 0)[:, None]
+    history = np.empty((num_rows, width - 1 + queries), dtype=np.uint64)
+    every = np.empty((num_rows, 1 + queries), dtype=np.uint64)
+    windows = (slot * words_per_slot + accepted)[:, None] + arange(width - 1)
+    np.multiply(conv[windows], started, out=history[:, : width - 1])
+    np.multiply(states[slot * states_per_slot + accepted, None], started, out=every[:, :1])
 
-    queries = query_start[:, None] + arange(num_queries_max)
-    is_query = arange(num_queries_max) < num_scheduled[:, None]
-    inputs = np.where(is_query, hidden[np.minimum(queries, len(hidden) - 1)], 0)
-    history = np.concatenate([window, inputs], axis=1)
-    added = history[:, :num_queries_max] * taps(width)[0]
-    for index in range(1, width):
-        added += history[:, index : index + num_queries_max] * taps(width)[index]
-    powers, inverses = decay_powers(num_queries_max)
+    index = query_start[:, None] + arange(queries)
+    is_query = arange(queries) < num_scheduled[:, None]
+    inputs = hidden[np.minimum(index, len(hidden) - 1)]
+    inputs *= is_query
+    history[:, width - 1 :] = inputs
+    weights = taps(width)
+    added = history[:, :queries] * weights[0]
+    for tap in range(1, width):
+        added += history[:, tap : tap + queries] * weights[tap]
+    powers, inverses = decay_powers(queries)
     added = mix(added)
     added *= inverses
-    after = np.cumsum(added, axis=1)
-    after += first
+    after = every[:, 1:]
+    np.cumsum(added, axis=1, out=after)
+    after += every[:, :1]
     after *= powers
-    hidden[queries[is_query]] = mix(inputs + after)[is_query]
+    inputs += after
+    hidden[index[is_query]] = mix(inputs)[is_query]
 
-    every = np.concatenate([first, after], axis=1)
     base = (num_scheduled - 1 - num_drafts)[:, None]
+    kept = arange(states_per_slot)
+    wanted = real & (kept <= 1 + num_drafts[:, None])
     rows = column(num_rows)
-    kept = arange(2 + num_speculative_tokens)
-    wanted = real[:, None] & (kept <= 1 + num_drafts[:, None])
-    source = np.clip(base + kept, 0, num_queries_max)
-    states[(slot[:, None] * (2 + num_speculative_tokens) + kept)[wanted]] = every[rows, source][wanted]
-    kept = arange(width + num_speculative_tokens)
-    wanted = real[:, None] & (kept < width + num_drafts[:, None])
-    source = np.clip(base + kept, 0, num_queries_max + width - 2)
-    conv[(slot[:, None] * (width + num_speculative_tokens) + kept)[wanted]] = history[rows, source][wanted]
+    states[(slot[:, None] * states_per_slot + kept)[wanted]] = every[rows, _within(base + kept, queries)][wanted]
+    kept = arange(words_per_slot)
+    wanted = real & (kept < width + num_drafts[:, None])
+    last = queries + width - 2
+    conv[(slot[:, None] * words_per_slot + kept)[wanted]] = history[rows, _within(base + kept, last)][wanted]
+
+
+def _within(index: NDArray[np.int64], last: int) -> NDArray[np.int64]:
+    """Keep indexes of values that are not wanted inside the array."""
+    return np.minimum(np.maximum(index, 0), last)

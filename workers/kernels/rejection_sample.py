@@ -28,6 +28,9 @@ def rejection_sample(
     num_rows = len(num_drafts)
     target = logits.reshape(num_rows, 1 + k, vocab_size).argmax(axis=2)
     matches = (scheduled_drafts.reshape(num_rows, k) == target[:, :k]) & (arange(k) < num_drafts[:, None])
-    accepted = np.logical_and.accumulate(matches, axis=1).sum(axis=1)
+    # The first column that does not match; the sentinel column never does.
+    refused = np.ones((num_rows, 1 + k), dtype=bool)
+    np.logical_not(matches, out=refused[:, :k])
+    accepted = refused.argmax(axis=1)
     accepted[(num_scheduled == 0) | (invalid > 0)] = -1
-    sampled[:] = np.where(arange(1 + k) <= accepted[:, None], target, NO_TOKEN).ravel()
+    sampled.reshape(num_rows, 1 + k)[:] = np.where(arange(1 + k) <= accepted[:, None], target, NO_TOKEN)

@@ -60,15 +60,17 @@ class Span:
 class Buffer:
     """Flat memory of one place: the device's, or pinned memory of the host.
 
-    Device memory is opaque to the host; pinned memory is reached through `Machine.host`.
+    Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory
+    that one lane alone may use. `accesses` belongs to the watcher, `writers` to the blame.
     """
 
-    __slots__ = ("_data", "_spans", "accesses", "name", "pinned", "writers")
+    __slots__ = ("_data", "_spans", "accesses", "lane", "name", "pinned", "writers")
 
-    def __init__(self, name: str, data: NDArray[Any], pinned: bool) -> None:
+    def __init__(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None = None) -> None:
         assert data.ndim == 1, f"buffer {name} must be flat"
         self.name = name
         self.pinned = pinned
+        self.lane = lane
         self.accesses: Any = None
         self.writers: tuple[str, ...] = ()
         self._data = data
@@ -90,7 +92,10 @@ class Buffer:
 
 @dataclass(slots=True)
 class Record:
-    """One recording of an event on a lane: done once everything enqueued before it has run."""
+    """One recording of an event on a lane: done once everything enqueued before it has run.
+
+    `clock` belongs to the watcher.
+    """
 
     lane: int
     step: int
@@ -101,8 +106,8 @@ class Record:
 class Watcher(Protocol):
     """What may watch a machine: told of every access and every ordering, in the order of the host's calls."""
 
-    def launched(self, lane: int, op: Op, spans: Sequence[Any], step: int) -> None:
-        """Note that an op was enqueued with these arguments (spans and integers)."""
+    def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
+        """Note that an op was enqueued, and what it will read and write."""
 
     def recorded(self, record: Record) -> None:
         """Note that an event was recorded on its lane."""

@@ -13,8 +13,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from workers.lanes.lane import Buffer, Deadlock, Function, Op, Record, Span, Watcher, op_of
+from workers.lanes.lane import Buffer, Deadlock, Function, Mode, Op, Record, Span, Watcher, op_of
 from workers.lanes.policies import Policy
+
+_PREPARED_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,45 @@ class OpFailed(Exception):
     """A device op raised; the cause is chained, the message says which op of which step."""
 
 
-class Launch:
-    """An op at its place in a lane, and the probes that are part of it."""
+class Prepared:
+    """An op and its arguments on one lane, checked once.
 
-    __slots__ = ("op", "probes", "spans", "step", "views")
+    `views` is what it is called with, `accesses` what it does to memory that several lanes or the host may reach,
+    `outputs` the buffers it writes.
+    """
 
-    def __init__(self, op: Op, spans: Sequence[Any], views: list[Any], step: int) -> None:
+    __slots__ = ("accesses", "op", "outputs", "views")
+
+    def __init__(self, lane: str, op: Op, arguments: Sequence[Span | int]) -> None:
         self.op = op
-        self.spans = spans
-        self.views = views
+        self.views: list[Any] = []
+        self.accesses: list[tuple[Span, Mode]] = []
+        self.outputs: list[Buffer] = []
+        for mode, argument in zip(op.modes, arguments, strict=True):
+            if mode == "int":
+                if type(argument) is not int:
+                    raise TypeError(f"op {op.name}: expected a plain int, got {type(argument).__name__}")
+                self.views.append(argument)
+            elif type(argument) is Span:
+                self.views.append(argument._readable if mode == "in" else argument._writable)
+                owner = argument.buffer.lane
+                if owner is None:
+                    self.accesses.append((argument, mode))
+                elif owner != lane:
+                    raise PermissionError(f"op {op.name} on {lane}: {argument.buffer.name} belongs to {owner}")
+                if mode != "in":
+                    self.outputs.append(argument.buffer)
+            else:
+                raise TypeError(f"op {op.name}: expected a span of a buffer, got {type(argument).__name__}")
+
+
+class Launch:
+    """A prepared op at its place in a lane, and the probes that are part of it."""
+
+    __slots__ = ("prepared", "probes", "step")
+
+    def __init__(self, prepared: Prepared, step: int) -> None:
+        self.prepared = prepared
         self.step = step
         self.probes: list[Probe] = []
 
@@ -57,6 +89,7 @@ class Lane:
         self.name = name
         self.index = index
         self._machine = machine
+        self._prepared: dict[tuple[Function, tuple[Span | int, ...]], Prepared] = {}
         self._queue: deque[Launch | Record | Probe | tuple[Record]] = deque()
 
     def launch(self, function: Function, *arguments: Span | int) -> None:
@@ -66,21 +99,18 @@ class Lane:
             TypeError: an argument is neither, or is not what the op's signature says.
         """
         machine = self._machine
-        op = op_of(function)
-        machine.decide(op.name)
-        views: list[Any] = []
-        for mode, argument in zip(op.modes, arguments, strict=True):
-            if mode == "int":
-                if type(argument) is not int:
-                    raise TypeError(f"op {op.name}: expected a plain int, got {type(argument).__name__}")
-                views.append(argument)
-            elif type(argument) is Span:
-                views.append(argument._readable if mode == "in" else argument._writable)
-            else:
-                raise TypeError(f"op {op.name}: expected a span of a buffer, got {type(argument).__name__}")
+        prepared = self._prepared.get((function, arguments))
+        if prepared is None:
+            if len(self._prepared) > _PREPARED_MAX:
+                self._prepared.clear()
+            prepared = self._prepared[function, arguments] = Prepared(
+                self.name, op_of(function), arguments
+            )
+        if machine.pending:
+            machine.decide(prepared.op.name)
         if machine.watcher is not None:
-            machine.watcher.launched(self.index, op, arguments, machine.step)
-        self._queue.append(Launch(op, arguments, views, machine.step))
+            machine.watcher.launched(self.index, prepared.op.name, prepared.accesses, machine.step)
+        self._queue.append(Launch(prepared, machine.step))
         machine.pending += 1
 
     def probe(self, function: Callable[..., None], *spans: Span) -> None:
@@ -115,7 +145,7 @@ class Lane:
             head = queue[0]
             if type(head) is Launch:
                 held = self._machine.held
-                return not held or (head.op.name, head.step) not in held
+                return not held or (head.prepared.op.name, head.step) not in held
             if type(head) is Record:
                 head.done = True
             elif type(head) is Probe:
@@ -138,24 +168,25 @@ class Lane:
         machine.pending -= 1
         if launch.step > machine.step_begun:
             machine.step_begun = launch.step
+        op = launch.prepared.op
         try:
-            launch.op.function(*launch.views)
+            op.function(*launch.prepared.views)
         except Exception as error:
-            raise OpFailed(f"op {launch.op.name} of step {launch.step}: {type(error).__name__}: {error}") from error
+            raise OpFailed(f"op {op.name} of step {launch.step}: {type(error).__name__}: {error}") from error
         if machine.blame:
-            label = f"{self.name}:{launch.op.name}@{launch.step}"
-            for mode, span in zip(launch.op.modes, launch.spans, strict=True):
-                if mode in ("out", "inout"):
-                    span.buffer.writers = (label, *span.buffer.writers[:2])
+            label = f"{self.name}:{op.name}@{launch.step}"
+            for buffer in launch.prepared.outputs:
+                buffer.writers = (label, *buffer.writers[:2])
         for probe in launch.probes:
             probe.function(*probe.views)
-        machine.passed((launch.op.name, launch.step))
+        if machine.held:
+            machine.passed((op.name, launch.step))
 
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
         launch = self._queue[0]
         assert type(launch) is Launch
-        return launch.op.name, launch.step
+        return launch.prepared.op.name, launch.step
 
     def blocking(self) -> Record | None:
         """Return the record that the lane waits for, if it waits."""
@@ -245,10 +276,14 @@ class Machine:
         """Make an event; the name labels it in reports."""
         return Event(self, name)
 
-    def buffer(self, name: str, data: NDArray[Any], pinned: bool = False) -> Buffer:
-        """Give memory to the machine; nobody else may keep a reference to it."""
+    def buffer(self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None) -> Buffer:
+        """Give memory to the machine; nobody else may keep a reference to it.
+
+        With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone.
+        """
         assert name not in self.buffers, f"buffer {name} exists"
-        self.buffers[name] = made = Buffer(name, data, pinned)
+        assert not (pinned and lane), f"buffer {name}: pinned memory is the host's too"
+        self.buffers[name] = made = Buffer(name, data, pinned, lane)
         return made
 
     def point(self, name: str) -> None:

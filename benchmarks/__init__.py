@@ -1,0 +1,1 @@
+"""Measurements: medians and ratios against a named reference in the same run."""
