@@ -1,0 +1,300 @@
+"""Whole traces out of small integers: for Hypothesis, and from a seed alone.
+
+Both feed `interpret`, which is total: any numbers make a valid trace, and any flat event may be deleted without
+moving another.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
+
+from hypothesis import strategies as st
+
+from scenarios.draw import draw
+from scenarios.events import (
+    LANES,
+    PLACES,
+    Abort,
+    AcceptRate,
+    AnyEvent,
+    NoValidToken,
+    Preempt,
+    PromptDraw,
+    Reorder,
+    Schedule,
+    SetK,
+    Stall,
+    Submit,
+)
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+
+NUM_REQUESTS_MAX = 8
+KINDS = ("submit", "abort", "preempt", "stall", "reorder", "set_k", "no_valid_token")
+_HOW = get_args(Reorder.model_fields["how"].annotation)
+_POLICIES = get_args(Schedule.model_fields["policy"].annotation)
+_PATTERNS: tuple[str | AcceptRate, ...] = (
+    "all",
+    "none",
+    "alternate",
+    *(AcceptRate(rate=eighths / 8) for eighths in (1, 2, 4, 6, 7)),
+)
+
+
+class SpecNumbers(NamedTuple):
+    """What a specification, its seed and its schedule are made from; each number is clamped, 0 is the simplest."""
+
+    k: int = 0
+    is_synchronous: int = 0
+    is_attention_only: int = 0
+    is_host_counted: int = 0
+    is_unpadded: int = 0
+    num_rows: int = 0
+    num_blocks: int = 0
+    block_size: int = 0
+    budget: int = 0
+    chunk: int = 0
+    model_length: int = 0
+    token_multiple: int = 0
+    policy: int = 0
+    seed: int = 0
+
+
+class FlatEvent(NamedTuple):
+    """One event; `a` to `d` are prompt length, max_tokens, pattern and stop of a submit, else `a` is its size."""
+
+    kind: int
+    tick: int
+    place: int
+    who: int
+    a: int
+    b: int
+    c: int
+    d: int
+
+
+def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
+    """Return the trace that numbers stand for; a second submit of a request is left out."""
+    numbers = SpecNumbers(*spec_numbers)
+    spec = _spec(numbers)
+    events: list[AnyEvent] = []
+    submitted: set[int] = set()
+    for flat in flat_events:
+        event = FlatEvent(*flat)
+        if event.kind % len(KINDS) == 0:
+            if event.who % NUM_REQUESTS_MAX in submitted:
+                continue
+            submitted.add(event.who % NUM_REQUESTS_MAX)
+        events.append(_event(event, spec))
+    order = LANES[numbers.seed % len(LANES) :] + LANES[: numbers.seed % len(LANES)]
+    policy = _POLICIES[numbers.policy % len(_POLICIES)]
+    schedule = Schedule(
+        policy=policy,
+        order=order if policy == "lane_order" else LANES,
+        seed=numbers.seed if policy == "random" else 0,
+    )
+    return Trace(spec=spec, seed=numbers.seed, events=tuple(events), schedule=schedule)
+
+
+def _spec(numbers: SpecNumbers) -> EngineSpec:
+    k, block_size = min(numbers.k, 8), 1 + min(numbers.block_size, 31)
+    return EngineSpec(
+        layers="attention" if numbers.is_attention_only else "hybrid",
+        depth=1 if numbers.is_synchronous else 2,
+        accepted_counts="host" if numbers.is_host_counted else "device",
+        pad=not numbers.is_unpadded,
+        num_speculative_tokens=k,
+        max_num_seqs=1 + min(numbers.num_rows, 15),
+        max_num_batched_tokens=1 + k + min(numbers.budget, 255),
+        long_prefill_token_threshold=min(numbers.chunk, 255),
+        max_model_len=128 - min(numbers.model_length, 112),
+        block_size=block_size,
+        # The shortest request of all, one token in and one out, fits into any pool.
+        num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
+        token_multiple=1 + min(numbers.token_multiple, 15),
+    )
+
+
+def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
+    tick, at = min(flat.tick, 255), PLACES[flat.place % len(PLACES)]
+    request = f"r{flat.who % NUM_REQUESTS_MAX}"
+    match KINDS[flat.kind % len(KINDS)]:
+        case "submit":
+            return _submit(flat, spec)
+        case "abort":
+            return Abort(tick=tick, at=at, request=request)
+        case "preempt":
+            return Preempt(tick=tick, at=at, request=request)
+        case "stall":
+            return Stall(tick=tick, at=at, request=request, ticks=1 + min(flat.a, 15))
+        case "reorder":
+            return Reorder(tick=tick, at=at, how=_HOW[flat.a % len(_HOW)])
+        case "set_k":
+            return SetK(tick=tick, at=at, k=min(flat.a, spec.num_speculative_tokens))
+        case _:
+            return NoValidToken(tick=tick, at=at, request=request)
+
+
+def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
+    """Return a submit that fits into the pool when it runs alone: its prompt is cut first, then its output."""
+    room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
+    is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
+    longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
+    length = 1 + min(flat.a, longest - 1)
+    max_tokens = 1 + min(flat.b, 255)
+    stop = ((flat.d - 1) % spec.vocab_size,) if flat.d else ()
+    return Submit(
+        tick=min(flat.tick, 255),
+        at=PLACES[flat.place % len(PLACES)],
+        request=f"r{flat.who % NUM_REQUESTS_MAX}",
+        prompt=PromptDraw(tokens=length),
+        max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
+        accept=_pattern(flat.c),
+        stop=stop,
+    )
+
+
+def _pattern(number: int) -> str | AcceptRate:
+    """Return a named pattern, a rate, or the bits of a larger number."""
+    return _PATTERNS[number] if number < len(_PATTERNS) else f"{number:b}"
+
+
+def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
+    """Return a strategy for valid traces: numbers of one fixed shape, so that shrinking deletes and lowers."""
+    byte = st.integers(0, 255)
+    bit = st.integers(0, 1)
+    numbers = st.tuples(
+        st.integers(0, 4),
+        bit,
+        bit,
+        bit,
+        bit,
+        st.integers(0, 5),
+        st.integers(0, 40),
+        st.integers(0, 7),
+        st.integers(0, 32),
+        st.integers(0, 8),
+        st.integers(0, 112),
+        st.integers(0, 7),
+        st.integers(0, len(_POLICIES) - 1),
+        st.integers(0, 2**32 - 1),
+    )
+    # Every third number is a submit: without requests nothing else does anything.
+    kind = st.integers(0, len(KINDS) + 2).map(lambda number: max(0, number - 3))
+    event = st.tuples(
+        kind,
+        st.integers(0, 30),
+        st.integers(0, len(PLACES) - 1),
+        st.integers(0, NUM_REQUESTS_MAX - 1),
+        st.integers(0, 24),
+        st.integers(0, 24),
+        byte,
+        st.integers(0, 32),
+    )
+    return st.builds(interpret, numbers, st.lists(event, max_size=num_events_max))
+
+
+class _Digits:
+    """The 64 bits of one label, spent on several small numbers."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, seed: int, site: str, index: int) -> None:
+        self._rest = draw(seed, "random_trace", site, index)
+
+    def below(self, bound: int) -> int:
+        """Return the next number in [0, bound); the product of all bounds stays far below 2^64."""
+        self._rest, number = divmod(self._rest, bound)
+        return number
+
+    def of(self, choices: Sequence[int]) -> int:
+        """Return one of some numbers; a number that stands there twice comes twice as often."""
+        return choices[self.below(len(choices))]
+
+
+def random_trace(seed: int) -> Trace:
+    """Return the trace of a seed: the same one on any host, in any process.
+
+    What kinds of things exist in a trace is drawn first (swarm testing: features that are absent make room for
+    others), and then how often each of them occurs.
+    """
+    numbers = _random_spec(seed)
+    spec = _spec(numbers)
+    requests = _random_submits(seed, spec)
+    if (tight := _Digits(seed, "pool", 0)).below(5) < 3:
+        need = max(spec.blocks_needed(1 + flat.a, 1 + flat.b) for flat in requests)
+        numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
+    return interpret(numbers, (*requests, *_random_events(seed, spec, len(requests))))
+
+
+def _random_spec(seed: int) -> SpecNumbers:
+    sizes, switches = _Digits(seed, "sizes", 0), _Digits(seed, "switches", 0)
+    k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
+    return SpecNumbers(
+        k=k,
+        is_synchronous=switches.below(8) == 0,
+        is_attention_only=switches.below(8) == 0,
+        is_host_counted=switches.below(5) < 2,
+        is_unpadded=switches.below(5) == 0,
+        num_rows=sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5)),
+        num_blocks=127,
+        block_size=sizes.of((0, 1, 2, 3, 3, 3, 3, 7)),
+        budget=sizes.of((0, 2, 4, 8, 12, 16, 28, 28, 60)),
+        chunk=sizes.of((0, 0, 0, 1, 2, 3, 4, 7)),
+        model_length=switches.of((0, 0, 0, 0, 0, 96, 104)),
+        token_multiple=sizes.of((0, 3, 3, 7)),
+        policy=switches.below(len(_POLICIES)),
+        seed=seed,
+    )
+
+
+def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
+    swarm = _Digits(seed, "requests", 0)
+    count = swarm.of((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
+    spread = swarm.of((1, 8, 24))
+    has_late_places, has_stops = swarm.below(2), swarm.below(3) == 0
+    lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
+    patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
+    k, block = spec.num_speculative_tokens, spec.block_size
+    edges = (1, k, k + 1, block - 1, block, block + 1)
+    flats = []
+    for who in range(count):
+        digits = _Digits(seed, "submit", who)
+        length = max(1, digits.of(edges)) if digits.below(2) else 1 + digits.below(lengths_max)
+        pattern = digits.of(patterns)
+        flats.append(
+            FlatEvent(
+                kind=0,
+                tick=digits.below(spread),
+                place=digits.of((0, 0, 1, 2)) if has_late_places else 0,
+                who=who,
+                a=length - 1,
+                b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
+                c=pattern if pattern < len(_PATTERNS) else len(_PATTERNS) + digits.below(4096),
+                d=1 + digits.below(spec.vocab_size) if has_stops else 0,
+            )
+        )
+    return tuple(flats)
+
+
+def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:
+    swarm = _Digits(seed, "events", 0)
+    ticks = swarm.of((8, 16, 31))
+    flats = []
+    for kind in range(1, len(KINDS)):
+        exists, most = swarm.below(2), swarm.of((1, 2, 4))
+        for index in range(1 + swarm.below(most) if exists else 0):
+            digits = _Digits(seed, KINDS[kind], index)
+            size = spec.num_speculative_tokens + 1 if KINDS[kind] == "set_k" else 4
+            flats.append(
+                FlatEvent(
+                    kind=kind,
+                    tick=digits.below(ticks),
+                    place=digits.below(len(PLACES)),
+                    who=digits.below(num_requests),
+                    a=digits.below(size),
+                    b=0,
+                    c=0,
+                    d=0,
+                )
+            )
+    return flats

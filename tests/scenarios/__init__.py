@@ -1,0 +1,1 @@
+"""Tests of what is asked: draws, traces, their YAML form and their strategies."""

@@ -1,0 +1,224 @@
+"""Traces survive YAML, and everything else is refused by file, line, what was seen and what is allowed."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scenarios.codec import BYTES_MAX, ScenarioError, dumps, find_scenarios, load, loads
+from scenarios.events import AcceptRate, Hold, Label, NoValidToken, Preempt, PromptDraw, Schedule, Submit
+from scenarios.strategies import random_trace, traces
+from scenarios.trace import Trace
+
+SUBMIT = "events:\n  - {tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 3}\n"
+NAMES = ("1", "no", "null", "true", "1e3", "-", ".", "0x10", "1.5", "2026-01-01", "NULL", "_")
+
+
+def refusal(text: str) -> str | None:
+    """Return why a text is refused, None if it is not."""
+    try:
+        loads(text, "f")
+    except ScenarioError as error:
+        return str(error)
+    return None
+
+
+def awkward() -> Trace:
+    """Return a trace in which every name looks like something else, and every part is used."""
+    events = tuple(
+        Submit(tick=0, request=name, prompt=PromptDraw(tokens=9), max_tokens=2, accept=AcceptRate(rate=1e-7), stop=(1,))
+        for name in NAMES
+    )
+    label = Label(name="copy_counts", step=7)
+    schedule = Schedule(policy="random", seed=2**63 - 1, holds=(Hold(op=label, until=label),) * 2)
+    more = (NoValidToken(tick=3, request="no", at="after_launch"), Preempt(tick=3, request="1"))
+    return Trace(
+        events=events + more, schedule=schedule, faults=("vllm-38556-backup-token", "1"), expect={"preemption": 1}
+    )
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(traces())
+@example(awkward())
+@example(Trace(events=()))
+def test_a_trace_and_its_explicit_form_survive_yaml(trace: Trace) -> None:
+    assert loads(dumps(trace), "text") == trace
+    assert loads(dumps(trace.explicit()), "text") == trace.explicit()
+    assert dumps(loads(dumps(trace), "text")) == dumps(trace)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.text(alphabet="01", min_size=1, max_size=70), st.floats(0, 1))
+def test_bits_come_back_as_text_and_rates_as_the_same_number(bits: str, rate: float) -> None:
+    for accept in (bits, AcceptRate(rate=rate)):
+        trace = Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=3, accept=accept),))
+        assert loads(dumps(trace), "text") == trace
+
+
+def test_yaml_has_an_event_a_line_and_no_defaults() -> None:
+    events = (
+        Submit(tick=0, request="a", prompt=(1, 2), max_tokens=3, accept="10"),
+        Preempt(tick=4, at="after_launch", request="a"),
+    )
+    assert dumps(Trace(events=events, expect={"preemption": 1})) == (
+        "events:\n"
+        '  - {tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 3, accept: "10"}\n'
+        "  - {tick: 4, at: after_launch, do: preempt, request: a}\n"
+        "expect:\n"
+        "  preemption: 1\n"
+    )
+
+
+REFUSED = [
+    ("", 1, "the file is empty; "),
+    ("# nothing\n", 1, "the file is empty; "),
+    ("hello", 1, 'the file is "hello"; a mapping with keys spec, seed, events'),
+    ("seed: 1\nseed: 2\nevents: []", 2, 'key "seed" appears twice, first on line 1; each key goes once'),
+    ("seed: 1\nevents: &a []", 2, "anchor &a; anchors are not allowed"),
+    ("a: &a [x]\nb: [*a, *a]", 1, "anchor &a; anchors are not allowed"),
+    ("events: *a", 1, "alias *a; aliases are not allowed"),
+    ("events: !!python/object/apply:os.system [exit]", 1, 'os.system"; tags are not allowed'),
+    ("events: !!seq []", 1, "tags are not allowed"),
+    ("events: ! a", 1, "tags are not allowed"),
+    ("events: []\n---\nevents: []", 2, "a second document begins; a file holds one trace"),
+    ("events: []\nspec:\n  pad: yes", 3, "yes is ambiguous in YAML; write true or false, or quote it"),
+    ("events: []\nspec: {pad: OFF}", 2, "OFF is ambiguous in YAML; write true or false"),
+    ("events: []\nspec: {pad: 1}", 2, "spec.pad is 1; true or false is wanted"),
+    ("events: []\nseed: 010", 2, 'seed is "010"; an integer from 0 up is wanted'),
+    ("events: []\nseed: 0x10", 2, 'seed is "0x10"; an integer from 0 up is wanted'),
+    ("events: []\nseed: 1:30", 2, 'seed is "1:30"; an integer from 0 up is wanted'),
+    ("events: []\nseed: 2026-01-01", 2, 'seed is "2026-01-01"; an integer from 0 up is wanted'),
+    ("events: []\nseed: 1_000", 2, 'seed is "1_000"; an integer from 0 up is wanted'),
+    ("events: []\nseed: 1.0", 2, "seed is 1.0; an integer from 0 up is wanted"),
+    ("events: []\nseed: true", 2, "seed is true; an integer from 0 up is wanted"),
+    ("events: []\nseed: " + "9" * 5000, 2, "... (5002 characters); an integer from 0 up is wanted"),
+    ("events: []\nseed:", 2, "seed is empty; an integer from 0 up is wanted"),
+    ("events: []\n1: 2", 2, "1 is used as a key; keys are text"),
+    ("events: []\n? [a]\n: 1", 2, "a list of 1 is used as a key; keys are text"),
+    ("events: []\n<<: {seed: 1}", 2, 'unknown key "<<"; allowed are events, expect, faults'),
+    ("spec: {}", 1, 'the file lacks "events"; required are events'),
+    ("spec: {depth: 3}\nevents: []", 1, "spec.depth is 3; an integer from 1 to 2 is wanted"),
+    ("spec:\n  num_block: 3\nevents: []", 2, 'unknown key "num_block" in spec; did you mean num_blocks? allowed are '),
+    ("events: {}", 1, "events is an empty mapping; a list"),
+    ("events:\n  - 3", 2, "events[0] is 3; a mapping with key do"),
+    ("events:\n  - {tick: 0}", 2, 'events[0] lacks "do"; allowed are abort, no_valid_token, preempt'),
+    ("events:\n  -\n    tick: 0\n    do: abrot", 4, 'unknown event "abrot"; did you mean abort? allowed are abort,'),
+    ("events:\n  - {tick: 0, do: [1]}", 2, "unknown event a list of 1; allowed are abort"),
+    ("events:\n  - {tick: 0, do: abort}", 2, 'events[0] lacks "request"; required are tick, request'),
+    ("events:\n  - {do: abort, tick: 0, submit: 1, request: a}", 2, 'unknown key "submit" in events[0]; allowed are'),
+    ("events:\n  - {do: abort, tick: 0, request: 7}", 2, "events[0].request is 7; text of the form"),
+    ("events:\n  - {do: abort, tick: 0, at: noon, request: a}", 2, 'events[0].at is "noon"; one of before_schedule,'),
+    (SUBMIT.replace("3}", "3, accept: 10}"), 2, "events[0].accept is 10; one of all, none, alternate or text"),
+    (SUBMIT.replace("3}", '3, accept: "12"}'), 2, 'events[0].accept is "12"; one of all, none, alternate or text'),
+    (SUBMIT.replace("3}", "3, accept: {rate: 2}}"), 2, "events[0].accept.rate is 2; a number from 0 to 1 is wanted"),
+    (SUBMIT.replace("3}", "3, accept: {rate: true}}"), 2, "events[0].accept.rate is true; a number from 0 to 1"),
+    (SUBMIT.replace("[1, 2]", "{tokns: 9}"), 2, 'unknown key "tokns" in events[0].prompt; did you mean tokens?'),
+    (SUBMIT.replace("[1, 2]", "[1, x]"), 2, 'events[0].prompt[1] is "x"; an integer from 0 up is wanted'),
+    (SUBMIT.replace("[1, 2]", "[]"), 2, "events[0].prompt is an empty list; a list with at least one item"),
+    (SUBMIT.replace("[1, 2]", "[1,\n      99]"), 3, "events[0].prompt[1]: token id 99; allowed are 0 to"),
+    (SUBMIT + SUBMIT[8:], 3, "events[1].request: request 'a' is submitted twice"),
+    ("spec: {num_blocks: 2}\n" + SUBMIT, 3, "request 'a' can never fit: it needs 4 blocks, num_blocks is 2"),
+    ("spec:\n  max_num_batched_tokens: 3\nevents: []", 2, "one decode needs 1 + K = 4"),
+    ("events: []\nexpect: {premption: 1}", 2, "unknown probe 'premption'; did you mean preemption? allowed are"),
+    ("events: []\nexpect: {preemption: 0}", 2, "expect.preemption is 0; an integer from 1 to 1000000 is wanted"),
+    ("events: []\nexpect: {a b: 1}", 2, '"a b" is used as a name; text of 1 to 64 letters'),
+    ("events: []\nexpect: 3", 2, "expect is 3; a mapping from names to an integer from 1 to 1000000 is wanted"),
+    ("events: []\nschedule:\n  order: [host]", 3, "order is host; it must name each of host, compute"),
+    ("events: " + "[" * 99 + "]" * 99, 1, "nested 13 deep; at most 12 levels are allowed"),
+    ("seed: 1\nevents: [", 2, "not YAML: "),
+    ("seed: 1\na: b: c", 2, "not YAML: mapping values are not allowed here"),
+    ("seed: 1\n\x00", 2, "character U+0000 is not allowed in YAML"),
+    ('events: "\\ud800"', 1, "has half a surrogate pair"),
+    ('events: "\\UFFFFFFFF"', 1, "not YAML: "),
+    ("%YAML " + "9" * 5000 + ".1\n---\nevents: []", 1, "not YAML: "),
+    ("seed: -1\nevents: []\nfaults: [3]", 1, "seed is -1; an integer from 0 up is wanted (and 1 more)"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "words"), REFUSED, ids=[repr(text[:40]) for text, _, _ in REFUSED])
+def test_what_is_not_a_trace_is_refused_by_line_seen_and_allowed(text: str, line: int, words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        loads(text, "some/file.yaml")
+    message = str(caught.value)
+    assert message.startswith(f"some/file.yaml:{line}: ")
+    assert words in message
+    assert message.isprintable()
+
+
+def test_the_earliest_problem_is_reported_whatever_kind_it_is() -> None:
+    with pytest.raises(ScenarioError, match=r"^f:1: spec\.depth is 9; .* \(and 2 more\)$"):
+        loads("spec: {depth: 9}\nevents:\n  - {do: abort}\n", "f")
+
+
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, 50), st.lists(st.tuples(st.integers(0, 2000), st.text(max_size=3)), min_size=1, max_size=4))
+def test_damaged_yaml_is_a_trace_or_a_scenario_error_and_nothing_else(seed: int, edits: list[tuple[int, str]]) -> None:
+    text = dumps(random_trace(seed))
+    for where, inserted in edits:
+        at = where % (len(text) + 1)
+        text = text[:at] + inserted + text[at + len(inserted) // 2 + 1 :]
+    message = refusal(text)
+    if message is None:
+        assert loads(dumps(loads(text, "f")), "f") == loads(text, "f")
+    else:
+        assert message.startswith("f:")
+        assert "\n" not in message
+
+
+def test_a_file_is_read_and_named_in_messages(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(SUBMIT)
+    assert load(path) == loads(SUBMIT, "")
+    path.write_text("seed: 1\n")
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}:1: the file lacks")
+
+
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    undecodable = tmp_path / "bytes.yaml"
+    undecodable.write_bytes(b"seed: 1\nevents: \xff")
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (BYTES_MAX + 1))
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    loop = tmp_path / "loop.yaml"
+    loop.symlink_to(loop)
+    for path, words in (
+        (tmp_path / "absent.yaml", "No such file or directory"),
+        (tmp_path, "not a regular file"),
+        (pipe, "not a regular file"),
+        (loop, ""),
+        (undecodable, "byte 0xff is not UTF-8; scenario files are UTF-8 text"),
+        (large, f"more than {BYTES_MAX} bytes"),
+    ):
+        with pytest.raises(ScenarioError) as caught:
+            load(path)
+        assert str(caught.value).startswith(str(path))
+        assert words in str(caught.value)
+
+
+def test_files_and_folders_are_searched_once_and_in_order(tmp_path: Path) -> None:
+    for name in ("b.yaml", "deep/er/a.yaml", "a.yaml", "note.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(SUBMIT)
+    wanted = [tmp_path / name for name in ("a.yaml", "b.yaml", "deep/er/a.yaml")]
+    assert find_scenarios([tmp_path]) == wanted
+    assert find_scenarios([tmp_path / "b.yaml", str(tmp_path), tmp_path / "deep"]) == wanted
+    assert find_scenarios([tmp_path / "note.txt"]) == [tmp_path / "note.txt"]
+
+
+def test_a_search_that_finds_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a.yml").write_text(SUBMIT)
+    for paths, words in (
+        ([], "no path was given"),
+        ([tmp_path / "absent"], "no such file or folder"),
+        ([tmp_path / "empty"], "the folder holds no .yaml file"),
+        ([tmp_path / "old"], "the name ends in .yml; scenario files end in .yaml"),
+    ):
+        with pytest.raises(ScenarioError, match=words):
+            find_scenarios(paths)

@@ -1,0 +1,91 @@
+"""Numbers make traces: always valid ones, whatever is deleted, and the same ones everywhere."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from hashlib import blake2b
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenarios.codec import dumps
+from scenarios.events import PromptDraw, Submit
+from scenarios.strategies import FlatEvent, SpecNumbers, interpret, random_trace, traces
+from scenarios.trace import Trace, problems
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMBER = st.integers(0, 1 << 20)
+NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
+FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)
+
+
+def digest(num_traces: int) -> str:
+    text = "".join(dumps(random_trace(seed)) for seed in range(num_traces))
+    return blake2b(text.encode()).hexdigest()
+
+
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@given(NUMBERS, FLATS)
+def test_any_numbers_make_a_valid_trace(numbers: tuple[int, ...], flats: list[tuple[int, ...]]) -> None:
+    assert problems(interpret(numbers, flats)) == []
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(NUMBERS, FLATS, st.sets(st.integers(0, 19)))
+def test_any_flat_events_may_be_deleted_and_distinct_ones_keep_their_meaning(
+    numbers: tuple[int, ...], flats: list[tuple[int, ...]], deleted: set[int]
+) -> None:
+    kept = [flat for index, flat in enumerate(flats) if index not in deleted]
+    fewer = interpret(numbers, kept)
+    assert problems(fewer) == []
+    alone = [event for flat in kept for event in interpret(numbers, [flat]).events]
+    assert all(event in alone for event in fewer.events)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(traces())
+def test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less(trace: Trace) -> None:
+    assert problems(trace) == []
+    for index in range(len(trace.events)):
+        events = trace.events[:index] + trace.events[index + 1 :]
+        assert problems(trace.model_copy(update={"events": events})) == []
+
+
+def test_a_random_trace_is_valid_and_has_one_to_seven_requests() -> None:
+    counts: Counter[int] = Counter()
+    for seed in range(1000):
+        trace = random_trace(seed)
+        assert problems(trace) == []
+        counts[sum(isinstance(event, Submit) for event in trace.events)] += 1
+    assert set(counts) == set(range(1, 8))
+    assert sum(count for requests, count in counts.items() if requests >= 3) >= 400
+
+
+def test_random_traces_differ_in_every_switch_and_reach_every_edge_of_a_prompt() -> None:
+    found = [random_trace(seed) for seed in range(1000)]
+    for name in ("layers", "depth", "accepted_counts", "pad", "num_speculative_tokens", "max_num_seqs", "block_size"):
+        assert len({getattr(trace.spec, name) for trace in found}) > 1, name
+    assert {trace.schedule.policy for trace in found} == {"eager", "lazy", "lane_order", "random"}
+    edges: Counter[str] = Counter()
+    for trace in found:
+        k, block = trace.spec.num_speculative_tokens, trace.spec.block_size
+        for event in trace.events:
+            if isinstance(event, Submit):
+                assert isinstance(event.prompt, PromptDraw)
+                names = {1: "1", k: "K", k + 1: "K + 1", block - 1: "block - 1", block: "block", block + 1: "block + 1"}
+                edges[names.get(event.prompt.tokens, "other")] += 1
+    assert set(edges) == {"1", "K", "K + 1", "block - 1", "block", "block + 1", "other"}
+    assert min(edges.values()) >= 100
+
+
+def test_a_seed_gives_the_same_trace_in_a_fresh_process_with_another_hash_seed() -> None:
+    code = "from tests.scenarios.test_strategies import digest; print(digest(200))"
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout.strip() == digest(200)

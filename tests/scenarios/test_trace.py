@@ -1,0 +1,85 @@
+"""What no engine could run is a problem, and every generator stands for explicit values."""
+
+import pytest
+from hypothesis import given, settings
+from pydantic import ValidationError
+
+from scenarios.events import AcceptRate, PromptDraw, Schedule, SetK, Submit
+from scenarios.spec import EngineSpec
+from scenarios.strategies import traces
+from scenarios.trace import Trace, problems
+
+
+def submit(**changes: object) -> Submit:
+    return Submit.model_validate({"tick": 0, "request": "a", "prompt": (1, 2), "max_tokens": 3, **changes})
+
+
+def unchecked(**parts: object) -> Trace:
+    return Trace.model_validate({"events": (), **parts}, context={"problems_listed": True})
+
+
+@pytest.mark.parametrize(
+    ("parts", "path", "words"),
+    [
+        ({"events": (submit(), submit())}, ("events", 1, "request"), "submitted twice (first by event 0)"),
+        ({"events": (SetK(tick=0, k=4),)}, ("events", 0, "k"), "k is 4; allowed are 0 to num_speculative_tokens = 3"),
+        ({"events": (submit(prompt=(1, 32)),)}, ("events", 0, "prompt", 1), "token id 32"),
+        ({"events": (submit(stop=(40,)),)}, ("events", 0, "stop", 0), "vocab_size - 1 = 31"),
+        ({"events": (submit(prompt={"tokens": 128}),)}, ("events", 0, "prompt"), "max_model_len = 128 allows 127"),
+        (
+            {"spec": EngineSpec(num_blocks=3), "events": (submit(),)},
+            ("events", 0, "request"),
+            "can never fit: it needs 4 blocks, num_blocks is 3",
+        ),
+        (
+            {"spec": EngineSpec(max_num_batched_tokens=3)},
+            ("spec", "max_num_batched_tokens"),
+            "one decode needs 1 + K = 4",
+        ),
+        ({"schedule": Schedule(order=("host", "host"))}, ("schedule", "order"), "must name each of"),
+        ({"expect": {"premption": 1}}, ("expect", "premption"), "did you mean preemption?"),
+    ],
+)
+def test_an_impossible_trace_has_one_problem_that_says_where_and_what(
+    parts: dict[str, object], path: tuple[str | int, ...], words: str
+) -> None:
+    (problem,) = problems(unchecked(**parts))
+    assert problem.path == path
+    assert words in problem.message
+    with pytest.raises(ValidationError, match=r".*"):
+        Trace.model_validate({"events": (), **parts})
+
+
+@pytest.mark.parametrize("number", [True, 1.0, "1", None, -1, 1 << 63])
+def test_a_number_is_an_integer_within_bounds(number: object) -> None:
+    with pytest.raises(ValidationError):
+        unchecked(seed=number)
+
+
+def test_an_explicit_trace_has_no_generator_left_and_is_its_own_explicit_form() -> None:
+    trace = Trace(events=(submit(prompt=PromptDraw(tokens=9), accept=AcceptRate(rate=0.5)),), seed=7)
+    (event,) = trace.explicit().events
+    assert isinstance(event, Submit)
+    assert isinstance(event.prompt, tuple)
+    assert len(event.prompt) == 9
+    assert isinstance(event.accept, str)
+    assert set(event.accept) == {"0", "1"}
+    assert trace.explicit().explicit() == trace.explicit()
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(traces())
+def test_removing_a_request_leaves_the_explicit_form_of_the_others(trace: Trace) -> None:
+    explicit = trace.explicit().events
+    for index in range(len(explicit)):
+        fewer = trace.model_copy(update={"events": trace.events[:index] + trace.events[index + 1 :]})
+        assert fewer.explicit().events == explicit[:index] + explicit[index + 1 :]
+
+
+def test_the_bits_of_a_rate_follow_the_rate_and_stay_within_bounds() -> None:
+    for rate, wanted in ((0.0, {"0"}), (1.0, {"1"})):
+        (event,) = Trace(events=(submit(accept=AcceptRate(rate=rate), max_tokens=1_000_000),)).explicit().events
+        assert isinstance(event, Submit)
+        assert isinstance(event.accept, str)
+        assert set(event.accept) == wanted
+        assert Submit.model_validate(event.model_dump()) == event

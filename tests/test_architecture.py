@@ -1,0 +1,214 @@
+"""The rooms and the arrow between them, read from the source.
+
+Verifies: who imports whom, in modules and in functions; where Ray may be imported; that kernels, oracle and worker load
+neither torch nor Triton nor Ray; sizes; that an `__init__.py` holds no code; that every package is in the distribution.
+Does not verify: imports made by name at run time.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("cluster", "workers", "scenarios")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+MODEL_LINES_MAX = 100
+
+# The oracle is its fold and its tape; both are held to the same rule.
+ORACLE = ("scenarios", "workers.oracle", "workers.tape", "workers.model", "workers.log", "workers.observation")
+# The most specific prefix of a module's name decides what of the project it may import.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "scenarios": ("scenarios",),
+    "workers.kernels": ("workers.kernels",),
+    "workers.lanes": ("workers.lanes", "scenarios.draw"),
+    "workers.oracle": ORACLE,
+    "workers.tape": ORACLE,
+    "workers.engine": (
+        "scenarios",
+        "workers.engine",
+        "workers.kernels",
+        "workers.lanes",
+        "workers.model",
+        "workers.log",
+        "workers.observation",
+    ),
+    "workers": ("scenarios", "workers"),
+    "cluster": ("cluster", "workers", "scenarios"),
+}
+MAY_IMPORT_RAY = ("cluster.pool", "cluster.jobs", "cluster.metrics", "tests.cluster")
+NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
+LOADED_ON_SIM = ("workers.kernels", "workers.oracle", "workers.model", "workers.worker", "workers.engine", "scenarios")
+
+
+def is_in(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(f"{prefix}.")
+
+
+def files_of(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports_of(node: ast.AST) -> Iterator[str]:
+    """Yield the modules that one statement imports; `from a import b` is a.b where that is a module, else a."""
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            yield from (f"{module}.{a.name}" if is_module(f"{module}.{a.name}") else module for a in names)
+        case ast.ImportFrom():
+            yield "a relative import"
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def all_imports(path: Path) -> set[str]:
+    return {name for node in ast.walk(tree_of(path)) for name in imports_of(node)}
+
+
+def imports_on_load(tree: ast.AST) -> Iterator[str]:
+    """Yield what importing a module imports: everything outside functions and `if TYPE_CHECKING`."""
+    for node in ast.iter_child_nodes(tree):
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_for_types:
+            yield from imports_of(node)
+            yield from imports_on_load(node)
+
+
+def rule_of(module: str) -> tuple[str, ...]:
+    return MAY_IMPORT[max((room for room in MAY_IMPORT if is_in(module, room)), key=len)]
+
+
+def forbidden_imports(module: str, imported: set[str]) -> list[str]:
+    project = [name for name in imported if name.split(".")[0] in (*ROOMS, "tests", "a relative import")]
+    return sorted(name for name in project if not any(is_in(name, prefix) for prefix in rule_of(module)))
+
+
+def test_every_module_imports_only_what_its_room_may() -> None:
+    wrong = {
+        module_of(path): names
+        for path in files_of(*ROOMS)
+        if (names := forbidden_imports(module_of(path), all_imports(path)))
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("scenarios.codec", "workers.verdict"),
+        ("workers.kernels.attention", "workers.model"),
+        ("workers.kernels.triton.attention", "scenarios.spec"),
+        ("workers.lanes.simulated", "scenarios.spec"),
+        ("workers.oracle", "workers.engine.engine"),
+        ("workers.oracle", "workers.kernels.arithmetic"),
+        ("workers.tape", "workers.kernels.arithmetic"),
+        ("workers.engine.engine", "workers.oracle"),
+        ("workers.check", "cluster.job"),
+        ("workers.check", "tests.cluster"),
+        ("cluster.cli", "a relative import"),
+    ],
+)
+def test_the_rule_refuses_what_the_arrow_forbids(module: str, imported: str) -> None:
+    assert forbidden_imports(module, {imported, "json"}) == [imported]
+
+
+def test_tests_import_absolutely() -> None:
+    assert [path for path in files_of("tests") if "a relative import" in all_imports(path)] == []
+
+
+def test_ray_is_imported_only_where_workers_are_hosted() -> None:
+    users = {module_of(path) for path in files_of(*ROOMS, "tests") if any(is_in(n, "ray") for n in all_imports(path))}
+    assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_IMPORT_RAY)) == []
+
+
+def path_of(module: str) -> Path | None:
+    path = ROOT.joinpath(*module.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def loaded_by(module: str) -> dict[str, str]:
+    """Return every module that importing one loads, each with the module that imports it."""
+    found: dict[str, str] = {module: "the test"}
+    to_read = [module]
+    while to_read:
+        reader = to_read.pop()
+        path = path_of(reader)
+        for name in imports_on_load(tree_of(path)) if path else ():
+            packages = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
+            for each in packages:
+                if each not in found:
+                    found[each] = reader
+                    to_read.append(each)
+    return found
+
+
+def test_nothing_that_runs_on_sim_loads_torch_triton_or_ray() -> None:
+    modules = [module_of(path) for path in files_of("workers", "scenarios")]
+    starts = [module for module in modules if any(is_in(module, start) for start in LOADED_ON_SIM)]
+    wrong = set()
+    for start in starts:
+        if not is_in(start, "workers.kernels.triton"):
+            loaded = loaded_by(start)
+            wrong |= {f"{by} imports {name}" for name, by in loaded.items() if name in NEVER_LOADED_ON_SIM}
+    assert sorted(wrong) == []
+
+
+def test_nothing_the_oracle_loads_loads_the_engine_or_its_kernels() -> None:
+    loaded = loaded_by("workers.oracle")
+    engine = [name for name in loaded if is_in(name, "workers.engine") or is_in(name, "workers.kernels")]
+    assert engine == []
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {
+        module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files_of(*ROOMS, "tests")
+    }
+    assert {module: length for module, length in lengths.items() if length > FILE_LINES_MAX} == {}
+    assert lengths.get("workers.model", 0) <= MODEL_LINES_MAX
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = {}
+    for path in files_of(*ROOMS):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                length = node.end_lineno - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    long[f"{module_of(path)}.{node.name}"] = length
+    assert long == {}
+
+
+def test_every_folder_has_an_init_file_that_is_a_docstring_and_nothing_else() -> None:
+    folders = {path.parent for path in files_of(*ROOMS, "tests")}
+    assert [folder for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+    for folder in folders:
+        tree = tree_of(folder / "__init__.py")
+        assert ast.get_docstring(tree), folder
+        assert len(tree.body) == 1, folder
+
+
+def test_the_distribution_lists_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = {module_of(path) for path in files_of(*ROOMS) if path.name == "__init__.py"}
+    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(packages)
+    assert "Private :: Do Not Upload" in project["project"]["classifiers"]
