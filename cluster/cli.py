@@ -20,9 +20,9 @@ def run(arguments: list[str]) -> int:
             print(f"specstorm: {message}", file=sys.stderr)
         return 2
     # Not before the check above: these imports would already fail in a foreign package.
-    from typer.exceptions import TyperException
+    from typer.exceptions import TyperException  # noqa: PLC0415
 
-    from cluster.commands import UserError, app
+    from cluster.commands import UserError, app  # noqa: PLC0415
 
     try:
         code = app(arguments, prog_name="specstorm", standalone_mode=False)

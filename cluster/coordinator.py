@@ -110,7 +110,7 @@ Instruction: TypeAlias = Dispatch | Replace | Record | NoteLoss | NoteLate
 
 @dataclass(slots=True)
 class _Slot:
-    """A place for one worker: `job` is what its worker runs; `idle_losses` counts workers lost since one began a job."""
+    """A place for one worker: `job` is what its worker runs, `idle_losses` workers lost since one began a job."""
 
     worker: int = 0
     ready: bool = False

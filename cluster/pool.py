@@ -78,19 +78,22 @@ class InProcessPool:
         self._waiting: tuple[Job, int] | None = None
 
     def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+        """Keep the attempt for the next wait."""
         assert self._waiting is None, "slot 0 is busy"
         self._waiting = job, attempt
 
     def replace(self, slot: int, worker: int) -> None:
+        """Make a new judge."""
         self._host = EngineHost(self._factory)
         self._events.append(WorkerReady(slot, worker))
 
     def wait(self, seconds: float) -> list[Event]:
+        """Run the attempt that waits, for as long as it takes."""
         if self._waiting is not None:
             (job, attempt), self._waiting = self._waiting, None
             try:
                 judgement = Judgement.model_validate_json(self._host.judge(job.model_dump_json()))
-            except Exception as error:
+            except Exception as error:  # whatever the worker's own code raises is told, as on a cluster
                 self._events.append(AttemptRaised(job.key, attempt, _raised(error)))
             else:
                 self._events.append(ResultArrived(job.key, attempt, judgement))
@@ -98,6 +101,7 @@ class InProcessPool:
         return events
 
     def close(self) -> None:
+        """Forget the attempt that waits."""
         self._waiting = None
 
 
@@ -147,6 +151,7 @@ class RayPool:
         return [seat.pid for seat in self._seats]
 
     def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+        """Call the slot's actor, with a deadline."""
         seat = self._seats[slot]
         assert seat.call is None, f"slot {slot} is busy"
         seat.job, seat.attempt = job.key, attempt
@@ -155,10 +160,12 @@ class RayPool:
         seat.call = seat.actor.judge.remote(job.model_dump_json())
 
     def replace(self, slot: int, worker: int) -> None:
+        """Kill the slot's actor and start another."""
         self._kill(self._seats[slot])
         self._seats[slot] = self._start(worker)
 
     def wait(self, seconds: float) -> list[Event]:
+        """Return the outcomes of all calls that have ended or are overdue."""
         calls = [seat.call for seat in self._seats if seat.call is not None]
         if not calls:
             time.sleep(seconds)
@@ -179,6 +186,7 @@ class RayPool:
         return events
 
     def close(self) -> None:
+        """Kill all actors."""
         for seat in self._seats:
             self._kill(seat)
 
@@ -227,7 +235,8 @@ class RayPool:
     def _arrived(self, slot: int, seat: _Seat, value: tuple[str, int]) -> Event:
         code, seat.pid = value
         if code != build():
-            raise PoolError(f"a worker runs specstorm {code}, this process {build()}; install the same on every node")
+            why = "the code was edited during the run, or another version is installed on a node"
+            raise PoolError(f"a worker runs specstorm {code}, this process {build()}: {why}")
         return WorkerReady(slot, seat.worker)
 
     def _overdue(self, slot: int, seat: _Seat) -> Event:
@@ -286,7 +295,7 @@ class RayCluster:
             options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
         try:
             _reach(address)
-            import ray
+            import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
 
             ray.init(**options)
         except BaseException as error:

@@ -27,8 +27,10 @@ class StandIn:
                 time.sleep(trace.seed / 1000)
             case "raise":
                 raise ValueError("the worker is broken\nin two lines")
-        outcomes = (Outcome(schedule="eager", agrees=True, result="agreed"),)
-        outcomes += (Outcome(schedule="lazy", agrees=False, result="diverged: tokens"),)
+        outcomes = (
+            Outcome(schedule="eager", agrees=True, result="agreed"),
+            Outcome(schedule="lazy", agrees=False, result="diverged: tokens"),
+        )
         verdict = _verdict(first.request)
         found = verdict.kind in ("diverged", "crashed", "stuck")
         return Judgement(

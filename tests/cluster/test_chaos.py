@@ -9,9 +9,12 @@ from random import Random
 
 from cluster.campaign import Campaign, Scenario, Stop
 from cluster.coordinator import Event, ResultArrived, WorkerLost
-from cluster.job import Job
+from cluster.job import WORKER, Job
 from cluster.pool import Pool, RayCluster, RayPool
 from cluster.store import Store
+from scenarios.events import AcceptRate, Preempt, PromptDraw, Reorder, Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
 from tests.cluster.stand_in import STAND_IN, trace
 from tests.cluster.test_store import NoProgress
 
@@ -72,7 +75,9 @@ def query(folder: Path, text: str) -> list[tuple[object, ...]]:
         database.close()
 
 
-def check_fifty_kills(cluster: RayCluster, folder: Path, scenarios: list[Scenario], factory: str, seconds: float) -> None:
+def check_fifty_kills(
+    cluster: RayCluster, folder: Path, scenarios: list[Scenario], factory: str, seconds: float
+) -> None:
     """Run scenarios undisturbed and under fire, and compare the results row by row."""
     with RayPool(cluster, 2, 120.0, factory) as pool:
         calm = rows(folder / "calm", scenarios, pool)
@@ -80,7 +85,8 @@ def check_fifty_kills(cluster: RayCluster, folder: Path, scenarios: list[Scenari
         disturbed = rows(folder / "chaos", scenarios, chaos)
     assert chaos.kills == KILLS
     (mid_job,) = query(folder / "chaos", "SELECT COUNT(*) FROM attempts WHERE outcome = 'lost: its process died'")[0]
-    assert isinstance(mid_job, int) and KILLS_MID_JOB_MIN <= mid_job <= KILLS
+    assert isinstance(mid_job, int)
+    assert KILLS_MID_JOB_MIN <= mid_job <= KILLS
     assert len(calm) == len(scenarios)
     for before, after in zip(calm, disturbed, strict=True):
         assert before == after
@@ -88,7 +94,26 @@ def check_fifty_kills(cluster: RayCluster, folder: Path, scenarios: list[Scenari
     assert list((folder / "chaos" / "running").iterdir()) == []
 
 
+def engine_trace(seed: int) -> Trace:
+    """Return a trace with chunked prefill, a preemption, a reorder and partial accepts; every fifth has a fault."""
+    submits = (
+        Submit(tick=0, request="r0", prompt=PromptDraw(tokens=19), max_tokens=12, accept=AcceptRate(rate=0.5)),
+        Submit(tick=1, request="r1", prompt=PromptDraw(tokens=5), max_tokens=9, accept="alternate"),
+    )
+    return Trace(
+        spec=EngineSpec(max_num_batched_tokens=8, max_num_seqs=3, vocab_size=16),
+        seed=seed,
+        events=(*submits, Preempt(tick=4, request="r1"), Reorder(tick=6)),
+        faults=("vllm-38556-backup-token",) if seed % 5 == 0 else (),
+    )
+
+
 def test_fifty_killed_stand_ins_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
     requests = [f"{'diverge' if index % 5 == 0 else 'slow'}-{index}" for index in range(100)]
     scenarios = [Scenario(each, Job.of(trace(each, seed=150), sweep=True)) for each in requests]
     check_fifty_kills(ray_cluster, tmp_path, scenarios, STAND_IN, seconds=0.15)
+
+
+def test_fifty_killed_engines_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    scenarios = [Scenario(f"seed {seed}", Job.of(engine_trace(seed), sweep=True)) for seed in range(48)]
+    check_fifty_kills(ray_cluster, tmp_path, scenarios, WORKER, seconds=0.5)

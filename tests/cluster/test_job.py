@@ -1,5 +1,6 @@
 """`ray job submit` runs the suite on a cluster; the head belongs to this test and only its processes are ended."""
 
+import contextlib
 import json
 import os
 import signal
@@ -97,10 +98,8 @@ def head() -> Iterator[Head]:
 
 def end_process(pid: int) -> None:
     """End one process that this test has started, if it is still there."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def submit(head: Head, *arguments: str) -> subprocess.CompletedProcess[str]:
