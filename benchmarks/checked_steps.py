@@ -82,8 +82,10 @@ def main() -> None:
     ):
         steps, commits = (statistics.median(column) for column in zip(*rates, strict=True))
         print(f"{name:44} {steps:8.0f} {commits:10.0f} {steps / reference:6.2f}")
-    print(f"{'engine alone: captures, no comparison':44} {statistics.median(bare):8.0f} {'':10} "
-          f"{statistics.median(bare) / reference:6.2f}")
+    print(
+        f"{'engine alone: captures, no comparison':44} {statistics.median(bare):8.0f} {'':10} "
+        f"{statistics.median(bare) / reference:6.2f}"
+    )
     print(f"resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

@@ -13,7 +13,6 @@ PROBES: Mapping[str, str] = {
     "condense": "a row moves because another left",
     "condense_in_flight": "a row moves because another left, at depth 2, with the step before unprocessed",
     "reorder_in_flight": "rows are permuted after a step",
-    "move_while_pending": "a row moves while the device still has work to do",
     "preemption": "a request loses its blocks",
     "preemption_by_blocks": "a request loses its blocks because another needs some",
     "preemption_in_flight": "a request loses its blocks with a step in flight",

@@ -62,9 +62,7 @@ class Run:
         for fault in trace.faults:
             parts = FAULTS[fault].apply(parts, self._reached(fault))
         held = [Held((h.op.name, h.op.step), (h.until.name, h.until.step)) for h in trace.schedule.holds]
-        self.machine = Machine(
-            LANES, policy_of(trace.schedule), self.detector, held, options.without, options.blame
-        )
+        self.machine = Machine(LANES, policy_of(trace.schedule), self.detector, held, options.without, options.blame)
         scripts = {}
         for event in trace.events:
             if isinstance(event, Submit):
@@ -107,7 +105,8 @@ class Run:
             if self._idle > self.trace.spec.depth:
                 return Stuck(stats=self.stats(), reason=f"{self._idle} steps scheduled nothing; {self._waiting()}")
         self.machine.drain()
-        found = self._follow() or self.checker.at_end(engine.scheduler.blocks.num_free, engine.scheduler.state_slots.num_free)
+        scheduler = engine.scheduler
+        found = self._follow() or self.checker.at_end(scheduler.blocks.num_free, scheduler.state_slots.num_free)
         if found is None and self.detector is not None and self.detector.race is not None:
             found = self._race()
         if found is not None:
@@ -204,6 +203,7 @@ class Count:
     name: str
 
     def __call__(self) -> None:
+        """Count one."""
         self.probes[self.name] += 1
 
 
@@ -219,7 +219,10 @@ BUFFERS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts = Parts()) -> Verdict:
+CLEAN = Parts()
+
+
+def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts = CLEAN) -> Verdict:
     """Run an explicit trace under its own schedule and return the verdict."""
     for fault in trace.faults:
         missing = FAULTS[fault].missing(trace.spec)

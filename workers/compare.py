@@ -10,11 +10,10 @@ from scenarios.trace import Trace
 from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
 from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
-from workers.referee import Referee
 from workers.oracle import LogError, Oracle, Truth
+from workers.referee import Referee
 from workers.tape import Tapes
 from workers.verdict import Difference
-
 
 _STEPS_KEPT = 8
 
@@ -167,9 +166,10 @@ class Checker:
     def at_end(self, num_free_blocks: int, num_free_state_slots: int) -> Difference | None:
         """Compare what is left once nothing is left to do: everything must have been given back."""
         self.num_compared += 1
-        leaked = (self.spec.num_blocks - num_free_blocks, self.spec.max_num_seqs - num_free_state_slots)
-        if leaked != (0, 0):
-            return _difference("leaks", -1, "", "", None, "0 blocks, 0 state slots", f"{leaked[0]} blocks, {leaked[1]} state slots")
+        blocks, slots = self.spec.num_blocks - num_free_blocks, self.spec.max_num_seqs - num_free_state_slots
+        if blocks or slots:
+            kept = f"{blocks} blocks, {slots} state slots"
+            return _difference("leaks", self.step, "", "", None, "0 blocks, 0 state slots", kept)
         return None
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 Clock: TypeAlias = Literal["scheduler", "worker", "device", "processed"]
@@ -93,7 +92,7 @@ class Recorder:
         values = {}
         update = self._digest.update
         for name, array in zip(names, arrays, strict=True):
-            update(np.ascontiguousarray(array))
+            update(array.tobytes())
             values[name] = array.tolist()
         self.num_captures += len(names)
         self.captures.append(Observation(point, step, requests, values))

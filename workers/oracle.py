@@ -3,15 +3,25 @@
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """
 
-from typing import NamedTuple
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers import model
-from workers.log import Aborted, Corrected, Entry, Freed, Launched, Preempted, Processed, Scheduled, ScheduledRow
-from workers.log import Submitted
+from workers.log import (
+    Aborted,
+    Corrected,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    ScheduledRow,
+    Submitted,
+)
 from workers.tape import Tape, Tapes, script, tape_length
 
 
@@ -112,7 +122,8 @@ class Oracle:
     """Fold a log, entry by entry.
 
     `steps` and `releases` hold what is expected of captures to come,
-    `delivered` the tokens that each row of the step processed last brings its request."""
+    `delivered` the tokens that each row of the step processed last brings its request.
+    """
 
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
         self.spec: EngineSpec = trace.spec
@@ -162,7 +173,8 @@ class Oracle:
         name = self._order[entry.request]
         event = self._submits[name]
         prompt, bits = event.prompt, event.accept
-        assert isinstance(prompt, tuple) and isinstance(bits, str), "the trace is explicit"
+        assert isinstance(prompt, tuple), "the trace is explicit"
+        assert isinstance(bits, str), "the trace is explicit"
         tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec))
         limit = self.spec.length_limit(len(prompt), event.max_tokens)
         if entry.request != len(self.requests):

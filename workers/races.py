@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from workers.lanes.lane import Buffer, Mode, Record, Span
 
-
 # One access: lane (0 is the host), local time, what did it, step.
 Access: TypeAlias = tuple[int, int, str, int]
 Range: TypeAlias = tuple[int, int]
@@ -82,8 +81,7 @@ class RaceDetector:
     @staticmethod
     def _join(clock: list[int], other: Sequence[int]) -> None:
         for index, time in enumerate(other):
-            if time > clock[index]:
-                clock[index] = time
+            clock[index] = max(clock[index], time)
 
     def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
         self.num_accesses += 1
@@ -128,9 +126,7 @@ class RaceDetector:
         for each in covered:
             del known.reads[each]
 
-    def _report(
-        self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode
-    ) -> None:
+    def _report(self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode) -> None:
         if self.race is not None:
             return
         first = f"the {how} by {self._names[earlier[0]]}:{earlier[2]}@{earlier[3]}"

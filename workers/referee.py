@@ -11,7 +11,18 @@ from collections.abc import Iterator
 
 from scenarios.events import Abort, AnyEvent, NoValidToken, Preempt, SetK, Stall
 from scenarios.trace import Trace
-from workers.log import Aborted, Corrected, Entry, Freed, Launched, Preempted, Processed, Scheduled, ScheduledRow
+from workers.log import (
+    Aborted,
+    Corrected,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    ScheduledRow,
+    Submitted,
+)
 from workers.oracle import Oracle, Truth
 
 
@@ -25,7 +36,6 @@ class Referee:
         self._owner: list[int | None] = [None] * spec.num_blocks
         self._slot_owner: list[int | None] = [None] * spec.max_num_seqs
         self._num_free = spec.num_blocks
-        self._waiting: list[int] = []
         self._drafts_next: dict[int, int] = {}
         self._unprocessed: deque[Scheduled] = deque()
         self._uncorrected: deque[int] = deque()
@@ -47,11 +57,10 @@ class Referee:
             case Preempted():
                 return self._preempt(entry)
             case Aborted(request=request, tick=tick):
-                return self._asked_for(request, tick, Abort) or self._leave(request)
+                return self._asked_for(request, tick, Abort)
             case Freed():
                 return self._freed(entry)
-            case _:
-                self._waiting.append(entry.request)
+            case Submitted():
                 return None
 
     def waiting(self) -> str:
@@ -92,8 +101,6 @@ class Referee:
         for row in entry.rows:
             chunk = self._is_chunk(row, oracle.requests[row.request])
             self._drafts_next[row.request] = 0 if chunk else entry.k_step
-            if row.request in self._waiting:
-                self._waiting.remove(row.request)
         self._victims = []
         self._unprocessed.append(entry)
         return None
@@ -196,7 +203,6 @@ class Referee:
             victim = oracle.requests[entry.request]
             self._victims.append((entry.request, len(victim.blocks), self._needs(victim)))
         self._drafts_next[entry.request] = 0
-        self._waiting.insert(0, entry.request)
         return None
 
     def _preemptions(self, entry: Scheduled) -> str | None:
@@ -209,7 +215,7 @@ class Referee:
             free -= len(row.new_blocks)
         if not victims:
             return None
-        request, blocks, needs = victims[-1]
+        request, _, needs = victims[-1]
         before = free + sum(blocks for _, blocks, _ in victims[:-1])
         if needs > before:
             return None
@@ -259,7 +265,8 @@ class Referee:
     def _freed(self, entry: Freed) -> str | None:
         for block in entry.blocks:
             if self._owner[block] != entry.request:
-                return f"block {block} is given back by request {entry.request}, but belongs to {self._owner_name(block)}"
+                owner = self._owner_name(block)
+                return f"block {block} is given back by request {entry.request}, but belongs to {owner}"
             self._owner[block] = None
         self._num_free += len(entry.blocks)
         if self._slot_owner[entry.state_slot] != entry.request:
@@ -267,14 +274,9 @@ class Referee:
         self._slot_owner[entry.state_slot] = None
         return None
 
-    def _leave(self, request: int) -> None:
-        if request in self._waiting:
-            self._waiting.remove(request)
-
     def _events(self, kind: type, request: str) -> Iterator[AnyEvent]:
-        return (
-            event for event in self._trace.events if isinstance(event, kind) and getattr(event, "request", "") == request
-        )
+        events = (event for event in self._trace.events if isinstance(event, kind))
+        return (event for event in events if getattr(event, "request", "") == request)
 
     def _asked_for(self, request: int, tick: int, kind: type) -> str | None:
         name = self._oracle.requests[request].name

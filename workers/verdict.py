@@ -92,9 +92,7 @@ class Lost(Value):
     reason: str
 
 
-Verdict: TypeAlias = Annotated[
-    Agreed | Diverged | Crashed | Stuck | Vacuous | Lost, Field(discriminator="kind")
-]
+Verdict: TypeAlias = Annotated[Agreed | Diverged | Crashed | Stuck | Vacuous | Lost, Field(discriminator="kind")]
 
 
 class Outcome(Value):

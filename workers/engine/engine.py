@@ -136,9 +136,7 @@ class Engine:
         """Count running requests that a non-empty step leaves out after they were sampled in the one before."""
         previous = self.runner.batch.previous
         running = self.scheduler.running
-        return sum(
-            request.last_step != self.tick and (request.index, request.epoch) in previous for request in running
-        )
+        return sum(request.last_step != self.tick and (request.index, request.epoch) in previous for request in running)
 
     def _happen(self, place: Place) -> None:
         for event in self._events.get((self.tick, place), ()):
@@ -193,6 +191,7 @@ class Engine:
             self.probes["prompt_" + edge] += 1
         self.scheduler.add(request)
 
+
 class Permutation:
     """How the rows of a batch are put in another order: maps a number of rows to the old row of each new one."""
 
@@ -202,6 +201,7 @@ class Permutation:
         self._tick = tick
 
     def __call__(self, count: int) -> Sequence[int]:
+        """Return the old row of each new one."""
         match self._how:
             case "reverse":
                 return range(count - 1, -1, -1)

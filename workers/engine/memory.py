@@ -78,9 +78,7 @@ class Memory:
             )
             for slot in range(ring_size("staging", spec))
         ]
-        self.outputs = [
-            integers(f"output[{slot}]", rows * (1 + k), True) for slot in range(ring_size("output", spec))
-        ]
+        self.outputs = [integers(f"output[{slot}]", rows * (1 + k), True) for slot in range(ring_size("output", spec))]
         self.counts = [integers(f"counts[{slot}]", rows, True) for slot in range(ring_size("counts", spec))]
         self.accepted_counts = [
             integers(f"accepted_counts[{slot}]", rows, True) for slot in range(ring_size("counts", spec))

@@ -53,9 +53,9 @@ class Probes:
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture caches, recurrent state and drafts at the end of a step."""
-        names = ("attention", "kv", "drafter_kv", "raw", "proposed")
         hybrid = self._spec.layers == "hybrid"
-        names = (*names, "slot_accepted", "state", "window") if hybrid else names
+        names = ["attention", "kv", "drafter_kv", "raw", "proposed"]
+        names += ["slot_accepted", "state", "window"] if hybrid else []
         k, width = self._spec.num_speculative_tokens, self._spec.conv_width
         record = self._recorder.capture
 

@@ -1,7 +1,7 @@
 """One request, as the scheduler knows it."""
 
-from typing import NamedTuple
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(slots=True, eq=False)

@@ -101,11 +101,9 @@ class Runner:
         moves = self.batch.moves
         if previous is None or not moves:
             return
-        pending = previous.number > self._machine.step_begun or self._machine.pending > 0
         self._probes["reorder_in_flight" if permuted else "condense"] += 1
         if self.spec.depth > 1 and not permuted:
             self._probes["condense_in_flight"] += 1
-        self._probes["move_while_pending"] += pending
 
     def _shape(self) -> _Shape:
         spec, rows = self.spec, self.batch.rows
@@ -200,9 +198,7 @@ class Runner:
         rows, parts = self.batch.rows, self._parts
         before = previous.rows if previous is not None else ()
         width = max(shape.num_rows, len(before))
-        backups = [
-            row.token(parts.backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows
-        ]
+        backups = [row.token(parts.backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows]
         pad = [0] * (width - len(rows))
         no_rows = [NO_PREVIOUS_ROW] * len(pad)
         no_slots = [PAD_STATE_SLOT] * len(pad)
@@ -456,9 +452,7 @@ class Runner:
                     row.num_computed = self._parts.true_count(step.computed[index], step.rows[index], valid[index])
                     requests.append(key[0])
                     values.append(row.num_computed)
-            self._log.append(
-                Observation("corrected", step.number, tuple(requests), {"corrected_computed": values})
-            )
+            self._log.append(Observation("corrected", step.number, tuple(requests), {"corrected_computed": values}))
         self._log.append(Corrected(step.number))
 
     def output(self, step: Step) -> list[list[int]]:

@@ -8,8 +8,8 @@ from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
 from workers.engine.request import Plan, PlanRow, Request
-from workers.observation import Observation
 from workers.log import Cause, Entry, Freed, Preempted, Scheduled, ScheduledRow, SkipReason
+from workers.observation import Observation
 
 
 @dataclass(slots=True)

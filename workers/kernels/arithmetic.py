@@ -1,6 +1,6 @@
 """The model's arithmetic on arrays: equal, element by element, to the scalar functions of `workers.model`."""
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def draft_hidden(hidden: Words, tokens: NDArray[np.int64]) -> Words:
     return mix(x)
 
 
-@lru_cache(maxsize=None)
+@cache
 def arange(stop: int) -> NDArray[np.int64]:
     """Return 0, 1, ..., stop - 1: one shared read-only array a length."""
     array = np.arange(stop, dtype=np.int64)
@@ -79,13 +79,13 @@ def arange(stop: int) -> NDArray[np.int64]:
     return array
 
 
-@lru_cache(maxsize=None)
+@cache
 def column(stop: int) -> NDArray[np.int64]:
     """Return `arange(stop)` as a column."""
     return arange(stop).reshape(stop, 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def decay_powers(count: int) -> tuple[Words, Words]:
     """Return DECAY^(t + 1) and its inverse modulo 2^64, for t < count."""
     inverse = pow(DECAY, -1, 1 << 64)
@@ -94,13 +94,13 @@ def decay_powers(count: int) -> tuple[Words, Words]:
     return powers, inverses
 
 
-@lru_cache(maxsize=None)
+@cache
 def taps(width: int) -> tuple[Any, ...]:
     """Return the weights of a convolution window, oldest input first."""
     return tuple(np.uint64((2 * (width - 1 - index) + 1) * int(GOLDEN) & _MASK) for index in range(width))
 
 
-@lru_cache(maxsize=None)
+@cache
 def vocabulary(size: int) -> Words:
     """Return what the logit of each token id adds to a hidden word."""
     return (words(arange(size)) + ONE) * VOCABULARY

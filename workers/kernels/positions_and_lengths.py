@@ -15,7 +15,7 @@ def positions_and_lengths(
     seq_lens: Out,
     num_tokens: int,
 ) -> None:
-    """Number the tokens of each row from its computed count on.
+    """Give the tokens of each row consecutive positions, from its computed count on.
 
     Shapes: num_computed, query_start, num_scheduled, seq_lens [num_rows]; token_row, positions [num_tokens].
     Padding tokens (token_row = PAD_ROW) have position 0, padding rows (num_scheduled = 0) length 0.

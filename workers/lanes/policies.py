@@ -6,12 +6,14 @@ host is to go on; while the host is blocked on a record it returns when that rec
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from scenarios.draw import draw
 from workers.lanes.lane import Record
 
 HOST = "host"
+_NUM_LANES = 5
+Name = TypeVar("Name", bound=str)
 
 
 class Runner(Protocol):
@@ -35,10 +37,13 @@ class Runner(Protocol):
 class Lanes(Protocol):
     """The machine, as a policy sees it."""
 
-    lanes: Sequence[Runner]
     host_label: str
     step: int
     pending: int
+
+    @property
+    def lanes(self) -> Sequence[Runner]:
+        """All lanes of the device."""
 
     def able(self) -> Sequence[Runner]:
         """Return the lanes whose head op may run now."""
@@ -148,6 +153,7 @@ class Random:
             lane.run()
 
 
-def lane_orders(lanes: Sequence[str]) -> list[tuple[str, ...]]:
+def lane_orders(lanes: Sequence[Name]) -> list[tuple[Name, ...]]:
     """Return 24 orders of five lanes (every fifth permutation): every pair occurs in both orders."""
-    return list(permutations(lanes))[::5] if len(lanes) == 5 else list(permutations(lanes))
+    assert len(lanes) == _NUM_LANES, f"{len(lanes)} lanes"
+    return list(permutations(lanes))[::5]

@@ -103,9 +103,7 @@ class Lane:
         if prepared is None:
             if len(self._prepared) > _PREPARED_MAX:
                 self._prepared.clear()
-            prepared = self._prepared[function, arguments] = Prepared(
-                self.name, op_of(function), arguments
-            )
+            prepared = self._prepared[function, arguments] = Prepared(self.name, op_of(function), arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
         if machine.watcher is not None:
@@ -166,8 +164,7 @@ class Lane:
         assert type(launch) is Launch
         machine = self._machine
         machine.pending -= 1
-        if launch.step > machine.step_begun:
-            machine.step_begun = launch.step
+        machine.step_begun = max(machine.step_begun, launch.step)
         op = launch.prepared.op
         try:
             op.function(*launch.prepared.views)
@@ -255,7 +252,7 @@ class Machine:
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
     ) -> None:
-        self.lanes = [Lane(self, name, index) for index, name in enumerate(lanes)]
+        self.lanes: Sequence[Lane] = [Lane(self, name, index) for index, name in enumerate(lanes)]
         self.policy = policy
         self.watcher = watcher
         self.held = {hold.op: hold.until for hold in held}

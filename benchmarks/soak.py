@@ -1,0 +1,126 @@
+"""Run random traces on the clean engine until a number of steps, and say what they reached.
+
+Run with `python -m benchmarks.soak --steps 200000`. Exit code 1 with the first finding, 3 if a probe is too rare.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from scenarios.codec import dumps
+from scenarios.events import LANES, Schedule
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.check import check
+from workers.lanes.policies import lane_orders
+from workers.tape import Tapes
+from workers.verdict import Agreed
+
+# What every soak must reach in at least 2 % of its traces, by the probe that counts it.
+REQUIRED = {
+    "preemption": "preemption",
+    "partial accept": "partial_accept",
+    "discard": "discard",
+    "condense with a copy pending": "condense_in_flight",
+    "gap": "gap",
+    "K change": "k_change",
+    "abort in flight": "abort_in_flight",
+    "padding": "padding",
+}
+LEAST_SHARE = 0.02
+LEAST_SHARE_OF_THREE = 0.30
+
+
+@dataclass(slots=True)
+class Soak:
+    """What a soak has seen so far."""
+
+    traces: int = 0
+    steps: int = 0
+    commits: int = 0
+    captures: int = 0
+    with_three: int = 0
+    policies: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+
+    def share(self, probe: str) -> float:
+        """Return the share of traces that hit a probe."""
+        return self.reached[probe] / max(1, self.traces)
+
+    def too_rare(self) -> list[str]:
+        """Return what was reached too rarely for the soak to mean anything."""
+        rare = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
+        if self.with_three < LEAST_SHARE_OF_THREE * self.traces:
+            rare.append("three or more requests")
+        return rare
+
+
+def schedule_of(seed: int) -> Schedule:
+    """Return the schedule of the soak's trace `seed`: eager, lazy, one random and one lane order take turns."""
+    orders = lane_orders(LANES)
+    return (
+        Schedule(policy="eager"),
+        Schedule(policy="lazy"),
+        Schedule(policy="random", seed=seed),
+        Schedule(policy="lane_order", order=orders[seed // 4 % len(orders)]),
+    )[seed % 4]
+
+
+def soak(steps: int, first_seed: int, progress: bool = False) -> tuple[Soak, Trace | None, str]:
+    """Check random traces from `first_seed` on until `steps` engine steps are done or one does not agree."""
+    seen, tapes, seed = Soak(), Tapes(), first_seed
+    started = reported = time.monotonic()
+    while seen.steps < steps:
+        schedule = schedule_of(seed)
+        trace = random_trace(seed).explicit().model_copy(update={"schedule": schedule})
+        verdict = check(trace, tapes)
+        if not isinstance(verdict, Agreed):
+            return seen, trace, f"seed {seed}: {verdict.model_dump_json()}"
+        seen.traces += 1
+        seen.steps += verdict.stats.steps
+        seen.commits += verdict.stats.commits
+        seen.captures += verdict.stats.captures
+        seen.with_three += verdict.stats.requests >= 3
+        seen.policies[schedule.policy] += verdict.stats.steps
+        seen.reached.update(verdict.stats.probes.keys())
+        seed += 1
+        if progress and time.monotonic() - reported > 10:
+            reported = time.monotonic()
+            rate = seen.steps / (reported - started)
+            left = (steps - seen.steps) / rate
+            print(f"{seen.steps} steps, {rate:.0f}/s, 0 findings, {left:.0f} s left", file=sys.stderr)
+    return seen, None, ""
+
+
+def main() -> int:
+    """Soak, print the shares, return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200_000, help="engine steps to check (default 200000)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first trace (default 0)")
+    options = parser.parse_args()
+    started = time.monotonic()
+    seen, failing, why = soak(options.steps, options.seed, progress=True)
+    if failing is not None:
+        print(dumps(failing))
+        print(f"FINDING after {seen.steps} clean steps: {why}")
+        return 1
+    spent = time.monotonic() - started
+    done = f"{seen.steps} steps, {seen.commits} commits, {seen.captures} observations, {seen.traces} traces"
+    print(f"{done}: 0 findings")
+    policies = ", ".join(f"{policy} {steps}" for policy, steps in seen.policies.items())
+    print(f"{seen.steps / spent:.0f} steps/s; steps by policy: {policies}")
+    for name, probe in REQUIRED.items():
+        print(f"  {name:30} {seen.share(probe):6.1%} of traces")
+    print(f"  {'three or more requests':30} {seen.with_three / seen.traces:6.1%} of traces")
+    print("  also: " + ", ".join(f"{probe} {seen.share(probe):.1%}" for probe in sorted(seen.reached)))
+    rare = seen.too_rare()
+    if rare:
+        print("too rare: " + ", ".join(rare))
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
