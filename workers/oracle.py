@@ -317,17 +317,19 @@ class Oracle:
                 truth.sched_placeholders -= rejected
             if row.valid and row.base + 1 != truth.committed:
                 raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {truth.committed}")
-            for _ in range(row.valid):
-                truth.committed += 1
-                if not stale:
-                    truth.sched_placeholders -= 1
-                if truth.tape.tokens[truth.committed - 1] in truth.stop:
-                    self._finish(truth, "stop")
-                elif truth.committed >= truth.limit:
-                    self._finish(truth, "length")
-                if truth.finish_reason is not None:
-                    break
+            self._commit(truth, row.valid)
+            if not stale:
+                truth.sched_placeholders -= truth.committed - first
             self.delivered.append(tuple(truth.tape.tokens[first : truth.committed]))
+
+    def _commit(self, truth: Truth, count: int) -> None:
+        """Append the next `count` tokens, up to the one the request stops at."""
+        for _ in range(count):
+            truth.committed += 1
+            stopped = truth.tape.tokens[truth.committed - 1] in truth.stop
+            if stopped or truth.committed >= truth.limit:
+                self._finish(truth, "stop" if stopped else "length")
+                return
 
     def _finish(self, truth: Truth, reason: str) -> None:
         truth.finish_reason = reason

@@ -12,8 +12,9 @@ from scenarios.events import Abort, AnyEvent, NoValidToken, Place, Preempt, Reor
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import Request
-from workers.engine.runner import Runner, Step
+from workers.engine.runner import Runner
 from workers.engine.scheduler import Scheduler
+from workers.engine.step import Step
 from workers.lanes.simulated import Machine
 from workers.log import Aborted, Entry, Processed, Submitted
 from workers.observation import Observation, Recorder

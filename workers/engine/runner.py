@@ -1,50 +1,22 @@
 """Prepare a step on the host and enqueue it on the lanes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from scenarios.spec import EngineSpec
 from workers.engine.counts import CountsInFlight
-from workers.engine.input_batch import InputBatch, Key
-from workers.engine.memory import FIELDS, Memory, View, capture_size
+from workers.engine.input_batch import InputBatch
+from workers.engine.memory import FIELDS, Memory, View
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
-from workers.engine.request import Plan, PlanRow, Request
-from workers.kernels.signature import NO_PREVIOUS_ROW, NO_TOKEN, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT
-from workers.lanes.lane import Span
-from workers.lanes.simulated import Event, Machine
+from workers.engine.request import Plan, Request
+from workers.engine.staging import Shape, backup_tokens, block_table, row_table, shape_of, token_table
+from workers.engine.step import Step
+from workers.kernels.signature import NO_TOKEN
+from workers.lanes.simulated import Machine
 from workers.log import Corrected, Entry, Launched
 from workers.observation import Observation, Recorder
 
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
-
-
-@dataclass(slots=True)
-class Step:
-    """A step in flight, with what its future needs: its rows as they were, and where its results land.
-
-    `computed` is each row's true count before the step, known once the step before it has been corrected.
-    """
-
-    number: int
-    rows: tuple[PlanRow, ...] = ()
-    keys: tuple[Key, ...] = ()
-    output: Span | None = None
-    counts: Span | None = None
-    accepted: Span | None = None
-    output_done: Event | None = None
-    counts_done: Event | None = None
-    computed: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The padded layout of a batch: where each row's tokens start, how far sequences may reach."""
-
-    num_rows: int
-    num_tokens: int
-    starts: tuple[int, ...]
-    uniform: bool
 
 
 class Runner:
@@ -105,28 +77,14 @@ class Runner:
         if self.spec.depth > 1 and not permuted:
             self._probes["condense_in_flight"] += 1
 
-    def _shape(self) -> _Shape:
-        spec, rows = self.spec, self.batch.rows
-        lengths = [row.plan.n for row in rows]
-        width = 1 + spec.num_speculative_tokens
-        uniform = all(n == width and row.plan.d == width - 1 for n, row in zip(lengths, rows, strict=True))
-        if not spec.pad:
-            return _Shape(len(rows), sum(lengths), _starts(lengths), uniform)
-        num_rows = capture_size(len(rows))
-        self._probes["padding"] += num_rows > len(rows)
-        if uniform:
-            self._probes["uniform"] += 1
-            return _Shape(num_rows, num_rows * width, tuple(range(0, num_rows * width, width)), True)
-        total = sum(lengths)
-        num_tokens = -(-total // spec.token_multiple) * spec.token_multiple
-        return _Shape(num_rows, num_tokens, _starts(lengths) + (total,) * (num_rows - len(rows)), False)
-
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
         rows = tuple(row.plan for row in batch.rows)
         keys = tuple(row.key for row in batch.rows)
         requests = tuple(key[0] for key in keys)
-        shape = self._shape()
+        shape = shape_of(batch.rows, self.spec)
+        self._probes["padding"] += shape.num_rows > len(rows)
+        self._probes["uniform"] += shape.uniform
         view = memory.view(shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
@@ -141,7 +99,7 @@ class Runner:
         self.inputs_read.record(self.compute)
         return step
 
-    def _stage(self, plan: Plan, previous: Step | None, shape: _Shape) -> None:
+    def _stage(self, plan: Plan, previous: Step | None, shape: Shape) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
         staging = memory.staging[plan.step % len(memory.staging)]
@@ -152,7 +110,9 @@ class Runner:
             if previous is not None and previous.accepted is not None and previous.counts_done is not None:
                 counts = CountsInFlight(machine, previous.counts_done, previous.accepted)
             accepted = parts.gather_counts(counts, prev_positions, [row.plan for row in batch.rows], batch.moves)
-        table, backups = self._row_table(previous, shape, prev_positions, accepted)
+        backups = backup_tokens(batch.rows, parts.backup_index)
+        before = previous.rows if previous is not None else ()
+        table = row_table(batch.rows, before, shape, prev_positions, backups, accepted)
         self._log.append(
             Observation(
                 "launched",
@@ -166,12 +126,8 @@ class Runner:
                 },
             )
         )
-        ids, token_row = self._token_table(shape)
-        blocks: list[int] = []
-        for row in batch.rows:
-            blocks += row.blocks
-            blocks += [PAD_BLOCK] * (memory.max_blocks - len(row.blocks))
-        blocks += [PAD_BLOCK] * (memory.max_blocks * (shape.num_rows - len(batch.rows)))
+        ids, token_row = token_table(batch.rows, shape)
+        blocks = block_table(batch.rows, shape, memory.max_blocks)
         with machine.host(staging.rows.all, "w") as staged:
             staged.reshape(len(FIELDS), memory.rows_max)[:, : len(table[0])] = table
         with machine.host(staging.tokens.all, "w") as staged:
@@ -190,42 +146,6 @@ class Runner:
         if fresh:
             fresh_span, size = memory.fresh_blocks.span(0, fresh), self.spec.block_size
             self.compute.launch(parts.poison, fresh_span, memory.kv.all, memory.drafter_kv.all, fresh, size)
-
-    def _row_table(
-        self, previous: Step | None, shape: _Shape, prev_positions: list[int], accepted: list[int]
-    ) -> tuple[list[list[int]], list[int]]:
-        """Return the fields of every row, padded, and the backup tokens of the real ones."""
-        rows, parts = self.batch.rows, self._parts
-        before = previous.rows if previous is not None else ()
-        width = max(shape.num_rows, len(before))
-        backups = [row.token(parts.backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows]
-        pad = [0] * (width - len(rows))
-        no_rows = [NO_PREVIOUS_ROW] * len(pad)
-        no_slots = [PAD_STATE_SLOT] * len(pad)
-        rest = [0] * (width - len(before))
-        return [
-            [row.num_computed for row in rows] + pad,
-            [row.plan.n for row in rows] + pad,
-            [row.plan.d for row in rows] + pad,
-            prev_positions + no_rows,
-            [row.n for row in before] + rest,
-            [row.d for row in before] + rest,
-            [row.plan.request.state_slot for row in rows] + no_slots,
-            [int(row.plan.discard) for row in rows] + pad,
-            backups + pad,
-            accepted + pad,
-            [int(row.plan.invalid) for row in rows] + pad,
-            list(shape.starts) + [0] * (width - shape.num_rows),
-        ], backups
-
-    def _token_table(self, shape: _Shape) -> tuple[list[int], list[int]]:
-        """Return the host's token ids and the row of each token, padded."""
-        ids, token_row = [0] * shape.num_tokens, [PAD_ROW] * shape.num_tokens
-        for index, row in enumerate(self.batch.rows):
-            start, n = shape.starts[index], row.plan.n
-            ids[start : start + n] = row.ids()
-            token_row[start : start + n] = [index] * n
-        return ids, token_row
 
     def _stage_fresh(self, plan: Plan) -> int:
         """Stage and enqueue what changes hands in this step: scripts of rows that start, and blocks."""
@@ -470,11 +390,3 @@ class Runner:
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""
         self.probes.caches(self._machine.step, request.index, request.blocks, "freed")
-
-
-def _starts(lengths: list[int]) -> tuple[int, ...]:
-    starts, total = [], 0
-    for length in lengths:
-        starts.append(total)
-        total += length
-    return tuple(starts)

@@ -1,0 +1,26 @@
+"""A step between its launch and the end of everything that follows from it."""
+
+from dataclasses import dataclass, field
+
+from workers.engine.input_batch import Key
+from workers.engine.request import PlanRow
+from workers.lanes.lane import Span
+from workers.lanes.simulated import Event
+
+
+@dataclass(slots=True)
+class Step:
+    """A step in flight, with what its future needs: its rows as they were, and where its results land.
+
+    `computed` is each row's true count before the step, known once the step before it has been corrected.
+    """
+
+    number: int
+    rows: tuple[PlanRow, ...] = ()
+    keys: tuple[Key, ...] = ()
+    output: Span | None = None
+    counts: Span | None = None
+    accepted: Span | None = None
+    output_done: Event | None = None
+    counts_done: Event | None = None
+    computed: list[int] = field(default_factory=list)
