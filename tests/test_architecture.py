@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("cluster", "workers", "scenarios")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
+KERNEL_LINES_MAX = 120
 MODEL_LINES_MAX = 100
 
 # The oracle is its fold and its tape; both are held to the same rule.
@@ -193,7 +194,8 @@ def test_no_function_is_longer_than_a_screen() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
                 length = node.end_lineno - node.lineno + 1
-                if length > FUNCTION_LINES_MAX:
+                is_kernel = is_in(module_of(path), "workers.kernels")
+                if length > (KERNEL_LINES_MAX if is_kernel else FUNCTION_LINES_MAX):
                     long[f"{module_of(path)}.{node.name}"] = length
     assert long == {}
 

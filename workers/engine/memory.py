@@ -59,8 +59,8 @@ class Memory:
         table, script = rows * self.max_blocks, spec.max_num_seqs * spec.max_model_len
         cache = spec.num_blocks * spec.block_size
 
-        def integers(name: str, length: int, pinned: bool = False) -> Buffer:
-            return machine.buffer(name, device_array(length), pinned)
+        def integers(name: str, length: int) -> Buffer:
+            return machine.buffer(name, device_array(length))
 
         def scratch(name: str, length: int) -> Buffer:
             return machine.buffer(name, device_array(length), lane="compute")
@@ -68,21 +68,24 @@ class Memory:
         def words(name: str, length: int) -> Buffer:
             return machine.buffer(name, device_array(length, np.uint64, POISON), lane="compute")
 
+        def ring(name: str, kind: str, length: int) -> list[Buffer]:
+            slots = range(ring_size(kind, spec))
+            return [machine.buffer(f"{name}[{slot}]", device_array(length), pinned=True) for slot in slots]
+
         self.staging = [
-            Staging(
-                integers(f"staging_rows[{slot}]", len(FIELDS) * rows, True),
-                integers(f"staging_tokens[{slot}]", 2 * tokens, True),
-                integers(f"staging_block_table[{slot}]", table, True),
-                integers(f"staging_fresh_blocks[{slot}]", spec.num_blocks, True),
-                integers(f"staging_scripts[{slot}]", script, True),
+            Staging(*slot)
+            for slot in zip(
+                ring("staging_rows", "staging", len(FIELDS) * rows),
+                ring("staging_tokens", "staging", 2 * tokens),
+                ring("staging_block_table", "staging", table),
+                ring("staging_fresh_blocks", "staging", spec.num_blocks),
+                ring("staging_scripts", "staging", script),
+                strict=True,
             )
-            for slot in range(ring_size("staging", spec))
         ]
-        self.outputs = [integers(f"output[{slot}]", rows * (1 + k), True) for slot in range(ring_size("output", spec))]
-        self.counts = [integers(f"counts[{slot}]", rows, True) for slot in range(ring_size("counts", spec))]
-        self.accepted_counts = [
-            integers(f"accepted_counts[{slot}]", rows, True) for slot in range(ring_size("counts", spec))
-        ]
+        self.outputs = ring("output", "output", rows * (1 + k))
+        self.counts = ring("counts", "counts", rows)
+        self.accepted_counts = ring("accepted_counts", "counts", rows)
         self.row_inputs = integers("row_inputs", len(FIELDS) * rows)
         self.token_inputs = integers("token_inputs", 2 * tokens)
         self.block_table = integers("block_table", table)
