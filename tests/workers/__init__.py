@@ -1,0 +1,1 @@
+"""Tests of the room that runs and judges one trace."""

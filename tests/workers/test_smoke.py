@@ -1,0 +1,104 @@
+"""The smoke scenarios: each reaches what it was written for, and engine and oracle agree there."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import find_scenarios, load
+from scenarios.events import Schedule
+from scenarios.trace import Trace
+from workers.check import Options, check
+from workers.tape import Tapes
+from workers.verdict import Agreed, Diverged, Judgement, Vacuous
+from workers.worker import Worker, all_schedules
+
+PATHS = find_scenarios([Path(__file__).parents[2] / "scenarios" / "smoke"])
+TRACES = {path.stem: load(path) for path in PATHS}
+DISCARDING = [name for name, trace in TRACES.items() if {"discard", "discard_while_drafting"} & set(trace.expect)]
+COUNTS_ON_THE_HOST = [name for name, trace in TRACES.items() if trace.spec.accepted_counts == "host"]
+
+
+def under(trace: Trace, schedule: Schedule) -> Trace:
+    return trace.model_copy(update={"schedule": schedule})
+
+
+def with_fault(trace: Trace, fault: str) -> Judgement:
+    return Worker().judge(trace.model_copy(update={"faults": (fault,)}), sweep=True)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.stem))
+def test_a_smoke_scenario_says_what_it_reaches_and_expects_it(path: Path) -> None:
+    assert path.read_text().startswith("# ")
+    assert len(load(path).expect) >= 2
+
+
+def test_smoke_runs_both_values_of_every_switch() -> None:
+    specs = [trace.spec for trace in TRACES.values()]
+    assert len(specs) >= 16
+    assert {spec.layers for spec in specs} == {"hybrid", "attention"}
+    assert {spec.depth for spec in specs} == {1, 2}
+    assert {spec.accepted_counts for spec in specs} == {"device", "host"}
+    assert {spec.pad for spec in specs} == {True, False}
+
+
+@pytest.mark.parametrize("policy", ["eager", "lazy"])
+@pytest.mark.parametrize("name", TRACES)
+def test_a_smoke_scenario_agrees(name: str, policy: str) -> None:
+    schedule = Schedule.model_validate({"policy": policy})
+    verdict = check(under(TRACES[name].explicit(), schedule), Tapes())
+    assert isinstance(verdict, Agreed), verdict
+
+
+def test_all_46_schedules_of_every_smoke_scenario_capture_the_same_bytes_and_lazy_runs_ahead() -> None:
+    schedules = all_schedules()
+    assert len(schedules) == 46
+    for name, trace in TRACES.items():
+        explicit, tapes = trace.explicit(), Tapes()
+        digests: set[str] = set()
+        run_ahead: dict[str, int] = {}
+        for schedule in schedules:
+            verdict = check(under(explicit, schedule), tapes, Options(races=False))
+            assert isinstance(verdict, Agreed), (name, schedule, verdict)
+            digests.add(verdict.stats.digest)
+            run_ahead.setdefault(schedule.policy, verdict.stats.run_ahead_max)
+        assert len(digests) == 1, name
+        # At depth 1 nothing is in flight when a step is scheduled; at depth 2 a lazy device has not begun it.
+        assert run_ahead["lazy"] == trace.spec.depth - 1, name
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_for_every_expected_probe_some_deleted_event_makes_the_scenario_vacuous_and_none_makes_it_differ(
+    name: str,
+) -> None:
+    trace, tapes = TRACES[name].explicit(), Tapes()
+    missed: set[str] = set()
+    for index, event in enumerate(trace.events):
+        without = trace.model_copy(update={"events": trace.events[:index] + trace.events[index + 1 :]})
+        verdict = check(without, tapes, Options(races=False))
+        assert isinstance(verdict, Agreed | Vacuous), (event, verdict)
+        if isinstance(verdict, Vacuous):
+            missed |= {line.split(":")[0] for line in verdict.missing}
+    assert missed == set(trace.expect)
+
+
+@pytest.mark.parametrize("name", DISCARDING)
+def test_a_scenario_that_discards_chunks_finds_the_backup_token_fault(name: str) -> None:
+    verdict = with_fault(TRACES[name], "vllm-38556-backup-token").verdict
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.plane, verdict.difference.variable) == ("inputs", "backup")
+
+
+@pytest.mark.parametrize("name", COUNTS_ON_THE_HOST)
+def test_the_accepted_counts_fault_does_harm_when_the_copy_is_late_and_none_when_it_is_early(name: str) -> None:
+    judgement = with_fault(TRACES[name], "vllm-38556-accepted-counts")
+    assert isinstance(judgement.verdict, Diverged)
+    assert judgement.verdict.difference.plane == "counts"
+    assert judgement.verdict.difference.missing_order is not None
+    agrees = {outcome.schedule: outcome.agrees for outcome in judgement.outcomes}
+    assert agrees["eager"]
+    assert not agrees["lazy"]
+
+
+def test_each_fault_is_found_by_several_scenarios() -> None:
+    assert len(DISCARDING) >= 3
+    assert len(COUNTS_ON_THE_HOST) >= 2
