@@ -57,7 +57,7 @@ class Run:
     def __init__(self, trace: Trace, tapes: Tapes, options: Options, parts: Parts) -> None:
         self.trace = trace
         self.probes: dict[str, int] = defaultdict(int)
-        self.recorder = Recorder()
+        self.recorder = Recorder(self._writers if options.blame else None)
         self.detector = RaceDetector(LANES) if options.races else None
         for fault in trace.faults:
             parts = FAULTS[fault].apply(parts, self._reached(fault))
@@ -164,16 +164,19 @@ class Run:
 
     def _explained(self, found: Difference) -> Difference:
         race = self.detector.race if self.detector is not None else None
-        writers = self._writers(found.variable)
+        variable = VARIABLES.get(found.variable)
+        writers = self.recorder.writers.get((found.step, found.variable), ())
+        if variable is not None and not writers and variable.clock != "device":
+            writers = (f"host:{variable.point}@{found.step}",)
         return found.model_copy(update={"writers": writers, "missing_order": str(race) if race else None})
 
     def _writers(self, variable: str) -> tuple[str, ...]:
-        """Return who wrote the buffers behind a variable last, newest first in each."""
+        """Return who wrote the buffers behind a variable last, newest first in each of them."""
         names: tuple[str, ...] = BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self.trace.spec.accepted_counts == "host":
             names = ("row_inputs", "accepted_counts[0]", "accepted_counts[1]")
         buffers = [self.machine.buffers[name] for name in names if name in self.machine.buffers]
-        return tuple(writer for buffer in buffers for writer in buffer.writers)
+        return tuple(writer for buffer in buffers for writer in buffer.writers[:2])
 
     def _expected(self) -> Verdict:
         missing = [

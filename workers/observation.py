@@ -1,6 +1,6 @@
 """What is observed: one line a variable, and the values taken at one point of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -78,9 +78,15 @@ class Observation(NamedTuple):
 
 
 class Recorder:
-    """Collects the device's captures in stream order, and hashes them."""
+    """Collects the device's captures in stream order, and hashes them.
 
-    def __init__(self) -> None:
+    With `blame`, a function from a variable to the last writers of its memory, those are kept for each capture in
+    `writers`, by (step, variable).
+    """
+
+    def __init__(self, blame: Callable[[str], tuple[str, ...]] | None = None) -> None:
+        self.writers: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._blame = blame
         self.captures: list[Observation] = []
         self.num_captures = 0
         self._digest = blake2b(digest_size=16)
@@ -95,6 +101,8 @@ class Recorder:
             update(array.tobytes())
             values[name] = array.tolist()
         self.num_captures += len(names)
+        if self._blame is not None:
+            self.writers.update({(step, name): self._blame(name) for name in names})
         self.captures.append(Observation(point, step, requests, values))
 
     def take(self) -> list[Observation]:

@@ -58,6 +58,7 @@ class Memory:
         self.max_blocks = spec.max_blocks_per_request
         table, script = rows * self.max_blocks, spec.max_num_seqs * spec.max_model_len
         cache = spec.num_blocks * spec.block_size
+        self._views: dict[tuple[int, int], View] = {}
 
         def integers(name: str, length: int) -> Buffer:
             return machine.buffer(name, device_array(length))
@@ -68,24 +69,7 @@ class Memory:
         def words(name: str, length: int) -> Buffer:
             return machine.buffer(name, device_array(length, np.uint64, POISON), lane="compute")
 
-        def ring(name: str, kind: str, length: int) -> list[Buffer]:
-            slots = range(ring_size(kind, spec))
-            return [machine.buffer(f"{name}[{slot}]", device_array(length), pinned=True) for slot in slots]
-
-        self.staging = [
-            Staging(*slot)
-            for slot in zip(
-                ring("staging_rows", "staging", len(FIELDS) * rows),
-                ring("staging_tokens", "staging", 2 * tokens),
-                ring("staging_block_table", "staging", table),
-                ring("staging_fresh_blocks", "staging", spec.num_blocks),
-                ring("staging_scripts", "staging", script),
-                strict=True,
-            )
-        ]
-        self.outputs = ring("output", "output", rows * (1 + k))
-        self.counts = ring("counts", "counts", rows)
-        self.accepted_counts = ring("accepted_counts", "counts", rows)
+        self._rings(spec, machine, table, script)
         self.row_inputs = integers("row_inputs", len(FIELDS) * rows)
         self.token_inputs = integers("token_inputs", 2 * tokens)
         self.block_table = integers("block_table", table)
@@ -115,7 +99,26 @@ class Memory:
         self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
         logits = device_array(rows * (1 + k) * spec.vocab_size, np.float32)
         self.logits = machine.buffer("logits", logits, lane="compute")
-        self._views: dict[tuple[int, int], View] = {}
+
+    def _rings(self, spec: EngineSpec, machine: Machine, table: int, script: int) -> None:
+        """Make the pinned memory of the host."""
+        rows, tokens = self.rows_max, self.tokens_max
+
+        def ring(name: str, kind: str, length: int) -> list[Buffer]:
+            slots = range(ring_size(kind, spec))
+            return [machine.buffer(f"{name}[{slot}]", device_array(length), pinned=True) for slot in slots]
+
+        rings = (
+            ring("staging_rows", "staging", len(FIELDS) * rows),
+            ring("staging_tokens", "staging", 2 * tokens),
+            ring("staging_block_table", "staging", table),
+            ring("staging_fresh_blocks", "staging", spec.num_blocks),
+            ring("staging_scripts", "staging", script),
+        )
+        self.staging = [Staging(*slot) for slot in zip(*rings, strict=True)]
+        self.outputs = ring("output", "output", rows * (1 + spec.num_speculative_tokens))
+        self.counts = ring("counts", "counts", rows)
+        self.accepted_counts = ring("accepted_counts", "counts", rows)
 
     def view(self, num_rows: int, num_tokens: int) -> "View":
         """Return the spans that a padded batch of this shape uses."""

@@ -173,7 +173,7 @@ class Lane:
         if machine.blame:
             label = f"{self.name}:{op.name}@{launch.step}"
             for buffer in launch.prepared.outputs:
-                buffer.writers = (label, *buffer.writers[:2])
+                buffer.writers = (label, *buffer.writers[:1])
         for probe in launch.probes:
             probe.function(*probe.views)
         if machine.held:
@@ -302,7 +302,7 @@ class Machine:
         if self.watcher is not None:
             self.watcher.touched(span, "out" if mode == "w" else "in", self.step)
         if mode == "w" and self.blame:
-            span.buffer.writers = (f"host:{self.host_label}@{self.step}", *span.buffer.writers[:2])
+            span.buffer.writers = (f"host:{self.host_label}@{self.step}", *span.buffer.writers[:1])
         yield span._writable if mode == "w" else span._readable
 
     def decide(self, label: str) -> None:
