@@ -1,6 +1,6 @@
 # `make run` needs only Python 3.11 or 3.12; everything it installs goes into .venv, at the tested versions.
 PYTHON ?= python3
-MINUTES ?= 10
+STEPS ?= 200000
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
@@ -18,10 +18,10 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 
 soak: .venv/installed
-	$(BIN)/specstorm hunt --minutes $(MINUTES)
+	$(BIN)/python -m benchmarks.soak --steps $(STEPS)
 
 bench: .venv/installed
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.checked_steps
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
