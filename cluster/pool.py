@@ -130,8 +130,16 @@ class RayPool:
     neither restarts an actor nor repeats a call. A context manager.
     """
 
-    def __init__(self, ray: "RayCluster", slots: int, deadline_seconds: float, factory: str = WORKER) -> None:
+    def __init__(
+        self,
+        ray: "RayCluster",
+        slots: int,
+        deadline_seconds: float,
+        factory: str = WORKER,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
         self.slots = slots
+        self._start_seconds = start_seconds
         self._ray = ray.module
         self._deadline_seconds = deadline_seconds
         self._factory = factory
@@ -192,7 +200,7 @@ class RayPool:
 
     def _start(self, worker: int) -> _Seat:
         actor = self._actors.remote(self._factory)
-        return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + START_SECONDS)
+        return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + self._start_seconds)
 
     def _kill(self, seat: _Seat) -> None:
         seat.call = None
@@ -244,9 +252,9 @@ class RayPool:
         if seat.job is not None:
             reason = f"it took longer than the deadline of {self._deadline_seconds:g} s"
             return WorkerLost(slot, seat.worker, reason, had_begun=True)
-        free = self._ray.available_resources().get("CPU", 0)
-        wanted = f"{self.slots} workers need a CPU each, {free:g} CPUs are free; give fewer --workers"
-        return WorkerLost(slot, seat.worker, f"it did not start within {START_SECONDS:g} s: {wanted}", had_begun=False)
+        wanted = f"{self.slots} workers need a CPU each; give fewer --workers"
+        reason = f"it did not start within {self._start_seconds:g} s: {wanted}"
+        return WorkerLost(slot, seat.worker, reason, had_begun=False)
 
 
 _DEATHS: Mapping[str, str] = {

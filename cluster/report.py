@@ -119,6 +119,8 @@ def _entry(line: Line) -> dict[str, object]:
     entry: dict[str, object] = {"scenario": portable(line.scenario), "verdict": None}
     if line.judgement is not None:
         entry["verdict"] = line.judgement.verdict.model_dump(mode="json")
+        entry["seed"] = line.judgement.trace.seed
+        entry["faults"] = list(line.judgement.trace.faults)
         entry["schedules"] = line.judgement.schedules
         entry["outcomes"] = [outcome.model_dump(mode="json") for outcome in line.judgement.outcomes]
         entry["artefact"] = line.artefact
