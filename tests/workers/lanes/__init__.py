@@ -1,0 +1,1 @@
+"""Tests of lanes, events and the order in which lanes advance."""

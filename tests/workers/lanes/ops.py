@@ -1,0 +1,77 @@
+"""Small device ops, and machines to launch them on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.kernels.signature import In, InOut, Out
+from workers.lanes.lane import Buffer, Function, Span, Watcher, device_array
+from workers.lanes.policies import Eager, LaneOrder, Policy
+from workers.lanes.simulated import Held, Machine
+
+LANES = ("a", "b", "c", "d")
+
+
+def copy(source: In, destination: Out) -> None:
+    """Copy."""
+    destination[:] = source
+
+
+def fill(destination: Out, value: int) -> None:
+    """Write one value everywhere."""
+    destination[:] = value
+
+
+def stir(source: In, target: InOut, salt: int) -> None:
+    """Make the target depend on what it was, on the source, and on the order of both."""
+    target[:] = target * 3 + np.sum(source) * 5 + salt
+
+
+def noting(name: str, order: list[str]) -> Function:
+    """Make an op of this name that appends its name to `order` when it runs."""
+
+    def note(cell: InOut) -> None:
+        order.append(name)
+
+    note.__name__ = name
+    return note
+
+
+def machine(
+    policy: Policy | None = None,
+    watcher: Watcher | None = None,
+    held: Sequence[Held] = (),
+    without: frozenset[tuple[str, str]] = frozenset(),
+    blame: bool = False,
+) -> Machine:
+    """Make a machine of four lanes; the device runs as early as it can unless a policy says otherwise."""
+    return Machine(LANES, policy or Eager(), watcher, held, without, blame)
+
+
+def late_machine() -> Machine:
+    """Make a machine on which nothing runs before the host is blocked, and then later lanes first."""
+    return machine(LaneOrder(("host", *reversed(LANES))))
+
+
+def device(made: Machine, name: str, length: int = 4) -> Buffer:
+    """Give the machine device memory of zeros."""
+    return made.buffer(name, device_array(length))
+
+
+def pinned(made: Machine, name: str, length: int = 4) -> Buffer:
+    """Give the machine pinned memory of zeros."""
+    return made.buffer(name, device_array(length), pinned=True)
+
+
+def contents(made: Machine, span: Span) -> list[int]:
+    """Return what a span holds, as a probe sees it once everything has run."""
+    made.drain()
+    seen: list[int] = []
+
+    def look(view: NDArray[Any]) -> None:
+        seen.extend(view.tolist())
+
+    made.lanes[0].probe(look, span)
+    return seen

@@ -1,0 +1,75 @@
+"""The seam: what an op says about its arguments, what a span lets it see."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.workers.lanes.ops import copy, device, fill, machine, noting, stir
+from workers.engine.parts import Parts
+from workers.kernels.signature import In
+from workers.lanes.lane import op_of
+
+
+def test_an_op_uses_its_arguments_as_its_signature_says() -> None:
+    assert op_of(copy).modes == ("in", "out")
+    assert op_of(fill).modes == ("out", "int")
+    assert op_of(stir).modes == ("in", "inout", "int")
+    assert op_of(stir).name == "stir"
+
+
+def test_an_op_is_known_by_the_name_of_its_function_or_the_one_it_was_given() -> None:
+    def replaced(cell: In) -> None:
+        """Do nothing."""
+
+    replaced.op_name = "attention"  # type: ignore[attr-defined]
+    assert op_of(replaced).name == "attention"
+    assert op_of(noting("copy_counts", [])).name == "copy_counts"
+
+
+def test_a_parameter_that_is_neither_a_declared_buffer_nor_an_int_is_refused_by_name() -> None:
+    def takes_a_float(cell: In, scale: float) -> None:
+        """Do nothing."""
+
+    def takes_a_bare_array(cell: NDArray[Any]) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match="takes_a_float: parameter scale is neither"):
+        op_of(takes_a_float)
+    with pytest.raises(TypeError, match="takes_a_bare_array: parameter cell is neither"):
+        op_of(takes_a_bare_array)
+
+
+def test_every_device_op_of_the_engine_declares_what_it_reads_and_writes() -> None:
+    host_rules = {"choose_victim", "roll_back", "backup_index", "true_count", "gather_counts"}
+    parts = Parts()
+    kernels = [name for name in Parts.__slots__ if name not in host_rules]
+    assert len(kernels) > 20
+    for name in kernels:
+        modes = op_of(getattr(parts, name)).modes
+        assert "in" in modes, name
+        assert {"out", "inout"} & set(modes), name
+
+
+def test_a_range_of_a_buffer_is_one_span_however_often_it_is_asked_for() -> None:
+    buffer = device(machine(), "cells", 8)
+    assert buffer.span(2, 5) is buffer.span(2, 5)
+    assert buffer.span(2, 5) is not buffer.span(2, 6)
+    assert buffer.all is buffer.span(0, 8)
+    assert buffer.span(2, 5).key == (2, 5)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (5, 4)])
+def test_a_span_outside_its_buffer_is_refused(start: int, stop: int) -> None:
+    with pytest.raises(AssertionError, match=r"cells\[.*\] of 8"):
+        device(machine(), "cells", 8).span(start, stop)
+
+
+def test_a_buffer_is_flat_and_its_name_is_its_own() -> None:
+    made = machine()
+    with pytest.raises(AssertionError, match="square must be flat"):
+        made.buffer("square", np.zeros((2, 2), dtype=np.int64))
+    device(made, "cells")
+    with pytest.raises(AssertionError, match="cells exists"):
+        device(made, "cells")

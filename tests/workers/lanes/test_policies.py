@@ -1,0 +1,228 @@
+"""Eager, lazy, lane orders, random: which ops run when, and that order alone never changes a result."""
+
+from collections.abc import Sequence
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given, settings
+
+from scenarios.draw import draw
+from tests.workers.lanes.ops import LANES, device, machine, noting
+from tests.workers.lanes.programs import Action, Program, actions
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
+from workers.lanes.simulated import Machine
+from workers.races import RaceDetector
+
+ACTORS = ("host", *LANES)
+ORDERS = lane_orders(ACTORS)
+
+
+class Tape:
+    """A machine whose ops note their names; `happened` also takes what the host does."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.happened: list[str] = []
+        self.machine: Machine = machine(policy)
+        self._cell = device(self.machine, "cell").all
+
+    def launch(self, lane: str, name: str) -> None:
+        self.machine.lane(lane).launch(noting(name, self.happened), self._cell)
+
+    def record(self, lane: str, name: str) -> None:
+        self.machine.event(name).record(self.machine.lane(lane))
+
+    def host(self, name: str) -> None:
+        self.machine.decide(name)
+        self.happened.append(name)
+
+    def barrier(self, lanes: Sequence[str]) -> None:
+        """Block the host until these lanes have done everything."""
+        events = [self.machine.event(f"end of {lane}") for lane in lanes]
+        for event, lane in zip(events, lanes, strict=True):
+            event.record(self.machine.lane(lane))
+        for event in events:
+            event.synchronize()
+        self.happened.append("end")
+
+
+def test_eager_runs_an_op_before_the_next_thing_the_host_does() -> None:
+    tape = Tape(Eager())
+    for number, lane in enumerate(("a", "c", "b")):
+        tape.launch(lane, f"op{number}")
+        tape.host(f"host{number}")
+    assert tape.happened == ["op0", "host0", "op1", "host1", "op2", "host2"]
+
+
+def test_eager_runs_everything_that_can_run_however_the_lanes_wait_for_each_other() -> None:
+    tape = Tape(Eager())
+    event = tape.machine.event("event")
+    tape.launch("d", "d0")
+    event.record(tape.machine.lane("d"))
+    tape.machine.lane("a").wait(event)
+    tape.launch("a", "a0")
+    tape.host("host")
+    assert tape.happened == ["d0", "a0", "host"]
+
+
+def test_lazy_runs_nothing_before_the_host_is_blocked() -> None:
+    tape = Tape(Lazy())
+    for lane in LANES:
+        tape.launch(lane, lane)
+        tape.record(lane, f"event {lane}")
+        tape.host(f"host {lane}")
+    tape.machine.point("point")
+    assert tape.happened == [f"host {lane}" for lane in LANES]
+
+
+def test_lazy_runs_only_what_the_blocked_host_waits_for_and_what_that_needs() -> None:
+    tape = Tape(Lazy())
+    first, second, third = (tape.machine.event(name) for name in ("first", "second", "third"))
+    a, b, c = (tape.machine.lane(lane) for lane in "abc")
+    for lane in LANES:
+        tape.launch(lane, f"{lane}0")
+    first.record(a)
+    b.wait(first)
+    tape.launch("b", "b1")
+    second.record(b)
+    c.wait(second)
+    tape.launch("c", "c1")
+    third.record(c)
+    second.synchronize()
+    assert sorted(tape.happened) == ["a0", "b0", "b1"]
+    assert tape.happened[-1] == "b1"
+    third.synchronize()
+    assert tape.happened[3:] == ["c0", "c1"]
+    tape.machine.drain()
+    assert tape.happened[5:] == ["d0"]
+
+
+def ran_before_host(order: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Launch an op on each lane, let the host go on once, block it; return what ran before and after that."""
+    tape = Tape(LaneOrder(order))
+    for lane in LANES:
+        tape.launch(lane, lane)
+    tape.host("host")
+    tape.barrier(LANES)
+    cut = tape.happened.index("host")
+    return tape.happened[:cut], tape.happened[cut + 1 : -1]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=">".join)
+def test_a_lane_order_runs_lanes_that_are_more_urgent_than_the_host_first_and_each_by_its_rank(
+    order: tuple[str, ...],
+) -> None:
+    cut = order.index("host")
+    before, after = ran_before_host(order)
+    assert sorted(before) == sorted(order[:cut])
+    assert after == list(order[cut + 1 :])
+
+
+def test_a_host_that_is_most_urgent_lets_nothing_run_before_it_is_blocked() -> None:
+    assert ran_before_host(("host", "c", "a", "d", "b")) == ([], ["c", "a", "d", "b"])
+
+
+def test_a_host_that_is_least_urgent_makes_an_order_as_early_as_eager() -> None:
+    tapes = [Tape(LaneOrder(("d", "c", "b", "a", "host"))), Tape(Eager())]
+    for tape in tapes:
+        for number, lane in enumerate(("a", "d", "b", "a")):
+            tape.launch(lane, f"{lane}{number}")
+            tape.host(f"host{number}")
+    assert tapes[0].happened == tapes[1].happened
+
+
+def test_a_lane_that_waits_lets_a_less_urgent_one_go_first() -> None:
+    tape = Tape(LaneOrder(("host", "a", "b", "c", "d")))
+    tape.launch("d", "d0")
+    late = tape.machine.event("late")
+    late.record(tape.machine.lane("d"))
+    tape.machine.lane("a").wait(late)
+    tape.launch("a", "a0")
+    tape.launch("b", "b0")
+    tape.barrier(("a", "b", "d"))
+    assert tape.happened == ["b0", "d0", "a0", "end"]
+
+
+def test_the_24_orders_contain_every_pair_of_lanes_in_both_orders() -> None:
+    assert len(ORDERS) == len(set(ORDERS)) == 24
+    assert all(sorted(order) == sorted(ACTORS) for order in ORDERS)
+    pairs = {pair for order in ORDERS for pair in combinations(order, 2)}
+    assert pairs == set(permutations(ACTORS, 2))
+
+
+def test_every_lane_is_most_and_least_urgent_in_one_of_the_24_orders() -> None:
+    assert {order[0] for order in ORDERS} == set(ACTORS)
+    assert {order[-1] for order in ORDERS} == set(ACTORS)
+
+
+NAMES = tuple(f"op{number}" for number in range(12))
+
+
+def random_order(seed: int, names: Sequence[str]) -> list[str]:
+    """Return the order in which a random policy runs ops that sit on a lane each while the host waits for all."""
+    happened: list[str] = []
+    made = Machine((*names, "end"), LaneOrder(("host", *names, "end")))
+    cell = device(made, "cell").all
+    for name in names:
+        made.lane(name).launch(noting(name, happened), cell)
+        event = made.event(name)
+        event.record(made.lane(name))
+        made.lane("end").wait(event)
+    done = made.event("done")
+    done.record(made.lane("end"))
+    assert happened == []
+    made.policy = Random(seed)
+    done.synchronize()
+    return happened
+
+
+def test_random_runs_the_op_with_the_highest_labelled_priority_first() -> None:
+    for seed in range(20):
+        assert random_order(seed, NAMES) == sorted(NAMES, key=lambda name: -draw(seed, "lane", name, 0))
+
+
+def test_removing_one_op_changes_no_other_priority() -> None:
+    for seed in range(10):
+        everything = random_order(seed, NAMES)
+        for removed in NAMES:
+            left = random_order(seed, [name for name in NAMES if name != removed])
+            assert left == [name for name in everything if name != removed]
+
+
+def test_random_lets_the_host_go_on_only_while_it_drew_more_than_every_op() -> None:
+    seen = set()
+    for seed in range(40):
+        tape = Tape(Random(seed))
+        tape.launch("a", "op")
+        tape.host("call")
+        tape.machine.drain()
+        assert tape.happened[0] == ("call" if draw(seed, "host", "call", 0) > draw(seed, "lane", "op", 0) else "op")
+        seen.add(tape.happened[0])
+    assert seen == {"call", "op"}
+
+
+def test_a_random_policy_is_a_function_of_its_seed() -> None:
+    assert random_order(3, NAMES) == random_order(3, NAMES)
+    assert len({tuple(random_order(seed, NAMES)) for seed in range(20)}) > 10
+
+
+def every_policy() -> list[Policy]:
+    """Return eager, lazy, the 24 orders and some random policies."""
+    return [Eager(), Lazy(), *map(LaneOrder, ORDERS), *map(Random, range(6))]
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@given(actions(with_events=False))
+def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(program: list[Action]) -> None:
+    detector = RaceDetector(LANES)
+    expected = Program(Eager(), ordered=True, watcher=detector).run(program)
+    assert detector.race is None
+    for policy in every_policy():
+        assert Program(policy, ordered=True).run(program) == expected, policy.name
+
+
+def test_without_its_waits_a_program_ends_differently_under_some_policy() -> None:
+    program = [Action(0, lane, 0, 1, 3) for lane in (0, 1, 2)] + [Action(4, 0, 0, 0, 3), Action(3, 3, 3, 0, 3)]
+    ordered = {repr(Program(policy, ordered=True).run(program)) for policy in every_policy()}
+    free = {repr(Program(policy, ordered=False).run(program)) for policy in every_policy()}
+    assert len(ordered) == 1
+    assert len(free) > 1

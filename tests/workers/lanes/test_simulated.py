@@ -1,0 +1,409 @@
+"""The simulated machine: FIFO lanes, CUDA's events, memory that only the right hands reach."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.workers.lanes.ops import LANES, contents, copy, device, fill, late_machine, machine, noting, pinned, stir
+from workers.kernels.signature import In, InOut, Out
+from workers.lanes.lane import Deadlock, Record
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
+from workers.lanes.simulated import Held, OpFailed
+
+POLICIES: tuple[Policy, ...] = (Eager(), Lazy(), LaneOrder(("d", "host", "a", "c", "b")), Random(7))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_the_ops_of_a_lane_run_in_the_order_they_were_enqueued(policy: Policy) -> None:
+    order: list[str] = []
+    made = machine(policy)
+    cells = {name: device(made, name) for name in LANES}
+    for number in range(6):
+        for name in LANES:
+            made.lane(name).launch(noting(f"{name}{number}", order), cells[name].all)
+    made.drain()
+    assert len(order) == 24
+    for name in LANES:
+        assert [op for op in order if op[0] == name] == [f"{name}{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize(("policy", "seen"), [(Eager(), 1), (Lazy(), 2)], ids=["eager", "lazy"])
+def test_a_copy_reads_its_source_when_it_runs(policy: Policy, seen: int) -> None:
+    made = machine(policy)
+    staging, target = pinned(made, "staging"), device(made, "target")
+    with made.host(staging.all, "w") as view:
+        view[:] = 1
+    made.lane("a").launch(copy, staging.all, target.all)
+    with made.host(staging.all, "w") as view:
+        view[:] = 2
+    assert contents(made, target.all) == [seen] * 4
+
+
+def test_a_wait_takes_the_record_that_is_newest_when_it_is_enqueued() -> None:
+    order: list[str] = []
+    made = late_machine()
+    event, cells = made.event("event"), device(made, "cells")
+    a, b = made.lane("a"), made.lane("b")
+    done = made.event("done")
+    a.launch(noting("a0", order), cells.all)
+    event.record(a)
+    b.wait(event)
+    a.launch(noting("a1", order), cells.all)
+    event.record(a)
+    b.launch(noting("b0", order), cells.all)
+    done.record(b)
+    done.synchronize()
+    assert order == ["a0", "b0"]
+
+
+def test_an_event_may_be_recorded_again_and_a_later_wait_takes_the_later_record() -> None:
+    order: list[str] = []
+    made = late_machine()
+    event, cells = made.event("event"), device(made, "cells")
+    a, b = made.lane("a"), made.lane("b")
+    done = made.event("done")
+    for number in range(2):
+        a.launch(noting(f"a{number}", order), cells.all)
+        event.record(a)
+    b.wait(event)
+    b.launch(noting("b0", order), cells.all)
+    done.record(b)
+    done.synchronize()
+    assert order == ["a0", "a1", "b0"]
+
+
+def test_an_event_may_be_recorded_on_another_lane() -> None:
+    order: list[str] = []
+    made = late_machine()
+    event, cells = made.event("event"), device(made, "cells")
+    for name in ("a", "b"):
+        made.lane(name).launch(noting(name, order), cells.all)
+        event.record(made.lane(name))
+    event.synchronize()
+    assert order == ["b"]
+
+
+def test_waiting_for_an_event_that_was_never_recorded_returns_at_once() -> None:
+    order: list[str] = []
+    made = late_machine()
+    never, done, cells = made.event("never"), made.event("done"), device(made, "cells")
+    never.synchronize()
+    made.lane("b").wait(never)
+    made.lane("b").launch(noting("b0", order), cells.all)
+    never.record(made.lane("a"))
+    done.record(made.lane("b"))
+    done.synchronize()
+    assert order == ["b0"]
+    assert made.seen_waits == {("record", "never"), ("record", "done"), ("host", "done")}
+
+
+def test_synchronizing_waits_for_everything_before_the_record_and_for_nothing_after_it() -> None:
+    order: list[str] = []
+    made = late_machine()
+    event, cells = made.event("event"), device(made, "cells")
+    a = made.lane("a")
+    a.launch(noting("before", order), cells.all)
+    event.record(a)
+    a.launch(noting("after", order), cells.all)
+    event.synchronize()
+    assert order == ["before"]
+    event.synchronize()
+    assert order == ["before"]
+    made.drain()
+    assert order == ["before", "after"]
+
+
+def test_the_host_cannot_reach_device_memory() -> None:
+    made = machine()
+    for buffer in (device(made, "kv"), made.buffer("states", np.zeros(4, dtype=np.int64), lane="a")):
+        for mode in ("r", "w"):
+            with pytest.raises(PermissionError, match=f"{buffer.name} is device memory"), made.host(buffer.all, mode):
+                pass
+
+
+def test_the_host_reads_pinned_memory_through_a_view_it_cannot_write() -> None:
+    made = machine()
+    staging = pinned(made, "staging")
+    with made.host(staging.span(1, 3), "w") as view:
+        view[:] = 5
+    with made.host(staging.all, "r") as view:
+        assert view.tolist() == [0, 5, 5, 0]
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1
+
+
+@pytest.mark.parametrize("value", [np.int64(3), True, 3.0, np.zeros(4, dtype=np.int64)], ids=lambda v: type(v).__name__)
+def test_an_argument_that_is_no_plain_int_is_refused_where_an_int_is_wanted(value: Any) -> None:
+    made = machine()
+    with pytest.raises((TypeError, ValueError)):
+        made.lane("a").launch(fill, device(made, "cells").all, value)
+
+
+@pytest.mark.parametrize("value", [np.zeros(4, dtype=np.int64), [0, 0, 0, 0], 3], ids=lambda v: type(v).__name__)
+def test_a_bare_array_is_refused_where_a_span_is_wanted(value: Any) -> None:
+    made = machine()
+    with pytest.raises(TypeError):
+        made.lane("a").launch(copy, value, device(made, "cells").all)
+
+
+def test_a_buffer_is_refused_where_a_span_of_it_is_wanted() -> None:
+    made = machine()
+    cells: Any = device(made, "cells")
+    with pytest.raises(TypeError, match="op fill: expected a span of a buffer, got Buffer"):
+        made.lane("a").launch(fill, cells, 3)
+
+
+def test_an_op_with_an_argument_too_many_or_too_few_is_refused() -> None:
+    made = machine()
+    cells = device(made, "cells")
+    with pytest.raises(ValueError, match="zip"):
+        made.lane("a").launch(fill, cells.all)
+    with pytest.raises(ValueError, match="zip"):
+        made.lane("a").launch(fill, cells.all, 1, 2)
+
+
+def test_an_op_that_writes_an_input_fails_and_says_which_op_of_which_step() -> None:
+    def scribble(source: In, destination: Out) -> None:
+        source[0] = 1
+
+    made = machine()
+    made.step = 7
+    made.lane("a").launch(scribble, device(made, "source").all, device(made, "destination").all)
+    with pytest.raises(OpFailed, match=r"op scribble of step 7: ValueError: .*read-only") as failed:
+        made.drain()
+    assert isinstance(failed.value.__cause__, ValueError)
+
+
+def test_an_op_writes_only_the_range_it_was_launched_with() -> None:
+    def one_too_many(destination: Out) -> None:
+        destination[2] = 1
+
+    made = machine()
+    cells = device(made, "cells", 6)
+    made.lane("a").launch(fill, cells.span(2, 4), 9)
+    assert contents(made, cells.all) == [0, 0, 9, 9, 0, 0]
+    made.lane("a").launch(one_too_many, cells.span(2, 4))
+    with pytest.raises(OpFailed, match="IndexError"):
+        made.drain()
+    assert contents(made, cells.all) == [0, 0, 9, 9, 0, 0]
+
+
+def test_what_an_op_may_change_it_also_sees() -> None:
+    made = machine()
+    source, target = device(made, "source"), device(made, "target")
+    made.lane("a").launch(fill, source.all, 2)
+    made.lane("a").launch(fill, target.all, 10)
+    made.lane("a").launch(stir, source.all, target.all, 1)
+    assert contents(made, target.all) == [10 * 3 + 8 * 5 + 1] * 4
+
+
+def test_memory_of_one_lane_is_refused_elsewhere() -> None:
+    made = machine()
+    private = made.buffer("private", np.zeros(4, dtype=np.int64), lane="a")
+    made.lane("a").launch(fill, private.all, 1)
+    with pytest.raises(PermissionError, match="op fill on b: private belongs to a"):
+        made.lane("b").launch(fill, private.all, 2)
+    with pytest.raises(PermissionError, match="op copy on b: private belongs to a"):
+        made.lane("b").launch(copy, private.all, device(made, "cells").all)
+    assert contents(made, private.all) == [1] * 4
+
+
+def test_pinned_memory_belongs_to_no_lane() -> None:
+    with pytest.raises(AssertionError, match="pinned memory is the host's too"):
+        machine().buffer("private", np.zeros(4, dtype=np.int64), pinned=True, lane="a")
+
+
+class Looks:
+    """Notes what a probe sees, in the order in which probes run."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+
+    def named(self, name: str) -> Any:
+        def look(view: NDArray[Any]) -> None:
+            assert not view.flags.writeable
+            self.seen.append((name, int(view[0])))
+
+        return look
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_probe_sees_the_op_it_follows_and_none_that_follows_it(policy: Policy) -> None:
+    made, looks = machine(policy), Looks()
+    cells, a = device(made, "cells"), made.lane("a")
+    for number in range(1, 4):
+        a.launch(fill, cells.all, number)
+        a.probe(looks.named("first"), cells.all)
+        a.probe(looks.named("second"), cells.all)
+    made.drain()
+    assert looks.seen == [(name, number) for number in range(1, 4) for name in ("first", "second")]
+
+
+def test_a_probe_is_no_decision_point_and_nothing_to_wait_for() -> None:
+    made, looks = late_machine(), Looks()
+    cells, a = device(made, "cells"), made.lane("a")
+    a.launch(fill, cells.all, 1)
+    before = made.pending
+    a.probe(looks.named("probe"), cells.all)
+    assert made.pending == before
+    assert looks.seen == []
+    eager = machine()
+    a, cells = eager.lane("a"), device(eager, "cells")
+    a.launch(fill, cells.all, 1)
+    a.probe(looks.named("probe"), cells.all)
+    assert eager.pending == 1
+    eager.point("decision")
+    assert eager.pending == 0
+    assert looks.seen == [("probe", 1)]
+
+
+def test_a_probe_of_an_idle_lane_looks_at_once() -> None:
+    made, looks = machine(), Looks()
+    cells, a = device(made, "cells"), made.lane("a")
+    a.launch(fill, cells.all, 4)
+    made.drain()
+    a.probe(looks.named("probe"), cells.all)
+    assert looks.seen == [("probe", 4)]
+
+
+def test_a_probe_behind_a_record_keeps_its_place_in_the_stream() -> None:
+    made, looks = late_machine(), Looks()
+    cells, a, event = device(made, "cells"), made.lane("a"), made.event("event")
+    a.launch(fill, cells.all, 1)
+    event.record(a)
+    a.probe(looks.named("probe"), cells.all)
+    a.launch(fill, cells.all, 2)
+    assert looks.seen == []
+    made.drain()
+    assert looks.seen == [("probe", 1)]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_wait_that_nothing_can_end_is_a_deadlock_whose_message_is_the_wait_graph(policy: Policy) -> None:
+    # Calls of the seam cannot build one: a wait takes a record that is already in a lane.
+    made = machine(policy)
+    never, event, cells = made.event("never"), made.event("event"), device(made, "cells")
+    never.record_newest = Record(made.lane("c").index, step=5)
+    made.lane("b").wait(never)
+    made.lane("b").launch(fill, cells.all, 1)
+    event.record(made.lane("b"))
+    with pytest.raises(Deadlock, match="the host waits for b; b waits for c of step 5"):
+        event.synchronize()
+    with pytest.raises(Deadlock, match="b waits for c of step 5"):
+        made.drain()
+
+
+def test_a_removed_wait_record_or_synchronisation_has_no_effect_and_is_not_seen() -> None:
+    order: list[str] = []
+    removed = {("b", "event"), ("host", "other"), ("record", "gone")}
+    made = machine(Lazy(), without=frozenset(removed))
+    event, other, gone, done = (made.event(name) for name in ("event", "other", "gone", "done"))
+    a, b, cells = made.lane("a"), made.lane("b"), device(made, "cells")
+    a.launch(noting("a0", order), cells.all)
+    event.record(a)
+    other.record(a)
+    gone.record(a)
+    gone.synchronize()
+    other.synchronize()
+    assert order == []
+    b.wait(event)
+    b.launch(noting("b0", order), cells.all)
+    done.record(b)
+    done.synchronize()
+    assert order == ["b0"]
+    assert made.seen_waits == {("record", "event"), ("record", "other"), ("record", "done"), ("host", "done")}
+
+
+def test_a_machine_that_blames_keeps_the_last_writers_of_a_buffer_newest_first() -> None:
+    made = machine(blame=True)
+    staging, cells = pinned(made, "staging"), device(made, "cells")
+    for step in range(4):
+        made.step = step
+        made.lane("b").launch(fill, cells.all, step)
+        made.lane("b").launch(copy, cells.all, staging.all)
+    with made.host(staging.all, "w"):
+        pass
+    made.drain()
+    assert cells.writers[:2] == ("b:fill@3", "b:fill@2")
+    assert staging.writers[:2] == ("host:write staging@3", "b:copy@3")
+
+
+def held_run(held: Held, policy: Policy) -> list[str]:
+    """Run op x beside op y under a hold, pass host point p, and return what happened in order."""
+    happened: list[str] = []
+    made = machine(policy, held=[held])
+    cells, done = device(made, "cells"), made.event("done")
+    a, b = made.lane("a"), made.lane("b")
+    a.launch(noting("x", happened), cells.all)
+    done.record(a)
+    made.decide("first")
+    b.launch(noting("y", happened), cells.all)
+    made.decide("second")
+    happened.append("p")
+    made.point("p")
+    made.decide("third")
+    done.synchronize()
+    happened.append("synchronized")
+    made.drain()
+    return happened
+
+
+def test_an_op_is_held_until_a_point_of_the_host_has_passed() -> None:
+    assert held_run(Held(("none", 0), ("p", 0)), Eager()) == ["x", "y", "p", "synchronized"]
+    assert held_run(Held(("x", 0), ("p", 0)), Eager()) == ["y", "p", "x", "synchronized"]
+
+
+def test_an_op_is_held_until_another_op_has_run() -> None:
+    assert held_run(Held(("x", 0), ("y", 0)), Eager()) == ["y", "x", "p", "synchronized"]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_hold_of_an_op_that_does_not_exist_changes_nothing(policy: Policy) -> None:
+    free = held_run(Held(("x", 1), ("x", 1)), policy)
+    for held in (Held(("absent", 0), ("p", 0)), Held(("x", 9), ("y", 0)), Held(("y", 3), ("absent", 0))):
+        assert held_run(held, policy) == free
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_hold_is_released_where_it_would_block_the_host_for_ever(policy: Policy) -> None:
+    for until in (("absent", 0), ("p", 1), ("x", 0)):
+        happened = held_run(Held(("x", 0), until), policy)
+        assert happened.index("x") < happened.index("synchronized")
+        assert sorted(happened) == ["p", "synchronized", "x", "y"]
+
+
+def test_a_hold_whose_end_has_passed_before_the_op_is_enqueued_holds_nothing() -> None:
+    happened: list[str] = []
+    made = machine(held=[Held(("x", 0), ("p", 0))])
+    made.point("p")
+    made.lane("a").launch(noting("x", happened), device(made, "cells").all)
+    made.decide("next")
+    assert happened == ["x"]
+
+
+def test_what_is_behind_a_held_op_waits_with_it_and_other_lanes_do_not() -> None:
+    happened: list[str] = []
+    made = machine(held=[Held(("x", 2), ("p", 3))])
+    cells = device(made, "cells")
+    for step in (2, 3):
+        made.step = step
+        made.lane("a").launch(noting("x", happened), cells.all)
+        made.lane("b").launch(noting("y", happened), cells.all)
+    made.decide("next")
+    assert happened == ["y", "y"]
+    made.point("p")
+    made.decide("next")
+    assert happened == ["y", "y", "x", "x"]
+
+
+def test_what_is_left_at_the_end_runs_even_if_it_is_held() -> None:
+    def touch(cell: InOut) -> None:
+        cell += 1
+
+    made = machine(held=[Held(("touch", 0), ("absent", 0))])
+    cells = device(made, "cells")
+    made.lane("a").launch(touch, cells.all)
+    made.decide("next")
+    assert contents(made, cells.all) == [1] * 4
