@@ -1,0 +1,200 @@
+"""Flip bits of an engine that runs: in device memory in stream order, and in what its host shows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios.trace import Trace
+from workers.check import Options, Run
+from workers.compare import Checker
+from workers.engine.memory import FIELDS, View
+from workers.engine.parts import Parts
+from workers.engine.probes import Probes
+from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
+from workers.lanes.simulated import Lane, Machine
+from workers.log import Entry, Freed, Launched
+from workers.observation import Observation, Recorder
+from workers.oracle import Release, StepTruth
+from workers.tape import Tapes
+from workers.verdict import Difference
+
+Look = Callable[[str, int, View | None, list[int]], None]
+
+
+class Snapshot(NamedTuple):
+    """What the oracle knew when a step was launched: the step, and the indexes of each buffer that are still needed."""
+
+    truth: StepTruth
+    live: dict[str, set[int]]
+
+
+class Snapshots(Checker):
+    """A checker that keeps what it expected: `steps` by number, `releases` in order."""
+
+    def __init__(self, trace: Trace, tapes: Tapes) -> None:
+        super().__init__(trace, tapes)
+        self.steps: dict[int, Snapshot] = {}
+        self.releases: list[Release] = []
+        self.shown: list[Observation] = []
+
+    def follow(self, log: list[Entry | Observation]) -> Difference | None:
+        for entry in log:
+            found = super().follow([entry])
+            if found is not None:
+                return found
+            if isinstance(entry, Observation):
+                self.shown.append(entry)
+            if isinstance(entry, Launched) and entry.order:
+                truth = self.oracle.steps[entry.step]
+                self.steps[entry.step] = Snapshot(truth, self._live(truth))
+            if isinstance(entry, Freed):
+                self.releases.append(self.oracle.releases[-1])
+        return None
+
+    def _live(self, step: StepTruth) -> dict[str, set[int]]:
+        """Return what may still be read once the step's state was captured, in stream order.
+
+        Buffers that are not named are written anew before they are read. The sentinels of `sampled` are read by the
+        host: a column past the last valid one must stay NO_TOKEN until the output is copied.
+        """
+        spec = self.spec
+        k, width = spec.num_speculative_tokens, spec.conv_width
+        sampled_rows = [index for index, row in enumerate(step.rows) if not row.discard]
+        live = {
+            "num_computed": set(sampled_rows),
+            "valid": set(sampled_rows),
+            "next_tokens": set(sampled_rows),
+            "accepted": set(sampled_rows) if spec.accepted_counts == "host" else set(),
+            "sampled": {row * (1 + k) + column for row in sampled_rows for column in range(1 + k)},
+            "draft_tokens": {
+                offset + index
+                for offset, values, _, _ in expected_state(step, spec)["proposed"]
+                for index in range(len(values))
+            },
+        }
+        names = ("kv", "drafter_kv", "script", "states", "conv", "slot_accepted")
+        live |= {name: set() for name in names}
+        for truth in self.oracle.requests:
+            if not truth.blocks:
+                continue
+            cached = truth.slots[: truth.computed]
+            live["kv"].update(cached)
+            live["drafter_kv"].update(cached)
+            line, slot = truth.state_slot * spec.max_model_len, truth.state_slot
+            live["script"].update(range(line + truth.computed + 1, line + spec.max_model_len))
+            if spec.layers == "hybrid" and truth.computed:
+                if spec.accepted_counts == "device":
+                    live["slot_accepted"].add(slot)
+                live["states"].add(slot * (2 + k) + truth.accepted)
+                start = slot * (width + k) + truth.accepted
+                live["conv"].update(range(start, start + width - 1))
+        return live
+
+
+class HookedProbes(Probes):
+    """Probes with one more look, in stream order, before and after each capture."""
+
+    def __init__(self, run: Run, recorder: Recorder, before: Look, after: Look) -> None:
+        memory = run.engine.runner.memory
+        super().__init__(run.trace.spec, memory, run.machine.lane("compute"), recorder)
+        self._lane: Lane = run.machine.lane("compute")
+        self._before, self._after = before, after
+        self._num_releases = 0
+
+    def inputs(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+        self._lane.probe(lambda: self._before("inputs", step, view, []))
+        super().inputs(view, step, requests)
+        self._lane.probe(lambda: self._after("inputs", step, view, []))
+
+    def sampled(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+        self._lane.probe(lambda: self._before("sampled", step, view, []))
+        super().sampled(view, step, requests)
+        self._lane.probe(lambda: self._after("sampled", step, view, []))
+
+    def state(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+        self._lane.probe(lambda: self._before("state", step, view, []))
+        super().state(view, step, requests)
+        self._lane.probe(lambda: self._after("state", step, view, []))
+
+    def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
+        release, owned = self._num_releases, list(blocks)
+        self._num_releases += 1
+        self._lane.probe(lambda: self._before("freed", release, None, owned))
+        super().caches(step, request, blocks, point)
+        self._lane.probe(lambda: self._after("freed", release, None, owned))
+
+
+def nothing(point: str, step: int, view: View | None, blocks: list[int]) -> None:
+    """Leave memory as it is."""
+
+
+def hooked(
+    trace: Trace, tapes: Tapes, before: Look = nothing, after: Look = nothing, recorder: Recorder | None = None
+) -> Run:
+    """Return a run with looks before and after each capture of the device."""
+    run = Run(trace, tapes, Options(), Parts())
+    if recorder is not None:
+        run.recorder = recorder
+    run.engine.runner.probes = HookedProbes(run, run.recorder, before, after)
+    return run
+
+
+def layout_of(snapshots: Snapshots, point: str, step: int) -> Layout:
+    """Return what is expected of one capture; captures of freed blocks are counted from 0."""
+    spec = snapshots.spec
+    match point:
+        case "inputs":
+            return expected_inputs(snapshots.steps[step].truth, spec)
+        case "sampled":
+            return expected_sampled(snapshots.steps[step].truth, spec)
+        case "state":
+            return expected_state(snapshots.steps[step].truth, spec)
+        case _:
+            return expected_release(snapshots.releases[step])
+
+
+def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequence[int]) -> tuple[str, int]:
+    """Return the buffer and the place in it that element `index` of a captured variable is read from."""
+    spec, data = run.trace.spec, memory_of(run.machine)
+    k, width, rows_max = spec.num_speculative_tokens, spec.conv_width, run.engine.runner.memory.rows_max
+    state_slot = FIELDS.index("state_slot") * rows_max
+    match variable:
+        case "accepted_read" if spec.accepted_counts == "host":
+            return "row_inputs", FIELDS.index("accepted_host") * rows_max + index
+        case "attention":
+            return "attended", index
+        case "proposed":
+            return "draft_tokens", index
+        case "kv" | "drafter_kv":
+            return variable, int(data["slots"][index])
+        case "kv_at_end" | "drafter_kv_at_end":
+            slot = blocks[index // spec.block_size] * spec.block_size + index % spec.block_size
+            return variable.removesuffix("_at_end"), slot
+        case "slot_accepted":
+            return variable, int(data["row_inputs"][state_slot + index])
+        case "state":
+            slot = int(data["row_inputs"][state_slot + index])
+            return "states", slot * (2 + k) + int(data["accepted"][index])
+        case "window":
+            row, offset = divmod(index, width - 1)
+            slot = int(data["row_inputs"][state_slot + row])
+            return "conv", slot * (width + k) + int(data["accepted"][row]) + offset
+        case name:
+            return name, index
+
+
+def memory_of(machine: Machine) -> dict[str, NDArray[Any]]:
+    """Return the words of every device buffer: flipping a bit of them flips one on the device."""
+    return {
+        name: buffer._data.view(np.uint32 if buffer._data.itemsize == 4 else np.int64)
+        for name, buffer in machine.buffers.items()
+        if not buffer.pinned
+    }
+
+
+def flip(machine: Machine, name: str, index: int, bit: int) -> None:
+    """Flip one bit of device memory."""
+    words = memory_of(machine)[name]
+    words[index : index + 1].view(np.uint8)[bit // 8 % words.itemsize] ^= 1 << bit % 8
