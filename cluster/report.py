@@ -62,7 +62,7 @@ def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] =
 
 def _table(lines: Sequence[Line]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("scenario", no_wrap=True)
+    table.add_column("scenario", overflow="fold")
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

@@ -158,6 +158,7 @@ def test_a_lost_attempt_goes_to_another_slot_before_any_other_job() -> None:
     assert coordinator.handle(JobAdded("a")) == [Dispatch(0, 0, "a", 1)]
     assert coordinator.handle(JobAdded("b")) == [Dispatch(1, 0, "b", 1)]
     coordinator.handle(JobAdded("c"))
+    coordinator.handle(JobAdded("d"))
     lost = coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
     assert lost == [NoteLoss("a", 1, 0, "its process died"), Replace(0, 1)]
     assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "c", 1)]
@@ -190,8 +191,46 @@ def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> 
 def test_a_worker_whose_own_code_raised_is_replaced_and_its_job_lost_at_once() -> None:
     coordinator = ready(1)
     coordinator.handle(JobAdded("a"))
+    coordinator.handle(JobAdded("b"))
     raised = coordinator.handle(AttemptRaised("a", 1, "the worker raised ValueError"))
     assert raised == [Record("a", 1, Lost(reason="the worker raised ValueError")), Replace(0, 1)]
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "b", 1)]
+
+
+def test_a_worker_that_was_replaced_before_it_was_ready_gets_no_job() -> None:
+    coordinator = Coordinator(1)
+    coordinator.handle(JobAdded("a"))
+    assert coordinator.handle(WorkerLost(0, 0, "too slow", had_begun=False)) == [Replace(0, 1)]
+    assert coordinator.handle(WorkerReady(0, 0)) == []
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "a", 1)]
+
+
+def retire(coordinator: Coordinator, slot: int) -> None:
+    """Let a slot's first workers die before they begin anything, until it is given up."""
+    for worker in range(IDLE_LOSSES_MAX):
+        coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
+
+
+def test_a_job_goes_back_to_the_slot_that_lost_it_when_no_other_is_left() -> None:
+    coordinator = ready(2)
+    coordinator.handle(JobAdded("a"))
+    retire(coordinator, 1)
+    coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "a", 2)]
+
+
+def test_a_slot_is_given_up_only_for_losses_without_a_result_between_them() -> None:
+    coordinator, worker = ready(1), 0
+    for job in range(4):
+        dispatch = coordinator.handle(JobAdded(f"job {job}"))
+        for attempt in range(1, IDLE_LOSSES_MAX):
+            assert dispatch == [Dispatch(0, worker, f"job {job}", attempt)]
+            lost = coordinator.handle(WorkerLost(0, worker, "its process died", had_begun=False))
+            worker += 1
+            assert lost[1:] == [Replace(0, worker)]
+            dispatch = coordinator.handle(WorkerReady(0, worker))
+        coordinator.handle(ResultArrived(f"job {job}", IDLE_LOSSES_MAX, JUDGEMENT))
+    assert coordinator.done
 
 
 def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
