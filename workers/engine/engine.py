@@ -134,10 +134,14 @@ class Engine:
         )
 
     def _gaps(self) -> int:
-        """Count running requests that a non-empty step leaves out after they were sampled in the one before."""
+        """Count requests that could go on and are left out after they were sampled in the step before."""
         previous = self.runner.batch.previous
-        running = self.scheduler.running
-        return sum(request.last_step != self.tick and (request.index, request.epoch) in previous for request in running)
+        return sum(
+            request.last_step != self.tick
+            and (request.index, request.epoch) in previous
+            and not self.scheduler.is_near_limit(request)
+            for request in self.scheduler.running
+        )
 
     def _happen(self, place: Place) -> None:
         for event in self._events.get((self.tick, place), ()):

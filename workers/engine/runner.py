@@ -73,9 +73,10 @@ class Runner:
         moves = self.batch.moves
         if previous is None or not moves:
             return
-        self._probes["reorder_in_flight" if permuted else "condense"] += 1
-        if self.spec.depth > 1 and not permuted:
-            self._probes["condense_in_flight"] += 1
+        what = "reorder" if permuted else "condense"
+        self._probes[what] += 1
+        if self.spec.depth > 1:
+            self._probes[what + "_in_flight"] += 1
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory

@@ -83,12 +83,18 @@ class Scheduler:
         if request.stalled_until > self.tick:
             self._probes["stall"] += 1
             return "stalled"
-        ahead = request.num_placeholders
-        if ahead and request.num_computed + 2 - ahead >= request.length_limit:
+        if self.is_near_limit(request):
+            self._probes["limit_wait"] += 1
             return "limit"
         if request.num_computed >= self.spec.max_model_len:
             return "model_length"
         return None
+
+    @staticmethod
+    def is_near_limit(request: Request) -> bool:
+        """Tell whether what is in flight reaches the length limit even if every draft in it is rejected."""
+        ahead = request.num_placeholders
+        return ahead > 0 and request.num_computed + 2 - ahead >= request.length_limit
 
     def _clip(self, request: Request, wanted: int, budget: int) -> int:
         threshold = self.spec.long_prefill_token_threshold

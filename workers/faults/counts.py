@@ -11,7 +11,8 @@ from workers.faults.fault import Fault, Reached
 
 def _backup_from_optimistic_length(parts: Parts, reached: Reached) -> Parts:
     def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-        if optimistic_seq_len != num_tokens_no_spec - 1:
+        # Only a discarded chunk ends before the last known token, and only there is the backup used.
+        if optimistic_seq_len < num_tokens_no_spec - 1:
             reached()
         return optimistic_seq_len
 
