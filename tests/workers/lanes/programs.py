@@ -6,11 +6,12 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from tests.workers.lanes.ops import LANES, contents, copy, device, pinned, stir
-from workers.lanes.lane import Span, Watcher
+from workers.lanes.lane import Watcher
 from workers.lanes.policies import Policy
 from workers.lanes.simulated import Machine
 
-NUM_DEVICE, NUM_PINNED, LENGTH = 3, 2, 4
+NUM_DEVICE, NUM_PINNED, NUM_EVENTS, LENGTH = 3, 2, 3, 4
+NUM_BUFFERS = NUM_DEVICE + NUM_PINNED
 RANGES = ((0, 2), (2, 4), (1, 3), (0, 4))
 
 
@@ -53,7 +54,7 @@ class Program:
         self.buffers = buffers + [pinned(self.machine, f"pinned{index}", LENGTH) for index in range(NUM_PINNED)]
         self.read: list[list[int]] = []
         self._ordered = ordered
-        self._events = [self.machine.event(f"event{index}") for index in range(3)]
+        self._events = [self.machine.event(f"event{index}") for index in range(NUM_EVENTS)]
         self._past: dict[int, list[Access]] = defaultdict(list)
         self._done = {lane: self.machine.event(f"done{lane}") for lane in range(len(LANES))}
 
@@ -66,16 +67,10 @@ class Program:
 
     def _act(self, action: Action, step: int) -> None:
         lane = self.machine.lanes[action.lane]
-        part = RANGES[action.part]
-        pinned_index = NUM_DEVICE + action.target % NUM_PINNED
-        event = self._events[action.target % len(self._events)]
+        event = self._events[action.target % NUM_EVENTS]
+        self._order(action)
+        spans = [self.buffers[access.buffer].span(access.low, access.high) for access in accesses_of(action)]
         if action.kind <= 3:
-            source = action.source % len(self.buffers)
-            target = action.target % len(self.buffers)
-            if source == target:
-                target = (target + 1) % len(self.buffers)
-            self._order(action.lane, [Access(source, *part, False), Access(target, *part, True)])
-            spans = self._span(source, part), self._span(target, part)
             if action.kind == 3:
                 lane.launch(copy, *spans)
             else:
@@ -83,12 +78,10 @@ class Program:
             if self._ordered:
                 self._done[action.lane].record(lane)
         elif action.kind == 4:
-            self._order(None, [Access(pinned_index, *part, True)])
-            with self.machine.host(self._span(pinned_index, part), "w") as view:
+            with self.machine.host(spans[0], "w") as view:
                 view[:] = 100 + step
         elif action.kind == 5:
-            self._order(None, [Access(pinned_index, *part, False)])
-            with self.machine.host(self._span(pinned_index, part), "r") as view:
+            with self.machine.host(spans[0], "r") as view:
                 self.read.append(view.tolist())
         elif action.kind == 6:
             event.record(lane)
@@ -97,24 +90,71 @@ class Program:
         else:
             event.synchronize()
 
-    def _span(self, buffer: int, part: tuple[int, int]) -> Span:
-        return self.buffers[buffer].span(*part)
-
-    def _order(self, lane: int | None, accesses: list[Access]) -> None:
+    def _order(self, action: Action) -> None:
         """Wait for every other lane that has ever touched what is about to be touched, if one of the two writes."""
         if not self._ordered:
             return
+        accesses = accesses_of(action)
+        is_host = action.kind > 3
         for other, past in self._past.items():
-            if other != lane and any(conflict(before, access) for before in past for access in accesses):
-                if lane is None:
+            same = other == action.lane and not is_host
+            if not same and any(conflict(before, access) for before in past for access in accesses):
+                if is_host:
                     self._done[other].synchronize()
                 else:
-                    self.machine.lanes[lane].wait(self._done[other])
-        if lane is not None:
-            self._past[lane] += accesses
+                    self.machine.lanes[action.lane].wait(self._done[other])
+        if not is_host:
+            self._past[action.lane] += accesses
+
+
+def accesses_of(action: Action) -> list[Access]:
+    """Return what an action reads and writes; events reach no memory."""
+    low, high = RANGES[action.part]
+    if action.kind <= 3:
+        source, target = action.source % NUM_BUFFERS, action.target % NUM_BUFFERS
+        if source == target:
+            target = (target + 1) % NUM_BUFFERS
+        return [Access(source, low, high, False), Access(target, low, high, True)]
+    if action.kind <= 5:
+        return [Access(NUM_DEVICE + action.target % NUM_PINNED, low, high, action.kind == 4)]
+    return []
 
 
 def conflict(first: Access, second: Access) -> bool:
     """Tell whether two accesses share memory and one of them writes it."""
     overlap = first.low < second.high and second.low < first.high
     return first.buffer == second.buffer and overlap and (first.is_write or second.is_write)
+
+
+def has_race(program: list[Action]) -> bool:
+    """Tell by definition: two conflicting accesses, and no path from one to the other.
+
+    Every action is a node of the host's chain; what it enqueues is another, behind it and behind its lane.
+    """
+    before: list[set[int]] = []
+    accesses: list[tuple[int, Access]] = []
+    host: set[int] = set()
+    lanes: list[set[int]] = [set() for _ in LANES]
+    events: list[set[int] | None] = [None] * NUM_EVENTS
+    for action in program:
+        event = action.target % NUM_EVENTS
+        node = len(before)
+        if action.kind <= 3 or action.kind == 6:
+            before.append(lanes[action.lane] | host)
+            lanes[action.lane] = before[node] | {node}
+        else:
+            known = events[event] if action.kind in (7, 8) else None
+            if action.kind == 7:
+                lanes[action.lane] |= known or set()
+            else:
+                host = host | (known or set())
+            before.append(set(host))
+            host = host | ({node} if action.kind in (4, 5) else set())
+        if action.kind == 6:
+            events[event] = set(lanes[action.lane])
+        accesses += [(node, access) for access in accesses_of(action)]
+    return any(
+        first != second and first not in before[second] and conflict(one, other)
+        for index, (second, other) in enumerate(accesses)
+        for first, one in accesses[:index]
+    )
