@@ -75,6 +75,9 @@ class Run:
         )
         self.checker = Checker(trace, tapes)
         self._idle = 0
+        submits = [event for event in trace.events if isinstance(event, Submit)]
+        self._work = sum(len(event.prompt) + event.max_tokens for event in submits if isinstance(event.prompt, tuple))
+        self._held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
 
     def _reached(self, fault: str) -> "Count":
         return Count(self.probes, f"fault {fault}")
@@ -114,15 +117,9 @@ class Run:
         return self._expected()
 
     def _ticks_max(self) -> int:
-        trace = self.trace
-        work = sum(
-            len(event.prompt) + event.max_tokens
-            for event in trace.events
-            if isinstance(event, Submit) and isinstance(event.prompt, tuple)
-        )
-        held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
+        """Return the bound on steps: a request is computed once, and once more for each time it is set back."""
         again = 1 + self.probes["preemption"] + self.probes["no_valid_token"]
-        return self.engine.last_tick + held_back + (trace.spec.depth + work) * again
+        return self.engine.last_tick + self._held_back + (self.trace.spec.depth + self._work) * again
 
     def _follow(self) -> Difference | None:
         """Compare what is new. A difference on the host is held against everything the device did before it."""

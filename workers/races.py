@@ -48,11 +48,13 @@ class RaceDetector:
         self.num_accesses = 0
         self._names = ("host", *lanes)
         self._clocks = [[0] * len(self._names) for _ in self._names]
+        # What the host has waited for, counted, and what of it each lane has taken over.
+        self._host_waits = 0
+        self._joined = [0] * len(self._names)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Judge the accesses of an op; it happens after everything the host has done and seen."""
-        clock = self._clocks[lane + 1]
-        self._join(clock, self._clocks[0])
+        clock = self._after_host(lane)
         clock[lane + 1] += 1
         access = (lane + 1, clock[lane + 1], op, step)
         for span, mode in accesses:
@@ -60,9 +62,7 @@ class RaceDetector:
 
     def recorded(self, record: Record) -> None:
         """Keep what the lane knows at the record; it also happens after the host's call."""
-        clock = self._clocks[record.lane + 1]
-        self._join(clock, self._clocks[0])
-        record.clock = tuple(clock)
+        record.clock = tuple(self._after_host(record.lane))
 
     def waited(self, lane: int, record: Record) -> None:
         """Order what follows on the lane after the record."""
@@ -71,12 +71,22 @@ class RaceDetector:
     def synchronized(self, record: Record) -> None:
         """Order what follows on the host after the record."""
         self._join(self._clocks[0], record.clock)
+        self._host_waits += 1
 
     def touched(self, span: Span, mode: Mode, step: int) -> None:
         """Judge an access of the host."""
         clock = self._clocks[0]
         clock[0] += 1
         self._judge(span, mode, clock, (0, clock[0], "access", step))
+
+    def _after_host(self, lane: int) -> list[int]:
+        """Return the clock of a lane, after everything the host has done and waited for."""
+        clock, host = self._clocks[lane + 1], self._clocks[0]
+        if self._joined[lane] != self._host_waits:
+            self._joined[lane] = self._host_waits
+            self._join(clock, host)
+        clock[0] = host[0]
+        return clock
 
     @staticmethod
     def _join(clock: list[int], other: Sequence[int]) -> None:
