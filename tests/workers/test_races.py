@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from scenarios.events import Schedule
 from scenarios.strategies import random_trace
 from tests.workers.lanes.ops import LANES, copy, device, fill, machine, pinned, stir
-from tests.workers.lanes.programs import Action, Program, actions, has_race
+from tests.workers.lanes.programs import Action, Program, actions, has_race, nearly_ordered
 from workers.check import Options, Run
 from workers.engine.parts import Parts
 from workers.lanes.lane import Span
@@ -277,32 +277,32 @@ def every_policy() -> list[Policy]:
 
 
 @settings(max_examples=1500, deadline=None, database=None, derandomize=True)
-@given(actions(with_events=True))
+@given(actions(8) | nearly_ordered())
 def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesses(program: list[Action]) -> None:
     detector = RaceDetector(LANES)
-    Program(Eager(), ordered=False, watcher=detector).run(program)
+    Program(Eager(), detector).run(program)
     assert (detector.race is not None) == has_race(program)
 
 
 @settings(max_examples=150, deadline=None, database=None, derandomize=True)
-@given(actions(with_events=True))
+@given(actions(8) | nearly_ordered())
 def test_the_race_reported_is_the_same_under_every_policy(program: list[Action]) -> None:
     races = set()
     for policy in every_policy():
         detector = RaceDetector(LANES)
-        Program(policy, ordered=False, watcher=detector).run(program)
+        Program(policy, detector).run(program)
         races.add(detector.race)
     assert len(races) == 1
 
 
 @settings(max_examples=400, deadline=None, database=None, derandomize=True)
-@given(actions(with_events=True))
+@given(actions(8) | nearly_ordered())
 def test_a_program_without_a_race_ends_the_same_under_every_policy(program: list[Action]) -> None:
     if has_race(program):
         return
-    expected = Program(Eager(), ordered=False).run(program)
+    expected = Program(Eager()).run(program)
     for policy in every_policy():
-        assert Program(policy, ordered=False).run(program) == expected, policy.name
+        assert Program(policy).run(program) == expected, policy.name
 
 
 def test_the_clean_engine_has_no_race() -> None:

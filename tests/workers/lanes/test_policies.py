@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from scenarios.draw import draw
 from tests.workers.lanes.ops import LANES, device, machine, noting
-from tests.workers.lanes.programs import Action, Program, actions
+from tests.workers.lanes.programs import Action, Program, actions, ordered
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
 from workers.lanes.simulated import Machine
 from workers.races import RaceDetector
@@ -211,18 +211,19 @@ def every_policy() -> list[Policy]:
 
 
 @settings(max_examples=300, deadline=None, database=None, derandomize=True)
-@given(actions(with_events=False))
-def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(program: list[Action]) -> None:
+@given(actions(5))
+def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(actions_drawn: list[Action]) -> None:
+    program = ordered(actions_drawn)
     detector = RaceDetector(LANES)
-    expected = Program(Eager(), ordered=True, watcher=detector).run(program)
+    expected = Program(Eager(), detector).run(program)
     assert detector.race is None
     for policy in every_policy():
-        assert Program(policy, ordered=True).run(program) == expected, policy.name
+        assert Program(policy).run(program) == expected, policy.name
 
 
 def test_without_its_waits_a_program_ends_differently_under_some_policy() -> None:
     program = [Action(0, lane, 0, 1, 3) for lane in (0, 1, 2)] + [Action(4, 0, 0, 0, 3), Action(3, 3, 3, 0, 3)]
-    ordered = {repr(Program(policy, ordered=True).run(program)) for policy in every_policy()}
-    free = {repr(Program(policy, ordered=False).run(program)) for policy in every_policy()}
-    assert len(ordered) == 1
-    assert len(free) > 1
+    with_waits = {repr(Program(policy).run(ordered(program))) for policy in every_policy()}
+    without = {repr(Program(policy).run(program)) for policy in every_policy()}
+    assert len(with_waits) == 1
+    assert len(without) > 1
