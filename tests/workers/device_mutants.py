@@ -1,0 +1,238 @@
+"""Engines with one small mistake in a device op, and mistakes that change nothing an engine may rely on."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.workers.mutants import CLEAN, Change, Mutant, fed, never, ran_as, then, with_part
+from workers.engine.parts import Parts
+
+
+def put(array: Any, value: Any) -> None:
+    """Overwrite an array."""
+    array[...] = value
+
+
+def in_this_order(previous: Any) -> Any:
+    """Return the current row where there was a previous one."""
+    return np.where(previous >= 0, np.arange(len(previous)), previous)
+
+
+def in_place(given: SimpleNamespace) -> None:
+    """Correct row after row, so that later rows read what earlier ones wrote."""
+    for row, before in enumerate(given.prev_position):
+        given.num_computed[row] = given.computed_host[row]
+        if before >= 0:
+            added = given.prev_num_scheduled[before] - given.prev_num_drafts[before] + given.prev_valid[before] - 1
+            given.num_computed[row] = given.num_computed[before] + added
+
+
+def optimistic_slots() -> Parts:
+    """Return parts that map slots from the host's positions, as before vLLM PR #32951."""
+    ahead: dict[str, Any] = {}
+
+    def remember(given: SimpleNamespace) -> None:
+        CLEAN.correct_num_computed(*vars(given).values())
+        ahead["rows"] = given.computed_host - given.num_computed[: given.num_rows]
+
+    def map_slots(given: SimpleNamespace) -> None:
+        moved = given.positions + np.where(given.token_row >= 0, ahead["rows"][given.token_row], 0)
+        CLEAN.slot_mapping(*{**vars(given), "positions": moved}.values())
+
+    return Parts(
+        correct_num_computed=ran_as(CLEAN.correct_num_computed, remember),
+        slot_mapping=ran_as(CLEAN.slot_mapping, map_slots),
+    )
+
+
+def column_0(given: SimpleNamespace) -> None:
+    tokens = given.sampled.reshape(-1, given.width)[:, 0]
+    put(given.next_tokens, np.where(given.valid > 0, tokens, given.next_tokens))
+
+
+def no_bonus(given: SimpleNamespace) -> None:
+    tokens = given.sampled.reshape(-1, 1 + given.num_speculative_tokens)
+    last = (tokens >= 0).sum(axis=1)
+    tokens[np.arange(len(tokens)), np.maximum(last - 1, 0)] = np.where(last > 1, -1, tokens[:, 0])
+
+
+def accept_everything(given: SimpleNamespace) -> None:
+    k = given.num_speculative_tokens
+    drafts, tokens = given.scheduled_drafts.reshape(-1, k), given.sampled.reshape(-1, 1 + k)
+    rejected = (tokens[:, :k] == -1) & (drafts >= 0) & (tokens[:, :1] >= 0)
+    tokens[:, :k][rejected] = drafts[rejected]
+
+
+def without_shift(given: SimpleNamespace) -> None:
+    shifted = np.concatenate([[0], given.input_ids[:-1]])
+    CLEAN.draft_first_pass(*{**vars(given), "input_ids": shifted}.values())
+
+
+def without_attention(given: SimpleNamespace) -> None:
+    CLEAN.attention(*{**vars(given), "hidden": given.hidden.copy()}.values())
+
+
+def position_of_padding(given: SimpleNamespace) -> None:
+    put(given.positions, np.where(given.token_row < 0, 1, given.positions))
+
+
+def padding_stores_its_count(given: SimpleNamespace) -> None:
+    if given.state_slot[-1] < 0:
+        given.slot_accepted[0] = 0
+
+
+def overwrites_the_last_kept(given: SimpleNamespace) -> None:
+    slots = given.positions[given.token_index]
+    blocks = given.block_table.reshape(-1, given.max_blocks)[:, 0]
+    given.drafter_kv[(blocks * given.block_size)[(blocks >= 0) & (slots < given.block_size)]] = 0
+
+
+class Fed(NamedTuple):
+    """A mutant whose part gets another value of one argument."""
+
+    name: str
+    planes: str
+    argument: str
+    change: Change
+
+
+FED: Mapping[str, tuple[Fed, ...]] = {
+    "poison": (Fed("the block below", "kv", "blocks", lambda a: np.maximum(a.blocks - 1, 0)),),
+    "correct_num_computed": (
+        Fed("never", "counts", "prev_position", lambda a: a.prev_position * 0 - 1),
+        Fed("by the current row", "counts", "prev_position", lambda a: in_this_order(a.prev_position)),
+        Fed("every draft counts as accepted", "counts", "prev_valid", lambda a: a.prev_num_drafts + 1),
+        Fed("drafts count as computed", "counts", "prev_num_drafts", lambda a: a.prev_num_drafts * 0),
+    ),
+    "positions_and_lengths": (Fed("no row has a start", "inputs", "query_start", lambda a: a.query_start * 0),),
+    "slot_mapping": (Fed("the first row's table", "inputs", "token_row", lambda a: np.minimum(a.token_row, 0)),),
+    "gather_accepted": (
+        Fed("by row", "counts", "state_slot", lambda a: in_this_order(a.state_slot) % len(a.slot_accepted)),
+    ),
+    "gather_input_ids": (
+        Fed("in the current order", "inputs drafts", "prev_position", lambda a: in_this_order(a.prev_position)),
+        Fed("no drafts", "drafts", "draft_tokens", lambda a: a.draft_tokens * 0 - 1),
+        Fed("no sampled token", "inputs", "next_tokens", lambda a: a.next_tokens * 0),
+        Fed("no host tokens", "inputs", "host_ids", lambda a: a.host_ids * 0),
+    ),
+    "kv_write": (
+        Fed("padding into slot 0", "tokens kv", "slots", lambda a: np.maximum(a.slots, 0)),
+        Fed("the position after", "tokens kv", "positions", lambda a: a.positions + 1),
+    ),
+    "attention": (
+        Fed("without the token itself", "tokens kv", "positions", lambda a: np.maximum(a.positions - 1, 0)),
+        Fed(
+            "without the last block",
+            "tokens kv",
+            "block_table",
+            lambda a: np.where(np.roll(a.block_table, -1) < 0, 0, a.block_table),
+        ),
+    ),
+    "recurrent_update": (
+        Fed("nothing was accepted", "tokens recurrent", "accepted", lambda a: a.accepted * 0 + 1),
+        Fed("one too few accepted", "tokens recurrent", "accepted", lambda a: np.maximum(a.accepted - 1, 0)),
+        Fed("from the slot's last owner", "tokens recurrent", "num_computed", lambda a: a.num_computed + 1),
+        Fed("windows are not kept", "tokens recurrent", "conv", lambda a: a.conv.copy()),
+        Fed("speculative states are not kept", "tokens recurrent", "num_drafts", lambda a: a.num_drafts * 0),
+        Fed("padding runs on slot 0", "tokens recurrent", "state_slot", lambda a: np.maximum(a.state_slot, 0)),
+    ),
+    "compute_logits": (
+        Fed("of the first token", "tokens", "num_scheduled", lambda a: np.minimum(a.num_scheduled, 1 + a.num_drafts)),
+        Fed("of the last token", "tokens", "num_drafts", lambda a: a.num_drafts * 0),
+    ),
+    "rejection_sample": (
+        Fed("a sample taken away is kept", "counts", "invalid", lambda a: a.invalid * 0),
+        Fed("no draft is accepted", "tokens", "num_drafts", lambda a: a.num_drafts * 0),
+    ),
+    "count_accepted": (Fed("not by slot", "recurrent", "slot_accepted", lambda a: a.slot_accepted.copy()),),
+    "prepare_next_tokens": (
+        Fed("discarded rows count", "counts", "discard", lambda a: a.discard * 0),
+        Fed("the backup of the first row", "inputs", "input_ids", lambda a: np.full_like(a.input_ids, a.backup[0])),
+    ),
+    "prepare_inputs_padded": (Fed("rejected ones too", "drafts", "valid", lambda a: a.num_drafts + 1),),
+    "draft_first_pass": (
+        Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
+        Fed("nothing is cached", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
+    ),
+    "draft_chain": (
+        Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
+        Fed("the script of slot 0", "drafts", "state_slot", lambda a: np.minimum(a.state_slot, 0)),
+        Fed("one draft too few", "drafts", "num_proposed", lambda a: max(0, a.num_proposed - 1)),
+        Fed("past the last kept token", "drafts", "positions", lambda a: a.positions + 1),
+    ),
+}
+
+
+def instead(part: str, body: Any) -> Parts:
+    """Return parts of which one runs another body."""
+    return with_part(part, ran_as(getattr(CLEAN, part), body))
+
+
+DEVICE_MUTANTS = (
+    *(
+        Mutant(f"{part}: {each.name}", each.planes, fed(part, **{each.argument: each.change}))
+        for part, mutants in FED.items()
+        for each in mutants
+    ),
+    Mutant("counts are corrected in place", "counts", instead("correct_num_computed", in_place)),
+    Mutant("slots are mapped from optimistic positions", "inputs", optimistic_slots()),
+    Mutant(
+        "sequences are one token short",
+        "inputs",
+        then("positions_and_lengths", lambda a: put(a.seq_lens, np.maximum(a.seq_lens - 1, 0))),
+    ),
+    Mutant("padding tokens have a position", "inputs", then("positions_and_lengths", position_of_padding)),
+    Mutant("padding has slot 0", "inputs", then("slot_mapping", lambda a: put(a.slots, np.maximum(a.slots, 0)))),
+    Mutant(
+        "input ids are laid out one token late",
+        "inputs",
+        then("gather_input_ids", lambda a: put(a.input_ids, np.roll(a.input_ids, 1))),
+    ),
+    Mutant("the last cache word is not written", "tokens kv", then("kv_write", lambda a: put(a.kv[-1:], 0))),
+    Mutant("attention is not added", "tokens", instead("attention", without_attention)),
+    Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
+    Mutant("the token after the accepted ones is dropped", "tokens counts", then("rejection_sample", no_bonus)),
+    Mutant(
+        "accepted counts lack the bonus token",
+        "counts",
+        then("count_accepted", lambda a: put(a.accepted, a.accepted - 1)),
+    ),
+    Mutant(
+        "padding stores its count into slot 0", "recurrent counts", then("count_accepted", padding_stores_its_count)
+    ),
+    Mutant("the next token is the first sampled one", "inputs", then("prepare_next_tokens", column_0)),
+    Mutant(
+        "drafts follow the token before the last kept one",
+        "drafts",
+        then("prepare_inputs_padded", lambda a: put(a.token_index, np.maximum(a.token_index - 1, 0))),
+    ),
+    Mutant("the drafter's tokens are not shifted", "drafts", instead("draft_first_pass", without_shift)),
+    Mutant("the chain overwrites a kept word", "drafts", then("draft_chain", overwrites_the_last_kept)),
+)
+
+# Nothing an engine may rely on changes, so nothing can be found; each says why.
+EQUIVALENT = (
+    Mutant("poison is skipped: it only makes unreadable what nobody reads", "", never("poison")),
+    Mutant(
+        "the chain caches nothing: its words are scratch, and the next first pass writes over them",
+        "",
+        fed("draft_chain", drafter_kv=lambda a: a.drafter_kv.copy()),
+    ),
+    Mutant(
+        "drafts past d are judged: they are NO_DRAFT, which no token equals",
+        "",
+        fed("rejection_sample", num_drafts=lambda a: np.where(a.num_scheduled > 0, a.num_speculative_tokens, 0)),
+    ),
+    Mutant(
+        "padding rows are looked up: recurrent_update leaves them alone",
+        "",
+        fed("gather_accepted", state_slot=lambda a: np.maximum(a.state_slot, 0)),
+    ),
+    Mutant(
+        "discarded rows are not told apart: they have no drafts, so none is rejected",
+        "",
+        fed("prepare_inputs_padded", discard=lambda a: a.discard * 0),
+    ),
+)

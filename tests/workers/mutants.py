@@ -1,0 +1,152 @@
+"""Engines with one small mistake each: how they are made, and those whose mistake is on the host."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from workers.engine.counts import CountsInFlight, gather_counts, true_count
+from workers.engine.parts import Kernel, Parts
+from workers.engine.request import PlanRow, Request
+
+CLEAN = Parts()
+Change = Callable[[Any], Any]
+
+
+class Mutant(NamedTuple):
+    """One mistake. `planes` are those in which its first difference may lie."""
+
+    name: str
+    planes: str
+    parts: Parts
+
+
+def ran_as(kernel: Kernel, body: Callable[[SimpleNamespace], None]) -> Kernel:
+    """Return an op with the signature of `kernel` that does something else."""
+    names = tuple(signature(kernel).parameters)
+
+    @wraps(kernel)
+    def mutated(*arguments: Any) -> None:
+        body(SimpleNamespace(**dict(zip(names, arguments, strict=True))))
+
+    return mutated
+
+
+def with_part(part: str, kernel: Kernel) -> Parts:
+    """Return parts of which one is replaced."""
+    changes: dict[str, Any] = {part: kernel}
+    return Parts(**changes)
+
+
+def fed(part: str, **changes: Change) -> Parts:
+    """Return parts of which one is fed other arguments."""
+    kernel = getattr(CLEAN, part)
+
+    def body(given: SimpleNamespace) -> None:
+        kernel(*{**vars(given), **{name: change(given) for name, change in changes.items()}}.values())
+
+    return with_part(part, ran_as(kernel, body))
+
+
+def then(part: str, change: Callable[[SimpleNamespace], None]) -> Parts:
+    """Return parts of which one spoils its result."""
+    kernel = getattr(CLEAN, part)
+
+    def body(given: SimpleNamespace) -> None:
+        kernel(*vars(given).values())
+        change(given)
+
+    return with_part(part, ran_as(kernel, body))
+
+
+def never(part: str) -> Parts:
+    """Return parts of which one does nothing."""
+    return with_part(part, ran_as(getattr(CLEAN, part), lambda given: None))
+
+
+def forgets_placeholders(request: Request, num_drafts: int, num_valid: int) -> None:
+    request.num_computed -= 1 + num_drafts - num_valid
+
+
+def forgets_computed(request: Request, num_drafts: int, num_valid: int) -> None:
+    request.num_placeholders -= 1 + num_drafts - num_valid
+
+
+def forgets_the_verified_token(request: Request, num_drafts: int, num_valid: int) -> None:
+    rejected = max(0, num_drafts - max(0, num_valid - 1))
+    request.num_computed -= rejected
+    request.num_placeholders -= rejected
+
+
+Rows = Sequence[PlanRow]
+Moves = Sequence[tuple[int, int]]
+
+
+def counts_of_this_row(counts: CountsInFlight | None, previous: Sequence[int], rows: Rows, moves: Moves) -> list[int]:
+    here = [index if before >= 0 else before for index, before in enumerate(previous)]
+    size = counts.pinned.key[1] if counts is not None else 0
+    return gather_counts(counts, [min(row, size - 1) for row in here], rows, moves)
+
+
+def counts_not_waited_for(
+    counts: CountsInFlight | None, previous: Sequence[int], rows: Rows, moves: Moves
+) -> list[int]:
+    if counts is None:
+        return gather_counts(counts, previous, rows, moves)
+    with counts.machine.host(counts.pinned, "r") as landed:
+        values = landed.tolist()
+    return [values[row] if row >= 0 else plan.num_accepted for row, plan in zip(previous, rows, strict=True)]
+
+
+def gaps_lose_the_count(counts: CountsInFlight | None, previous: Sequence[int], rows: Rows, moves: Moves) -> list[int]:
+    found = gather_counts(counts, previous, rows, moves)
+    return [1 if row < 0 else count for row, count in zip(previous, found, strict=True)]
+
+
+def subtracts(computed: int, row: PlanRow, num_valid: int) -> int:
+    return row.num_computed + row.n - (0 if row.discard else 1 + row.d - num_valid)
+
+
+def stale(part: str) -> Parts:
+    """Return parts of which one copies what was there when the copy before it ran."""
+    held: dict[tuple[int, ...], Any] = {}
+
+    def body(given: SimpleNamespace) -> None:
+        source, destination = vars(given).values()
+        destination[:] = held.get(source.shape, source)
+        held[source.shape] = source.copy()
+
+    return with_part(part, ran_as(getattr(CLEAN, part), body))
+
+
+COPIES: Mapping[str, str] = {
+    "copy_row_inputs": "counts inputs kv",
+    "copy_token_inputs": "inputs",
+    "copy_block_table": "inputs",
+    "copy_fresh_blocks": "tokens",
+    "copy_script": "drafts",
+    "copy_output": "tokens books",
+    "copy_counts": "counts",
+    "copy_accepted": "counts",
+}
+
+HOST_MUTANTS = (
+    Mutant("the victim is the request admitted first", "books", Parts(choose_victim=lambda running: running[0])),
+    Mutant("roll_back forgets placeholders", "counts", Parts(roll_back=forgets_placeholders)),
+    Mutant("roll_back forgets computed tokens", "counts", Parts(roll_back=forgets_computed)),
+    Mutant("roll_back forgets a sample taken away", "counts", Parts(roll_back=forgets_the_verified_token)),
+    Mutant("the backup is the token after the last one", "inputs", Parts(backup_index=lambda known, length: known)),
+    Mutant("the backup is the first token", "inputs", Parts(backup_index=lambda known, length: 0)),
+    Mutant("true_count subtracts from the optimistic count", "counts", Parts(true_count=subtracts)),
+    Mutant(
+        "true_count ignores discarded rows",
+        "counts",
+        Parts(true_count=lambda computed, row, valid: true_count(computed, row._replace(discard=False), valid)),
+    ),
+    Mutant("accepted counts are read at the current row", "counts", Parts(gather_counts=counts_of_this_row)),
+    Mutant("accepted counts are read before they land", "races", Parts(gather_counts=counts_not_waited_for)),
+    Mutant("a gap loses the accepted count", "counts", Parts(gather_counts=gaps_lose_the_count)),
+    *(Mutant(f"{name} does nothing", planes, never(name)) for name, planes in COPIES.items()),
+    *(Mutant(f"{name} brings what was there before", planes, stale(name)) for name, planes in COPIES.items()),
+)
