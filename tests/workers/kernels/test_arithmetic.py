@@ -1,0 +1,92 @@
+"""The vectorised arithmetic equals `workers.model`, element by element."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.workers.kernels.batches import integers
+from workers import model
+from workers.kernels import arithmetic
+
+WORD = st.integers(0, model.MASK)
+EDGES = st.sampled_from((0, 1, model.MASK, model.MASK - 1, 1 << 63, (1 << 63) - 1))
+WORDS = st.lists(WORD | EDGES, min_size=1, max_size=9)
+POSITION = st.integers(0, 1 << 20)
+TOKEN = st.integers(0, 1 << 16)
+quick = settings(max_examples=200, deadline=None, database=None, derandomize=True)
+
+
+def array(values: list[int]) -> arithmetic.Words:
+    return np.array(values, dtype=np.uint64)
+
+
+@quick
+@given(WORDS)
+def test_mix_equals_the_scalar_function_on_every_element(values: list[int]) -> None:
+    assert arithmetic.mix(array(values)).tolist() == [model.mix(value) for value in values]
+
+
+@quick
+@given(st.lists(TOKEN, min_size=1, max_size=9))
+def test_embed_equals_the_scalar_function_on_every_element(tokens: list[int]) -> None:
+    assert arithmetic.embed(integers(tokens)).tolist() == [model.embed(token) for token in tokens]
+
+
+@quick
+@given(st.lists(st.tuples(WORD, POSITION), min_size=1, max_size=9), st.integers(0, model.DRAFTER_LAYER + 2))
+def test_kv_words_equals_the_scalar_function_on_every_element(pairs: list[tuple[int, int]], layer: int) -> None:
+    hidden, positions = array([pair[0] for pair in pairs]), integers([pair[1] for pair in pairs])
+    expected = [model.kv_word(word, position, layer) for word, position in pairs]
+    assert arithmetic.kv_words(hidden, positions, layer).tolist() == expected
+    assert hidden.tolist() == [pair[0] for pair in pairs]
+
+
+@quick
+@given(st.lists(st.tuples(WORD, WORD, POSITION), min_size=1, max_size=9))
+def test_attention_equals_the_scalar_function_on_every_element(values: list[tuple[int, int, int]]) -> None:
+    sums, sums_position = array([value[0] for value in values]), array([value[1] for value in values])
+    found = arithmetic.attention(sums, sums_position, integers([value[2] for value in values]))
+    assert found.tolist() == [model.attention(*value) for value in values]
+
+
+@quick
+@given(st.lists(st.tuples(WORD, TOKEN), min_size=1, max_size=9))
+def test_draft_hidden_equals_the_scalar_function_on_every_element(pairs: list[tuple[int, int]]) -> None:
+    found = arithmetic.draft_hidden(array([pair[0] for pair in pairs]), integers([pair[1] for pair in pairs]))
+    assert found.tolist() == [model.draft_hidden(*pair) for pair in pairs]
+
+
+@quick
+@given(st.lists(WORD, min_size=2, max_size=8))
+def test_taps_weigh_a_window_as_convolve_does(window: list[int]) -> None:
+    weights = arithmetic.taps(len(window))
+    total = array([0])
+    for word, weight in zip(window, weights, strict=True):
+        total += array([word]) * weight
+    assert arithmetic.mix(total).tolist() == [model.convolve(window)]
+
+
+@quick
+@given(WORD, st.integers(1, 40))
+def test_a_logit_is_what_the_vocabulary_adds_to_a_hidden_word(hidden: int, size: int) -> None:
+    scores = arithmetic.mix(array([hidden]) + arithmetic.vocabulary(size)) >> arithmetic.LOGIT_SHIFT
+    assert scores.tolist() == [model.logit(hidden, token) for token in range(size)]
+
+
+def test_powers_of_the_decay_and_their_inverses() -> None:
+    powers, inverses = arithmetic.decay_powers(40)
+    for index, (power, inverse) in enumerate(zip(powers.tolist(), inverses.tolist(), strict=True)):
+        assert power == pow(model.DECAY, index + 1, 1 << 64)
+        assert power * inverse & model.MASK == 1
+
+
+def test_the_constants_are_those_of_the_model() -> None:
+    for name in ("GOLDEN", "POSITION", "LAYER", "VOCABULARY", "DECAY", "DRAFTER_LAYER", "LOGIT_SHIFT"):
+        assert int(getattr(arithmetic, name)) == getattr(model, name), name
+
+
+def test_shared_arrays_cannot_be_written() -> None:
+    assert arithmetic.arange(5).tolist() == [0, 1, 2, 3, 4]
+    assert arithmetic.column(3).tolist() == [[0], [1], [2]]
+    assert not arithmetic.arange(5).flags.writeable
+    assert not arithmetic.column(3).flags.writeable
