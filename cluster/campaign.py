@@ -1,7 +1,9 @@
 """Carry a campaign out: the one loop between coordinator, pool and store, and the verdict on the whole."""
 
+import os
+import select
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -48,22 +50,40 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
     return EXIT_AGREED if all(isinstance(verdict, Agreed) for verdict in seen) else EXIT_NOT_JUDGED
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 @contextmanager
-def stop_on_signal(stop: Stop) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM stop the campaign after the results at hand; a second one acts at once."""
+def stop_on_signal(stop: Stop) -> Iterator[Callable[[], None]]:
+    """Let the first SIGINT or SIGTERM stop the campaign after the results at hand; a second one acts at once.
+
+    Yields a function to be called once Ray has started: Ray puts a handler for SIGTERM of its own in place, and what
+    that one raises is swallowed at a fork. The wakeup pipe has seen the signal all the same.
+    """
 
     def handler(signum: int, frame: FrameType | None) -> None:
         stop.signum = signum
         signal.signal(signum, before[signal.Signals(signum)])
 
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    for signum in before:
-        signal.signal(signum, handler)
+    def arm() -> None:
+        seen = os.read(reader, 4096) if select.select([reader], [], [], 0)[0] else b""
+        stop.signum = next((signum for signum in seen if signum in SIGNALS), stop.signum)
+        for signum in SIGNALS:
+            signal.signal(signum, handler)
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    arm()
     try:
-        yield
+        yield arm
     finally:
         for signum, previous in before.items():
             signal.signal(signum, previous)
+        signal.set_wakeup_fd(wakeup_before)
+        os.close(reader)
+        os.close(writer)
 
 
 class Campaign:

@@ -1,6 +1,7 @@
 """The program's door: check the installation, run a command, turn what escapes it into an exit code."""
 
 import os
+import signal
 import sys
 import traceback
 
@@ -34,7 +35,10 @@ def run(arguments: list[str]) -> int:
             print(f"specstorm: {error.format_message()}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except SystemExit as error:
+        # Ray answers SIGTERM with SystemExit(SIGTERM) while it starts, before the handler of a campaign is in place.
+        return 128 + signal.SIGTERM if error.code == signal.SIGTERM else 3
     except BrokenPipeError:
         # The reader of our output has gone; nothing more can be said, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -89,7 +89,8 @@ def _carry_out(campaign: Campaign, address: str | None, workers: int | None, dea
     pool_open = _pool(address, workers, len(campaign.missing), deadline)
     try:
         # Ray prints a paragraph on stdout for each dead worker; stdout belongs to the report.
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), pool_open as pool, stop_on_signal(stop):
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm, pool_open as pool:
+            arm()
             campaign.run(pool, progress, stop)
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)

@@ -178,10 +178,7 @@ class RayPool:
         if not calls:
             time.sleep(seconds)
             return []
-        finished, _ = self._ray.wait(calls, num_returns=1, timeout=seconds)
-        if finished:
-            # One call is there; take along whatever else is, without waiting.
-            finished, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
+        finished = self._finished(calls, seconds)
         now = time.monotonic()
         events: list[Event] = []
         for slot, seat in enumerate(self._seats):
@@ -197,6 +194,16 @@ class RayPool:
         """Kill all actors."""
         for seat in self._seats:
             self._kill(seat)
+
+    def _finished(self, calls: list[Any], seconds: float) -> list[Any]:
+        """Wait for the first of some calls and return it with whatever else has ended by then."""
+        try:
+            finished, _ = self._ray.wait(calls, num_returns=1, timeout=seconds)
+            if finished:
+                finished, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
+        except self._ray.exceptions.RayError as error:
+            raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
+        return list(finished)
 
     def _start(self, worker: int) -> _Seat:
         actor = self._actors.remote(self._factory)

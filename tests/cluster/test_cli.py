@@ -14,6 +14,7 @@ import pytest
 
 from cluster.origin import ROOT
 from scenarios import codec
+from tests.cluster.processes import descendants
 
 FOUND = "vllm-38556-backup-token"
 ELSEWHERE = "vllm-38556-accepted-counts"
@@ -206,6 +207,17 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"kept from an earlier run: {kept} of 8 results" in done.stdout
     assert num_results(tmp_path / "out") == 8
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_ray_starts_stops_the_run_as_well(tmp_path: Path, signum: signal.Signals, code: int) -> None:
+    scenarios(tmp_path, 1)
+    process = start(tmp_path, "run", "scn", "--ray", "local", "--out", "out")
+    wait_for(lambda: bool(descendants(process.pid)), process)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == code, out + err
+    assert num_results(tmp_path / "out") == 0
 
 
 def test_a_killed_run_leaves_the_trace_it_was_running_and_resumes(tmp_path: Path) -> None:
