@@ -21,10 +21,10 @@ NUM_REQUESTS = 40
 
 
 def workload(seed: int) -> Trace:
-    """Return 40 requests that keep a batch of 4 rows full: prompts of 12 to 24 tokens, 40 tokens each."""
+    """Return 40 requests that arrive as fast as a batch of 4 rows serves them: prompts of 12 to 24 tokens, 40 each."""
     events: list[AnyEvent] = [
         Submit(
-            tick=0,
+            tick=4 * index,
             request=f"r{index}",
             prompt=PromptDraw(tokens=12 + index % 13),
             max_tokens=40,

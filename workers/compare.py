@@ -88,7 +88,8 @@ class Checker:
                 if seen != wanted:
                     index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
                     position = None if first is None else first + index
-                    name, commit = (row.truth.name, row.commit) if row is not None else ("padding", "padding")
+                    owner = row[index] if isinstance(row, list) else row
+                    name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
                     return _difference(variable, capture.step, name, commit, position, wanted[index], seen[index])
         return None
 

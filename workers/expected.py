@@ -9,87 +9,100 @@ from workers.oracle import Release, RowTruth, StepTruth
 PAD_SLOT = -1
 
 
-# Expected values from an offset on: of one row (None: padding), from a position on (None: has none).
-Segment: TypeAlias = tuple[int, Sequence[Any], RowTruth | Release | None, int | None]
+# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); their first position.
+Owner: TypeAlias = RowTruth | Release
+Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | None]
 Layout: TypeAlias = dict[str, list[Segment]]
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what must be fed to the model, padding included."""
-    k = spec.num_speculative_tokens
-    hybrid = spec.layers == "hybrid"
-    layout: Layout = {
-        "num_computed": [],
-        "accepted_read": [],
-        "seq_lens": [],
-        "positions": [],
-        "slots": [],
-        "scheduled_drafts": [],
-        "input_ids": [],
-    }
-    end = 0
-    for index, (row, start) in enumerate(zip(step.rows, step.starts, strict=True)):
-        n, computed = row.row.n, row.computed
-        layout["num_computed"].append((index, (computed,), row, None))
-        if hybrid and computed > 0:
-            layout["accepted_read"].append((index, (row.accepted_read,), row, None))
-        layout["seq_lens"].append((index, (computed + n,), row, None))
-        layout["positions"].append((start, list(range(computed, computed + n)), row, computed))
-        layout["slots"].append((start, row.slots, row, computed))
-        layout["scheduled_drafts"].append((index * k, row.drafts, row, row.base + 1))
-        ids = row.truth.tape.tokens[computed : row.base + 1] + [max(0, draft) for draft in row.drafts]
-        layout["input_ids"].append((start, ids, row, computed))
-        end = start + n
+    k, rows = spec.num_speculative_tokens, list(step.rows)
+    positions: list[Segment] = []
+    slots: list[Segment] = []
+    drafts: list[Segment] = []
+    input_ids: list[Segment] = []
+    for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
+        computed = row.computed
+        positions.append((start, list(range(computed, computed + row.row.n)), row, computed))
+        slots.append((start, row.slots, row, computed))
+        ids = row.truth.tape.tokens[computed : row.base + 1]
+        if row.drafts:
+            drafts.append((index * k, row.drafts, row, row.base + 1))
+            ids += [max(0, draft) for draft in row.drafts]
+        input_ids.append((start, ids, row, computed))
+    end = step.starts[-1] + rows[-1].row.n
     padding = step.num_tokens - end
     if padding:
-        layout["positions"].append((end, [0] * padding, None, None))
-        layout["slots"].append((end, [PAD_SLOT] * padding, None, None))
-        layout["input_ids"].append((end, [0] * padding, None, None))
-    rows = len(step.rows)
-    if step.num_rows > rows:
-        layout["seq_lens"].append((rows, [0] * (step.num_rows - rows), None, None))
+        positions.append((end, [0] * padding, None, None))
+        slots.append((end, [PAD_SLOT] * padding, None, None))
+        input_ids.append((end, [0] * padding, None, None))
+    layout: Layout = {
+        "num_computed": [(0, [row.computed for row in rows], rows, None)],
+        "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
+        "positions": positions,
+        "slots": slots,
+        "scheduled_drafts": drafts,
+        "input_ids": input_ids,
+    }
+    if step.num_rows > len(rows):
+        layout["seq_lens"].append((len(rows), [0] * (step.num_rows - len(rows)), None, None))
+    if spec.layers == "hybrid":
+        layout["accepted_read"] = _where(rows, [row.accepted_read for row in rows], [row.computed for row in rows])
     return layout
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what must be sampled and counted."""
-    width = 1 + spec.num_speculative_tokens
-    layout: Layout = {"sampled": [], "accepted": [], "valid": [], "next_tokens": []}
-    for index, row in enumerate(step.rows):
-        if row.valid:
-            tokens = row.truth.tape.tokens[row.base + 1 : row.base + 1 + row.valid]
-            layout["sampled"].append((index * width, tokens, row, row.base + 1))
-        layout["accepted"].append((index, (1 if row.discard else row.valid,), row, None))
-        layout["valid"].append((index, (row.valid,), row, None))
-        layout["next_tokens"].append((index, (row.next_token,), row, None))
-    return layout
+    width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
+    return {
+        "sampled": [
+            (index * width, row.truth.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
+            for index, row in enumerate(rows)
+            if row.valid
+        ],
+        "accepted": [(0, [row.accepted for row in rows], rows, None)],
+        "valid": [(0, [row.valid for row in rows], rows, None)],
+        "next_tokens": [(0, [row.next_token for row in rows], rows, None)],
+    }
 
 
 def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what caches, recurrent state and drafts must be at the end of a step."""
-    k, count = spec.num_speculative_tokens, spec.conv_width - 1
-    hybrid = spec.layers == "hybrid"
+    k, rows = spec.num_speculative_tokens, list(step.rows)
     layout: Layout = {"kv": [], "attention": [], "drafter_kv": [], "raw": [], "proposed": []}
-    if hybrid:
-        layout |= {"slot_accepted": [], "state": [], "window": []}
-    for index, (row, start) in enumerate(zip(step.rows, step.starts, strict=True)):
+    kv, attention, drafter_kv, raw, proposed = layout.values()
+    for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
         computed, kept, tape = row.computed, row.kept, row.truth.tape
-        layout["attention"].append((start, tape.attention[computed:kept], row, computed))
-        layout["kv"].append((start, tape.kv[computed:kept], row, computed))
-        drafter_kv = tape.drafter_kv[computed:kept]
+        attention.append((start, tape.attention[computed:kept], row, computed))
+        kv.append((start, tape.kv[computed:kept], row, computed))
+        words = tape.drafter_kv[computed:kept]
         if row.discard:
-            drafter_kv[-1] = row.chunk_end
-        layout["drafter_kv"].append((start, drafter_kv, row, computed))
-        layout["raw"].append((index * k, row.raw, row, kept + 1))
-        layout["proposed"].append((index * k, row.proposed, row, kept + 1))
-        if hybrid:
-            layout["slot_accepted"].append((index, (1 if row.discard else row.valid,), row, None))
-            if kept:
-                layout["state"].append((index, (tape.states[kept - 1],), row, kept - 1))
-                layout["window"].append((index * count, tape.window(kept), row, kept - count))
+            words[-1] = row.chunk_end
+        drafter_kv.append((start, words, row, computed))
+        raw.append((index * k, row.raw, row, kept + 1))
+        proposed.append((index * k, row.proposed, row, kept + 1))
+    if spec.layers == "hybrid":
+        count = spec.conv_width - 1
+        kept_all = [row.kept for row in rows]
+        states = [row.truth.tape.states[row.kept - 1] for row in rows]
+        layout["slot_accepted"] = [(0, [row.accepted for row in rows], rows, None)]
+        layout["state"] = _where(rows, states, kept_all)
+        layout["window"] = [
+            (index * count, row.truth.tape.window(row.kept), row, row.kept - count)
+            for index, row in enumerate(rows)
+            if row.kept
+        ]
     return layout
 
 
 def expected_release(release: Release) -> Layout:
     """Return what the caches of a request must hold when its blocks go back."""
     return {"kv_at_end": [(0, release.kv, release, 0)], "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)]}
+
+
+def _where(rows: list[RowTruth], values: list[int], defined: list[int]) -> list[Segment]:
+    """Return one value a row, for the rows whose `defined` is not 0."""
+    if all(defined):
+        return [(0, values, rows, None)]
+    return [(index, values[index : index + 1], rows[index], None) for index in range(len(rows)) if defined[index]]

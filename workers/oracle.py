@@ -77,6 +77,7 @@ class RowTruth(NamedTuple):
     kept: int
     discard: bool
     valid: int
+    accepted: int
     next_token: int
     drafts: tuple[int, ...]
     raw: tuple[int, ...]
@@ -264,6 +265,7 @@ class Oracle:
             kept,
             discard,
             valid,
+            1 if discard else valid,
             next_token,
             tuple(drafts),
             raw,

@@ -8,12 +8,12 @@ Clocks are taken when an op is enqueued, so one run stands for every schedule of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from workers.lanes.lane import Buffer, Mode, Record, Span
 
-# One access: lane (0 is the host), local time, what did it, step.
-Access: TypeAlias = tuple[int, int, str, int]
+# One access: lane (0 is the host), local time, what did it, step. A list, for the last read of a span moves in time.
+Access: TypeAlias = list[Any]
 Range: TypeAlias = tuple[int, int]
 
 
@@ -33,11 +33,22 @@ class Race:
 class _Accesses:
     """The last accesses of a buffer that a later one must be ordered after."""
 
-    __slots__ = ("reads", "writes")
+    __slots__ = ("reads", "version", "writes")
 
     def __init__(self) -> None:
+        self.version = 0
         self.writes: dict[Range, Access] = {}
         self.reads: dict[Range, dict[int, Access]] = {}
+
+
+@dataclass(slots=True)
+class _Read:
+    """The last read of a span: by which lane, at which version of the buffer."""
+
+    lane: int
+    version: int
+    of: _Accesses
+    access: Access
 
 
 class RaceDetector:
@@ -56,9 +67,15 @@ class RaceDetector:
         """Judge the accesses of an op; it happens after everything the host has done and seen."""
         clock = self._after_host(lane)
         clock[lane + 1] += 1
-        access = (lane + 1, clock[lane + 1], op, step)
+        time = clock[lane + 1]
+        self.num_accesses += len(accesses)
         for span, mode in accesses:
-            self._judge(span, mode, clock, access)
+            known = span.watched
+            if mode == "in" and known is not None and known.lane == lane + 1 and known.version == known.of.version:
+                # Judged before, and nobody has written since: only the time of the last read moves.
+                known.access[1:] = time, op, step
+            else:
+                self._judge(span, mode, clock, [lane + 1, time, op, step])
 
     def recorded(self, record: Record) -> None:
         """Keep what the lane knows at the record; it also happens after the host's call."""
@@ -77,7 +94,8 @@ class RaceDetector:
         """Judge an access of the host."""
         clock = self._clocks[0]
         clock[0] += 1
-        self._judge(span, mode, clock, (0, clock[0], "access", step))
+        self.num_accesses += 1
+        self._judge(span, mode, clock, [0, clock[0], "access", step])
 
     def _after_host(self, lane: int) -> list[int]:
         """Return the clock of a lane, after everything the host has done and waited for."""
@@ -94,7 +112,6 @@ class RaceDetector:
             clock[index] = max(clock[index], time)
 
     def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
-        self.num_accesses += 1
         buffer, key = span.buffer, span.key
         known: _Accesses | None = buffer.accesses
         if known is None:
@@ -108,7 +125,9 @@ class RaceDetector:
                 known.reads[key] = {access[0]: access}
             else:
                 readers[access[0]] = access
+            span.watched = _Read(access[0], known.version, known, access)
             return
+        known.version += 1
         if known.reads:
             self._judge_readers(known, buffer, key, mode, clock, access)
         writes = known.writes

@@ -10,6 +10,9 @@ from scenarios.spec import EngineSpec
 from workers import model
 
 _TOKEN_LIMIT = 400_000
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
 
 
 class Tape:
@@ -75,10 +78,14 @@ class Tape:
         self.drafter_sums.append((self._sum_drafter & model.MASK, self._sum_drafter_position & model.MASK))
 
     def _argmax(self, hidden: int) -> int:
+        """Return the token of the largest `model.logit`, the lowest among equals."""
         x = self._vocabulary + np.uint64(hidden)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = (x ^ (x >> np.uint64(31))) >> np.uint64(model.LOGIT_SHIFT)
+        x ^= x >> _SHIFTS[0]
+        x *= _MULTIPLIERS[0]
+        x ^= x >> _SHIFTS[1]
+        x *= _MULTIPLIERS[1]
+        x ^= x >> _SHIFTS[2]
+        x >>= _LOGIT_SHIFT
         return int(x.argmax())
 
 

@@ -70,8 +70,8 @@ class Memory:
             return machine.buffer(name, device_array(length, np.uint64, POISON), lane="compute")
 
         self._rings(spec, machine, table, script)
-        self.row_inputs = integers("row_inputs", len(FIELDS) * rows)
-        self.token_inputs = integers("token_inputs", 2 * tokens)
+        self.row_inputs = machine.buffer("row_inputs", device_array(len(FIELDS) * rows), whole=True)
+        self.token_inputs = machine.buffer("token_inputs", device_array(2 * tokens), whole=True)
         self.block_table = integers("block_table", table)
         self.fresh_blocks = integers("fresh_blocks", spec.num_blocks)
         self.script = integers("script", script)

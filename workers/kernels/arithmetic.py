@@ -44,14 +44,20 @@ def embed(tokens: NDArray[np.int64]) -> Words:
     return mix(x)
 
 
-def kv_words(hidden: Words, positions: NDArray[np.int64], layer: int) -> Words:
-    """Return what an attention layer stores for tokens at positions."""
+def kv_places(positions: NDArray[np.int64], layer: int) -> Words:
+    """Return what position and layer add to a hidden word before it is stored."""
     x = words(positions) * TWO
     x += ONE
     x *= POSITION
-    x += hidden
     if layer:
         x += np.uint64(layer * LAYER & _MASK)
+    return x
+
+
+def kv_words(hidden: Words, positions: NDArray[np.int64], layer: int) -> Words:
+    """Return what an attention layer stores for tokens at positions."""
+    x = kv_places(positions, layer)
+    x += hidden
     return mix(x)
 
 

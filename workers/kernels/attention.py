@@ -28,8 +28,8 @@ def attention(
     length = num_blocks_max * block_size
     cached = kv.reshape(-1, block_size)[table].reshape(num_rows, length)
     index = np.maximum(token_row, 0) * length + positions
-    sums = np.cumsum(cached, axis=1).ravel()[index]
-    sums_position = np.cumsum(cached * words(arange(length)), axis=1).ravel()[index]
+    sums = np.add.accumulate(cached, axis=1).ravel()[index]
+    sums_position = np.add.accumulate(cached * words(arange(length)), axis=1).ravel()[index]
     attended = weighted(sums, sums_position, positions)
     np.multiply(attended, token_row >= 0, out=output)
     np.copyto(hidden, mix(hidden + output), where=token_row >= 0)

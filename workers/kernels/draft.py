@@ -7,12 +7,14 @@ import numpy as np
 
 from workers.kernels.arithmetic import (
     DRAFTER_LAYER,
+    ONE,
     THREE,
+    TWO,
     arange,
-    attention,
     column,
     draft_hidden,
     embed,
+    kv_places,
     kv_words,
     mix,
     words,
@@ -96,18 +98,22 @@ def draft_chain(
     usable = (valid > 0) & (num_scheduled > 0)
     tokens_2d[:, :num_proposed] = np.where(usable[:, None], proposed, NO_DRAFT)
     embedded = embed(np.maximum(tokens_2d[:, :num_proposed], 0))
+    twice = words(position) * TWO
+    places = kv_places(position, DRAFTER_LAYER)
+    weights = twice + ONE
+    sums_position *= TWO
     stored = np.zeros((num_rows, num_proposed), dtype=np.uint64)
     vector = drafter_hidden[token_index]
     for index in range(num_proposed):
-        at = position[:, index]
         if index:
             vector = raw_2d[:, index - 1] * THREE
             vector += embedded[:, index - 1]
             vector = mix(vector)
-            stored[:, index] = kv_words(vector, at, DRAFTER_LAYER)
-            sums += stored[:, index]
-            sums_position += stored[:, index] * words(at)
-        attended = attention(sums, sums_position, at)
+            word = stored[:, index] = mix(vector + places[:, index])
+            sums += word
+            sums_position += word * twice[:, index]
+        attended = weights[:, index] * sums
+        attended -= sums_position
         attended += vector
         raw_2d[:, index] = mix(attended)
     if num_proposed > 1:

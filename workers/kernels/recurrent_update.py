@@ -1,7 +1,6 @@
 """Advance the recurrent state of each row, keeping it for every speculative position."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workers.kernels.arithmetic import arange, column, decay_powers, mix, taps
 from workers.kernels.signature import In, InOut, Out
@@ -35,25 +34,25 @@ def recurrent_update(
     conv [num_state_slots * (W + K)] uint64.
     States[slot, 0] becomes the state before the token that is verified first, states[slot, 1 + j] the one after the
     j-th verified token; the window that belongs to states[slot, j] is conv[slot, j : j + W - 1]. A row that has
-    computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) are left alone.
+    computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) come last and are left alone.
     Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
     that a row without a valid token (accepted = 0) can be run again.
     """
-    num_rows, width, queries = len(state_slot), conv_width, num_queries_max
-    states_per_slot, words_per_slot = 2 + num_speculative_tokens, width + num_speculative_tokens
-    slot = np.maximum(state_slot, 0)
-    real = (state_slot >= 0)[:, None]
-    started = real & (num_computed > 0)[:, None]
+    num_rows, width, queries = np.count_nonzero(state_slot >= 0), conv_width, num_queries_max
+    states_2d = states.reshape(-1, 2 + num_speculative_tokens)
+    conv_2d = conv.reshape(-1, width + num_speculative_tokens)
+    slot, committed = state_slot[:num_rows], accepted[:num_rows]
+    started = num_computed[:num_rows, None] > 0
+    lengths = num_scheduled[:num_rows, None]
     history = np.empty((num_rows, width - 1 + queries), dtype=np.uint64)
     every = np.empty((num_rows, 1 + queries), dtype=np.uint64)
-    windows = (slot * words_per_slot + accepted)[:, None] + arange(width - 1)
-    np.multiply(conv[windows], started, out=history[:, : width - 1])
-    np.multiply(states[slot * states_per_slot + accepted, None], started, out=every[:, :1])
+    window = conv_2d[slot[:, None], committed[:, None] + arange(width - 1)]
+    np.multiply(window, started, out=history[:, : width - 1])
+    np.multiply(states_2d[slot, committed][:, None], started, out=every[:, :1])
 
-    index = query_start[:, None] + arange(queries)
-    is_query = arange(queries) < num_scheduled[:, None]
+    index = query_start[:num_rows, None] + arange(queries)
+    is_query = arange(queries) < lengths
     inputs = hidden[np.minimum(index, len(hidden) - 1)]
-    inputs *= is_query
     history[:, width - 1 :] = inputs
     weights = taps(width)
     added = history[:, :queries] * weights[0]
@@ -63,23 +62,15 @@ def recurrent_update(
     added = mix(added)
     added *= inverses
     after = every[:, 1:]
-    np.cumsum(added, axis=1, out=after)
+    np.add.accumulate(added, axis=1, out=after)
     after += every[:, :1]
     after *= powers
     inputs += after
     hidden[index[is_query]] = mix(inputs)[is_query]
 
-    base = (num_scheduled - 1 - num_drafts)[:, None]
-    kept = arange(states_per_slot)
-    wanted = real & (kept <= 1 + num_drafts[:, None])
+    # Columns past 1 + d take whatever lies there: no count reaches them before they are written again.
+    base = lengths - 1 - num_drafts[:num_rows, None]
     rows = column(num_rows)
-    states[(slot[:, None] * states_per_slot + kept)[wanted]] = every[rows, _within(base + kept, queries)][wanted]
-    kept = arange(words_per_slot)
-    wanted = real & (kept < width + num_drafts[:, None])
+    states_2d[slot] = every[rows, np.minimum(base + arange(2 + num_speculative_tokens), queries)]
     last = queries + width - 2
-    conv[(slot[:, None] * words_per_slot + kept)[wanted]] = history[rows, _within(base + kept, last)][wanted]
-
-
-def _within(index: NDArray[np.int64], last: int) -> NDArray[np.int64]:
-    """Keep indexes of values that are not wanted inside the array."""
-    return np.minimum(np.maximum(index, 0), last)
+    conv_2d[slot] = history[rows, np.minimum(base + arange(width + num_speculative_tokens), last)]

@@ -45,13 +45,14 @@ def op_of(function: Function) -> Op:
 
 
 class Span:
-    """A range [start, stop) of a flat buffer, as an op or the host sees it."""
+    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher."""
 
-    __slots__ = ("_readable", "_writable", "buffer", "key")
+    __slots__ = ("_readable", "_writable", "buffer", "key", "watched")
 
     def __init__(self, buffer: "Buffer", start: int, stop: int) -> None:
         self.buffer = buffer
         self.key = (start, stop)
+        self.watched: Any = None
         self._writable = buffer._data[start:stop]
         self._readable = self._writable.view()
         self._readable.flags.writeable = False
@@ -60,17 +61,21 @@ class Span:
 class Buffer:
     """Flat memory of one place: the device's, or pinned memory of the host.
 
-    Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory
-    that one lane alone may use. `accesses` belongs to the watcher, `writers` to the blame.
+    Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
+    one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
+    watcher, `writers` to the blame.
     """
 
-    __slots__ = ("_data", "_spans", "accesses", "lane", "name", "pinned", "writers")
+    __slots__ = ("_data", "_spans", "accesses", "lane", "name", "pinned", "whole", "writers")
 
-    def __init__(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None = None) -> None:
+    def __init__(
+        self, name: str, data: NDArray[Any], pinned: bool, lane: str | None = None, whole: bool = False
+    ) -> None:
         assert data.ndim == 1, f"buffer {name} must be flat"
         self.name = name
         self.pinned = pinned
         self.lane = lane
+        self.whole = whole
         self.accesses: Any = None
         self.writers: tuple[str, ...] = ()
         self._data = data

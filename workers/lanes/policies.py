@@ -4,7 +4,7 @@ A policy is asked before every call of the seam takes effect. It runs device ops
 host is to go on; while the host is blocked on a record it returns when that record is done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from itertools import permutations
 from typing import Protocol, TypeVar
 
@@ -17,9 +17,13 @@ Name = TypeVar("Name", bound=str)
 
 
 class Runner(Protocol):
-    """A device lane, as a policy sees it."""
+    """A device lane, as a policy sees it; its queue is empty when it has nothing to do."""
 
     name: str
+
+    @property
+    def queue(self) -> Sized:
+        """What is enqueued."""
 
     def ready(self) -> bool:
         """Tell whether the op at the head of the lane may run now."""
@@ -73,7 +77,7 @@ class Eager:
             while machine.pending != pending:
                 pending = machine.pending
                 for lane in machine.lanes:
-                    while lane.ready():
+                    while lane.queue and lane.ready():
                         lane.run()
             if blocked is None or blocked.done:
                 return

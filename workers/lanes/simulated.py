@@ -6,8 +6,7 @@ when the wait is enqueued; waiting for an event that was never recorded returns 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,15 +51,24 @@ class Prepared:
                 self.views.append(argument)
             elif type(argument) is Span:
                 self.views.append(argument._readable if mode == "in" else argument._writable)
-                owner = argument.buffer.lane
-                if owner is None:
-                    self.accesses.append((argument, mode))
-                elif owner != lane:
-                    raise PermissionError(f"op {op.name} on {lane}: {argument.buffer.name} belongs to {owner}")
+                self._access(lane, argument, mode)
                 if mode != "in":
                     self.outputs.append(argument.buffer)
             else:
                 raise TypeError(f"op {op.name}: expected a span of a buffer, got {type(argument).__name__}")
+
+    def _access(self, lane: str, span: Span, mode: Mode) -> None:
+        buffer = span.buffer
+        if buffer.lane is not None:
+            if buffer.lane != lane:
+                raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
+            return
+        if buffer.whole:
+            if mode != "in" and span is not buffer.all:
+                raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")
+            span = buffer.all
+        if (span, mode) not in self.accesses:
+            self.accesses.append((span, mode))
 
 
 class Launch:
@@ -90,7 +98,7 @@ class Lane:
         self.index = index
         self._machine = machine
         self._prepared: dict[tuple[Function, tuple[Span | int, ...]], Prepared] = {}
-        self._queue: deque[Launch | Record | Probe | tuple[Record]] = deque()
+        self.queue: deque[Launch | Record | Probe | tuple[Record]] = deque()
 
     def launch(self, function: Function, *arguments: Span | int) -> None:
         """Enqueue a device op on spans of buffers and plain integers.
@@ -108,19 +116,19 @@ class Lane:
             machine.decide(prepared.op.name)
         if machine.watcher is not None:
             machine.watcher.launched(self.index, prepared.op.name, prepared.accesses, machine.step)
-        self._queue.append(Launch(prepared, machine.step))
+        self.queue.append(Launch(prepared, machine.step))
         machine.pending += 1
 
     def probe(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
         probe = Probe(function, tuple(span._readable for span in spans))
-        tail = self._queue[-1] if self._queue else None
+        tail = self.queue[-1] if self.queue else None
         if tail is None:
             probe.function(*probe.views)
         elif type(tail) is Launch:
             tail.probes.append(probe)
         else:
-            self._queue.append(probe)
+            self.queue.append(probe)
             self._machine.pending += 1
 
     def wait(self, event: "Event") -> None:
@@ -133,12 +141,12 @@ class Lane:
         machine.seen_waits.add((self.name, event.name))
         if machine.watcher is not None:
             machine.watcher.waited(self.index, record)
-        self._queue.append((record,))
+        self.queue.append((record,))
         machine.pending += 1
 
     def ready(self) -> bool:
         """Tell whether the op at the head may run now; passes records and satisfied waits."""
-        queue = self._queue
+        queue = self.queue
         while queue:
             head = queue[0]
             if type(head) is Launch:
@@ -160,7 +168,7 @@ class Lane:
         Raises:
             OpFailed: the op raised.
         """
-        launch = self._queue.popleft()
+        launch = self.queue.popleft()
         assert type(launch) is Launch
         machine = self._machine
         machine.pending -= 1
@@ -181,18 +189,18 @@ class Lane:
 
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
-        launch = self._queue[0]
+        launch = self.queue[0]
         assert type(launch) is Launch
         return launch.prepared.op.name, launch.step
 
     def blocking(self) -> Record | None:
         """Return the record that the lane waits for, if it waits."""
-        head = self._queue[0] if self._queue else None
+        head = self.queue[0] if self.queue else None
         return head[0] if type(head) is tuple else None
 
     def append(self, record: Record) -> None:
         """Enqueue the record of an event."""
-        self._queue.append(record)
+        self.queue.append(record)
         self._machine.pending += 1
 
 
@@ -236,6 +244,31 @@ class Event:
             machine.watcher.synchronized(record)
 
 
+class HostView:
+    """An access of the host to pinned memory: it happens when the `with` is entered."""
+
+    __slots__ = ("_machine", "_span", "_writes")
+
+    def __init__(self, machine: "Machine", span: Span, writes: bool) -> None:
+        self._machine = machine
+        self._span = span
+        self._writes = writes
+
+    def __enter__(self) -> NDArray[Any]:
+        machine, span = self._machine, self._span
+        if machine.pending:
+            machine.decide(("write " if self._writes else "read ") + span.buffer.name)
+        if machine.watcher is not None:
+            machine.watcher.touched(span, "out" if self._writes else "in", machine.step)
+        if self._writes and machine.blame:
+            label = f"host:write {span.buffer.name}@{machine.step}"
+            span.buffer.writers = (label, *span.buffer.writers[:1])
+        return span._writable if self._writes else span._readable
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
 class Machine:
     """Lanes, events and buffers of one engine, advanced by one policy.
 
@@ -273,14 +306,17 @@ class Machine:
         """Make an event; the name labels it in reports."""
         return Event(self, name)
 
-    def buffer(self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None) -> Buffer:
+    def buffer(
+        self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
+    ) -> Buffer:
         """Give memory to the machine; nobody else may keep a reference to it.
 
-        With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone.
+        With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone. With `whole`, no op
+        may write a part of it, so that every write conflicts with every read.
         """
         assert name not in self.buffers, f"buffer {name} exists"
-        assert not (pinned and lane), f"buffer {name}: pinned memory is the host's too"
-        self.buffers[name] = made = Buffer(name, data, pinned, lane)
+        assert not (pinned and (lane or whole)), f"buffer {name}: pinned memory is the host's too"
+        self.buffers[name] = made = Buffer(name, data, pinned, lane, whole)
         return made
 
     def point(self, name: str) -> None:
@@ -289,21 +325,15 @@ class Machine:
         if self.held:
             self.passed((name, self.step))
 
-    @contextmanager
-    def host(self, span: Span, mode: str) -> Iterator[NDArray[Any]]:
-        """Give the host a view of pinned memory, for reading ("r") or writing ("w").
+    def host(self, span: Span, mode: str) -> "HostView":
+        """Give the host a view of pinned memory, for reading ("r") or writing ("w"); use it in a `with`.
 
         Raises:
             PermissionError: the buffer is device memory.
         """
         if not span.buffer.pinned:
             raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")
-        self.decide(("write " if mode == "w" else "read ") + span.buffer.name)
-        if self.watcher is not None:
-            self.watcher.touched(span, "out" if mode == "w" else "in", self.step)
-        if mode == "w" and self.blame:
-            span.buffer.writers = (f"host:{self.host_label}@{self.step}", *span.buffer.writers[:1])
-        yield span._writable if mode == "w" else span._readable
+        return HostView(self, span, mode == "w")
 
     def decide(self, label: str) -> None:
         """Let the policy advance the device before the host's call `label` takes effect."""
