@@ -182,6 +182,28 @@ def test_order_passes_through_other_lanes_and_through_the_host() -> None:
     assert scene.race() is None
 
 
+def test_a_read_is_judged_again_once_somebody_has_written() -> None:
+    scene = Scene()
+    scene.read("a")
+    scene.read("a")
+    scene.order("a", "b")
+    scene.write("b")
+    assert scene.race() is None
+    scene.read("a")
+    assert scene.race() == "nothing orders the write by b:fill@0 before the read by a:copy@0 (both use x)"
+
+
+def test_only_the_last_of_several_reads_counts_and_it_does() -> None:
+    scene = Scene()
+    scene.read("a")
+    event = scene.record("a")
+    scene.machine.step = 2
+    scene.read("a")
+    scene.machine.lane("b").wait(event)
+    scene.write("b")
+    assert scene.race() == "nothing orders the read by a:copy@2 before the write by b:fill@2 (both use x)"
+
+
 def test_a_writer_is_held_against_every_reader() -> None:
     for waits, is_race in (("", True), ("a", True), ("ab", True), ("abc", False)):
         scene = Scene()

@@ -37,6 +37,21 @@ def test_an_op_is_held_until_another_op_has_run() -> None:
     assert held_run(Held(("x", 0), ("y", 0)), Eager()) == ["y", "x", "p", "synchronized"]
 
 
+def test_a_point_or_an_op_of_another_step_releases_nothing() -> None:
+    for until in (("p", 1), ("y", 1)):
+        assert held_run(Held(("x", 0), until), Eager()) == ["y", "p", "x", "synchronized"]
+    made = machine(held=[Held(("x", 0), ("p", 1))])
+    happened: list[str] = []
+    made.lane("a").launch(noting("x", happened), device(made, "cells").all)
+    made.point("p")
+    made.decide("next")
+    assert happened == []
+    made.step = 1
+    made.point("p")
+    made.decide("next")
+    assert happened == ["x"]
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_a_hold_of_an_op_that_does_not_exist_changes_nothing(policy: Policy) -> None:
     free = held_run(Held(("x", 1), ("x", 1)), policy)

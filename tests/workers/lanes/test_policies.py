@@ -180,6 +180,25 @@ def test_random_runs_the_op_with_the_highest_labelled_priority_first() -> None:
         assert random_order(seed, NAMES) == sorted(NAMES, key=lambda name: -draw(seed, "lane", name, 0))
 
 
+def test_an_op_draws_again_in_every_step() -> None:
+    orders = set()
+    for step in range(12):
+        tape = Tape(LaneOrder(("host", *LANES)))
+        tape.machine.step = step
+        for lane in LANES:
+            tape.launch(lane, lane)
+        end = [tape.machine.event(lane) for lane in LANES]
+        for event, lane in zip(end, LANES, strict=True):
+            event.record(tape.machine.lane(lane))
+        tape.machine.policy = Random(1)
+        for event in end:
+            event.synchronize()
+        first = max(LANES, key=lambda lane: draw(1, "lane", lane, step))
+        assert tape.happened[0] == first
+        orders.add(first)
+    assert len(orders) > 1
+
+
 def test_removing_one_op_changes_no_other_priority() -> None:
     for seed in range(10):
         everything = random_order(seed, NAMES)
