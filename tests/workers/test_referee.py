@@ -14,14 +14,16 @@ from scenarios.events import Abort, NoValidToken, Preempt, Reorder, SetK, Stall,
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.doctors import REFUSED, Doctor, Place
+from tests.workers.schedulers import FOUND, UNFOUND
 from tests.workers.unjudged import UNJUDGED, UNKNOWN
 from workers.check import Options, Run
 from workers.compare import Checker
 from workers.engine.parts import Parts
+from workers.engine.scheduler import Scheduler
 from workers.log import Entry
 from workers.observation import Observation
 from workers.tape import Tapes
-from workers.verdict import Agreed, Difference
+from workers.verdict import Agreed, Difference, Diverged
 
 TAPES = Tapes()
 SEEDS = range(100)
@@ -103,7 +105,9 @@ class Deaf(Run):
         self.engine.last_tick = max(event.tick for event in trace.events)
 
 
-UNHEARD = pytest.mark.xfail(reason="nobody asks whether an event happened; reported", strict=True)
+UNHEARD = pytest.mark.xfail(
+    reason="nobody asks whether an event happened; reported", raises=AssertionError, strict=True
+)
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,24 @@ def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
     traces = (clean_log(seed)[0] for seed in SEEDS)
     asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]
     assert any(not isinstance(Deaf(trace, kind).to_end(), Agreed) for trace in asked)
+
+
+UNRULED = pytest.mark.xfail(reason="no rule of the referee; reported", raises=pytest.fail.Exception, strict=True)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        *FOUND,
+        *(pytest.param(each, marks=UNRULED) for each in UNFOUND),
+    ],
+)
+def test_a_scheduler_with_one_mistake_is_found(scheduler: type[Scheduler]) -> None:
+    for seed in SEEDS:
+        run = Run(clean_log(seed)[0], TAPES, Options(races=False), Parts())
+        run.engine.scheduler.__class__ = scheduler
+        verdict = run.to_end()
+        if not isinstance(verdict, Agreed):
+            assert isinstance(verdict, Diverged)
+            return
+    pytest.fail(f"{scheduler.__name__}: not found in {len(SEEDS)} traces")
