@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from workers.lanes.lane import Buffer, Deadlock, Function, Mode, Op, Record, Span, Watcher, op_of
-from workers.lanes.policies import Policy
+from workers.lanes.policies import Eager, Policy
 
 _PREPARED_MAX = 4096
 
@@ -116,8 +116,11 @@ class Lane:
             machine.decide(prepared.op.name)
         if machine.watcher is not None:
             machine.watcher.launched(self.index, prepared.op.name, prepared.accesses, machine.step)
-        self.queue.append(Launch(prepared, machine.step))
-        machine.pending += 1
+        if machine.prompt and not self.queue:
+            self._execute(prepared, machine.step)
+        else:
+            self.queue.append(Launch(prepared, machine.step))
+            machine.pending += 1
 
     def probe(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
@@ -134,15 +137,17 @@ class Lane:
     def wait(self, event: "Event") -> None:
         """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._machine
-        machine.decide("wait " + event.name)
+        if machine.pending:
+            machine.decide("wait " + event.name)
         record = event.record_newest
         if record is None or (self.name, event.name) in machine.without:
             return
         machine.seen_waits.add((self.name, event.name))
         if machine.watcher is not None:
             machine.watcher.waited(self.index, record)
-        self.queue.append((record,))
-        machine.pending += 1
+        if self.queue or not record.done:
+            self.queue.append((record,))
+            machine.pending += 1
 
     def ready(self) -> bool:
         """Tell whether the op at the head may run now; passes records and satisfied waits."""
@@ -170,22 +175,24 @@ class Lane:
         """
         launch = self.queue.popleft()
         assert type(launch) is Launch
-        machine = self._machine
-        machine.pending -= 1
-        machine.step_begun = max(machine.step_begun, launch.step)
-        op = launch.prepared.op
-        try:
-            op.function(*launch.prepared.views)
-        except Exception as error:
-            raise OpFailed(f"op {op.name} of step {launch.step}: {type(error).__name__}: {error}") from error
-        if machine.blame:
-            label = f"{self.name}:{op.name}@{launch.step}"
-            for buffer in launch.prepared.outputs:
-                buffer.writers = (label, *buffer.writers[:1])
+        self._machine.pending -= 1
+        self._execute(launch.prepared, launch.step)
         for probe in launch.probes:
             probe.function(*probe.views)
-        if machine.held:
-            machine.passed((op.name, launch.step))
+        if self._machine.held:
+            self._machine.passed((launch.prepared.op.name, launch.step))
+
+    def _execute(self, prepared: Prepared, step: int) -> None:
+        machine, op = self._machine, prepared.op
+        machine.step_begun = max(machine.step_begun, step)
+        try:
+            op.function(*prepared.views)
+        except Exception as error:
+            raise OpFailed(f"op {op.name} of step {step}: {type(error).__name__}: {error}") from error
+        if machine.blame:
+            label = f"{self.name}:{op.name}@{step}"
+            for buffer in prepared.outputs:
+                buffer.writers = (label, *buffer.writers[:1])
 
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
@@ -199,9 +206,12 @@ class Lane:
         return head[0] if type(head) is tuple else None
 
     def append(self, record: Record) -> None:
-        """Enqueue the record of an event."""
-        self.queue.append(record)
-        self._machine.pending += 1
+        """Enqueue the record of an event; on an empty lane it is done at once."""
+        if self.queue:
+            self.queue.append(record)
+            self._machine.pending += 1
+        else:
+            record.done = True
 
 
 class Event:
@@ -215,7 +225,8 @@ class Event:
     def record(self, lane: Lane) -> None:
         """Mark the place in a lane that a later wait waits for."""
         machine = self._machine
-        machine.decide("record " + self.name)
+        if machine.pending:
+            machine.decide("record " + self.name)
         if ("record", self.name) in machine.without:
             return
         machine.seen_waits.add(("record", self.name))
@@ -237,8 +248,9 @@ class Event:
             machine.decide("synchronize " + self.name)
             return
         machine.seen_waits.add(("host", self.name))
-        machine.host_label = "synchronize " + self.name
-        machine.policy.advance(machine, record)
+        if machine.pending or not record.done:
+            machine.host_label = "synchronize " + self.name
+            machine.policy.advance(machine, record)
         assert record.done
         if machine.watcher is not None:
             machine.watcher.synchronized(record)
@@ -295,6 +307,8 @@ class Machine:
         self.step = 0
         self.step_begun = -1
         self.pending = 0
+        # Eager with nothing held back runs every op before the next call of the host: it may as well run at once.
+        self.prompt = type(policy) is Eager and not self.held
         self.host_label = ""
         self.seen_waits: set[tuple[str, str]] = set()
 
