@@ -70,8 +70,9 @@ def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
     places = []
     for step in range(len(snapshots.releases)) if point == "freed" else snapshots.steps:
         for offset, values, row, first in layout_of(snapshots, point, step).get(variable, ()):
-            name = row.truth.name if row is not None else "padding"
             for index in range(len(values)):
+                owner = row[index] if isinstance(row, list) else row
+                name = owner.truth.name if owner is not None else "padding"
                 position = None if first is None else first + index
                 places.append(Place(point, step, offset + index, name, position))
     return places

@@ -1,5 +1,7 @@
 """The race detector: what it calls a race, what it calls an order, and that it never calls the clean engine."""
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from scenarios.events import Schedule
@@ -8,6 +10,7 @@ from tests.workers.lanes.ops import LANES, copy, device, fill, machine, pinned, 
 from tests.workers.lanes.programs import Action, Program, actions, has_race, nearly_ordered
 from workers.check import Options, Run
 from workers.engine.parts import Parts
+from workers.kernels.signature import In, Out
 from workers.lanes.lane import Span
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
 from workers.lanes.simulated import Event
@@ -269,6 +272,29 @@ def test_memory_of_one_lane_alone_is_not_judged() -> None:
     assert scene.detector.num_accesses == 0
     scene.write("a")
     assert scene.detector.num_accesses == 1
+
+
+def test_memory_that_is_written_as_a_whole_is_judged_as_a_whole() -> None:
+    scene = Scene()
+    table = scene.machine.buffer("table", scene.x.all._writable.copy(), whole=True)
+    scene.read("a", table.span(0, 1))
+    scene.read("b", table.span(3, 4))
+    assert scene.race() is None
+    scene.order("a", "c")
+    with pytest.raises(ValueError, match="op fill: table is written as a whole or not at all"):
+        scene.write("c", table.span(0, 2))
+    scene.write("c", table.all)
+    assert scene.race() == "nothing orders the read by b:copy@0 before the write by c:fill@0 (both use table)"
+
+
+def test_an_op_that_reads_two_parts_of_such_memory_is_judged_once() -> None:
+    def compare(first: In, second: In, result: Out) -> None:
+        result[:] = np.array_equal(first, second)
+
+    scene = Scene()
+    table = scene.machine.buffer("table", scene.x.all._writable.copy(), whole=True)
+    scene.machine.lane("a").launch(compare, table.span(0, 2), table.span(2, 4), scene.x.all)
+    assert scene.detector.num_accesses == 2
 
 
 def every_policy() -> list[Policy]:

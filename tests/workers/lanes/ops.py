@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from workers.kernels.signature import In, InOut, Out
 from workers.lanes.lane import Buffer, Function, Span, Watcher, device_array
-from workers.lanes.policies import Eager, LaneOrder, Policy
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import Held, Machine
 
 LANES = ("a", "b", "c", "d")
+POLICIES: tuple[Policy, ...] = (Eager(), Lazy(), LaneOrder(("d", "host", "a", "c", "b")), Random(7))
 
 
 def copy(source: In, destination: Out) -> None:

@@ -1,0 +1,87 @@
+"""Holds: labelled exceptions to a policy, which delay and never deadlock."""
+
+import pytest
+
+from tests.workers.lanes.ops import POLICIES, contents, device, machine, noting
+from workers.kernels.signature import InOut
+from workers.lanes.policies import Eager, Policy
+from workers.lanes.simulated import Held
+
+
+def held_run(held: Held, policy: Policy) -> list[str]:
+    """Run op x beside op y under a hold, pass host point p, and return what happened in order."""
+    happened: list[str] = []
+    made = machine(policy, held=[held])
+    cells, done = device(made, "cells"), made.event("done")
+    a, b = made.lane("a"), made.lane("b")
+    a.launch(noting("x", happened), cells.all)
+    done.record(a)
+    made.decide("first")
+    b.launch(noting("y", happened), cells.all)
+    made.decide("second")
+    happened.append("p")
+    made.point("p")
+    made.decide("third")
+    done.synchronize()
+    happened.append("synchronized")
+    made.drain()
+    return happened
+
+
+def test_an_op_is_held_until_a_point_of_the_host_has_passed() -> None:
+    assert held_run(Held(("none", 0), ("p", 0)), Eager()) == ["x", "y", "p", "synchronized"]
+    assert held_run(Held(("x", 0), ("p", 0)), Eager()) == ["y", "p", "x", "synchronized"]
+
+
+def test_an_op_is_held_until_another_op_has_run() -> None:
+    assert held_run(Held(("x", 0), ("y", 0)), Eager()) == ["y", "x", "p", "synchronized"]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_hold_of_an_op_that_does_not_exist_changes_nothing(policy: Policy) -> None:
+    free = held_run(Held(("x", 1), ("x", 1)), policy)
+    for held in (Held(("absent", 0), ("p", 0)), Held(("x", 9), ("y", 0)), Held(("y", 3), ("absent", 0))):
+        assert held_run(held, policy) == free
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_hold_is_released_where_it_would_block_the_host_for_ever(policy: Policy) -> None:
+    for until in (("absent", 0), ("p", 1), ("x", 0)):
+        happened = held_run(Held(("x", 0), until), policy)
+        assert happened.index("x") < happened.index("synchronized")
+        assert sorted(happened) == ["p", "synchronized", "x", "y"]
+
+
+def test_a_hold_whose_end_has_passed_before_the_op_is_enqueued_holds_nothing() -> None:
+    happened: list[str] = []
+    made = machine(held=[Held(("x", 0), ("p", 0))])
+    made.point("p")
+    made.lane("a").launch(noting("x", happened), device(made, "cells").all)
+    made.decide("next")
+    assert happened == ["x"]
+
+
+def test_what_is_behind_a_held_op_waits_with_it_and_other_lanes_do_not() -> None:
+    happened: list[str] = []
+    made = machine(held=[Held(("x", 2), ("p", 3))])
+    cells = device(made, "cells")
+    for step in (2, 3):
+        made.step = step
+        made.lane("a").launch(noting("x", happened), cells.all)
+        made.lane("b").launch(noting("y", happened), cells.all)
+    made.decide("next")
+    assert happened == ["y", "y"]
+    made.point("p")
+    made.decide("next")
+    assert happened == ["y", "y", "x", "x"]
+
+
+def test_what_is_left_at_the_end_runs_even_if_it_is_held() -> None:
+    def touch(cell: InOut) -> None:
+        cell += 1
+
+    made = machine(held=[Held(("touch", 0), ("absent", 0))])
+    cells = device(made, "cells")
+    made.lane("a").launch(touch, cells.all)
+    made.decide("next")
+    assert contents(made, cells.all) == [1] * 4
