@@ -154,7 +154,7 @@ class Checker:
         found = _compare_rows(wanted, observed)
         if found is not None:
             return found
-        held = sum(len(truth.blocks) for truth in oracle.requests)
+        held = sum(len(truth.blocks) for truth in oracle.running)
         books = {
             "free_blocks": self.spec.num_blocks - held,
             "free_state_slots": self.spec.max_num_seqs - len(oracle.running),

@@ -12,6 +12,7 @@ VOCABULARY = 0xE7037ED1A0B428DB
 DECAY = 0x5851F42D4C957F2D
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = 40
+TAPS = tuple((2 * index + 1) * GOLDEN & MASK for index in range(8))
 
 
 def mix(x: int) -> int:
@@ -41,15 +42,12 @@ def after_attention(hidden: int, output: int) -> int:
     return mix((hidden + output) & MASK)
 
 
-def tap(index: int) -> int:
-    """Return the weight of the input `index` places before the newest in a convolution window."""
-    return (2 * index + 1) * GOLDEN & MASK
-
-
 def convolve(window: list[int]) -> int:
-    """Return what a window of inputs, oldest first, adds to the recurrent state."""
-    newest = len(window) - 1
-    return mix(sum(word * tap(newest - index) for index, word in enumerate(window)) & MASK)
+    """Return what a window of inputs, oldest first, adds to the recurrent state; TAPS[0] weighs the newest."""
+    total = 0
+    for word, weight in zip(reversed(window), TAPS, strict=False):
+        total += word * weight
+    return mix(total & MASK)
 
 
 def advance(state: int, window: list[int]) -> int:

@@ -71,7 +71,6 @@ class RowTruth(NamedTuple):
 
     truth: Truth
     row: ScheduledRow
-    commit: str
     computed: int
     accepted_read: int
     kept: int
@@ -85,8 +84,13 @@ class RowTruth(NamedTuple):
     sched_computed: int
     no_spec: int
     backup: int
-    slots: tuple[int, ...]
+    slots: list[int]
     chunk_end: int
+
+    @property
+    def commit(self) -> str:
+        """The commit key, as reports show it."""
+        return f"{self.truth.name}/{self.row.epoch}/{self.row.k}"
 
     @property
     def base(self) -> int:
@@ -254,12 +258,11 @@ class Oracle:
         if discard:
             following = model.draft_hidden(tape.hidden[kept - 1], next_token)
             chunk_end = truth.deltas[kept - 1] = model.kv_word(following, kept - 1, model.DRAFTER_LAYER)
-        raw = self._raw(truth, kept - 1, k_step) if valid else ()
         proposed = tuple(truth.script[kept + 1 : kept + 1 + k_step]) if valid else (NO_DRAFT,) * k_step
+        raw = self._raw(truth, kept - 1, proposed) if valid else ()
         found = RowTruth(
             truth,
             row,
-            f"{truth.name}/{row.epoch}/{row.k}",
             computed,
             truth.accepted,
             kept,
@@ -273,7 +276,7 @@ class Oracle:
             sched_computed,
             committed + placeholders,
             tape.tokens[committed - 1],
-            tuple(truth.slots[computed : computed + row.n]),
+            truth.slots[computed : computed + row.n],
             chunk_end,
         )
         truth.computed = kept
@@ -281,8 +284,17 @@ class Oracle:
         truth.drafts = list(proposed)
         return found
 
-    def _raw(self, truth: Truth, position: int, count: int) -> tuple[int, ...]:
+    def _raw(self, truth: Truth, position: int, proposed: tuple[int, ...]) -> tuple[int, ...]:
         """Return what the drafter computes for each draft after `position`, the last kept one."""
+        if truth.deltas:
+            return self._compute_raw(truth, position, proposed)
+        known = truth.tape.raw
+        found = known.get((position, proposed))
+        if found is None:
+            found = known[position, proposed] = self._compute_raw(truth, position, proposed)
+        return found
+
+    def _compute_raw(self, truth: Truth, position: int, proposed: tuple[int, ...]) -> tuple[int, ...]:
         tape = truth.tape
         sums, sums_position = tape.drafter_sums[position]
         for at, word in truth.deltas.items():
@@ -291,10 +303,10 @@ class Oracle:
                 sums_position += (word - tape.drafter_kv[at]) * at
         vector = model.draft_hidden(tape.hidden[position], tape.tokens[position + 1])
         found: list[int] = []
-        for index in range(min(count, self.spec.max_model_len - position - 2)):
+        for index in range(min(len(proposed), self.spec.max_model_len - position - 2)):
             if index:
                 position += 1
-                vector = model.draft_hidden(found[-1], truth.script[position + 1])
+                vector = model.draft_hidden(found[-1], proposed[index - 1])
                 word = model.kv_word(vector, position, model.DRAFTER_LAYER)
                 sums += word
                 sums_position += word * position

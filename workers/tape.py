@@ -20,7 +20,8 @@ class Tape:
 
     `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
     recurrent layer, `drafter_kv` the drafter's cache when each position is followed by its true next token.
-    `drafter_sums` are running sums of drafter_kv and of drafter_kv times position.
+    `drafter_sums` are running sums of drafter_kv and of drafter_kv times position. `raw` remembers what the drafter
+    computes after a position for given drafts, as long as its cache is the tape's.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec) -> None:
@@ -32,6 +33,7 @@ class Tape:
         self.hidden: list[int] = []
         self.drafter_kv: list[int] = []
         self.drafter_sums: list[tuple[int, int]] = []
+        self.raw: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._hybrid = spec.layers == "hybrid"
         self._width = spec.conv_width
         self._vocabulary = (np.arange(spec.vocab_size, dtype=np.uint64) + np.uint64(1)) * np.uint64(model.VOCABULARY)

@@ -162,7 +162,7 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
     state_slot = FIELDS.index("state_slot") * rows_max
     match variable:
         case "accepted_read" if spec.accepted_counts == "host":
-            return "row_inputs", FIELDS.index("accepted_host") * rows_max + index
+            return "inputs", FIELDS.index("accepted_host") * rows_max + index
         case "attention":
             return "attended", index
         case "proposed":
@@ -173,13 +173,13 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
             slot = blocks[index // spec.block_size] * spec.block_size + index % spec.block_size
             return variable.removesuffix("_at_end"), slot
         case "slot_accepted":
-            return variable, int(data["row_inputs"][state_slot + index])
+            return variable, int(data["inputs"][state_slot + index])
         case "state":
-            slot = int(data["row_inputs"][state_slot + index])
+            slot = int(data["inputs"][state_slot + index])
             return "states", slot * (2 + k) + int(data["accepted"][index])
         case "window":
             row, offset = divmod(index, width - 1)
-            slot = int(data["row_inputs"][state_slot + row])
+            slot = int(data["inputs"][state_slot + row])
             return "conv", slot * (width + k) + int(data["accepted"][row]) + offset
         case name:
             return name, index

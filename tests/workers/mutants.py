@@ -121,10 +121,7 @@ def stale(part: str) -> Parts:
 
 
 COPIES: Mapping[str, str] = {
-    "copy_row_inputs": "counts inputs kv",
-    "copy_token_inputs": "inputs",
-    "copy_block_table": "inputs",
-    "copy_fresh_blocks": "tokens",
+    "copy_inputs": "counts inputs kv tokens",
     "copy_script": "drafts",
     "copy_output": "tokens books",
     "copy_counts": "counts",

@@ -30,14 +30,25 @@ def capture_size(num_rows: int) -> int:
     return 1 << (num_rows - 1).bit_length()
 
 
+class Layout:
+    """Where what the host says about a step lies, in pinned memory and on the device alike.
+
+    First the fields of rows, then token ids, the row of each token, the block table, and the blocks that change hands.
+    """
+
+    def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int) -> None:
+        self.tokens = len(FIELDS) * rows_max
+        self.token_row = self.tokens + tokens_max
+        self.block_table = self.token_row + tokens_max
+        self.fresh_blocks = self.block_table + rows_max * max_blocks
+        self.length = self.fresh_blocks + num_blocks
+
+
 @dataclass(frozen=True, slots=True)
 class Staging:
     """Pinned memory in which the host prepares one step; one of a ring."""
 
-    rows: Buffer
-    tokens: Buffer
-    block_table: Buffer
-    fresh_blocks: Buffer
+    inputs: Buffer
     scripts: Buffer
 
 
@@ -56,7 +67,8 @@ class Memory:
         multiple = spec.token_multiple
         self.tokens_max = tokens = max(-(-spec.max_num_batched_tokens // multiple) * multiple, rows * (1 + k))
         self.max_blocks = spec.max_blocks_per_request
-        table, script = rows * self.max_blocks, spec.max_num_seqs * spec.max_model_len
+        self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks)
+        script = spec.max_num_seqs * spec.max_model_len
         cache = spec.num_blocks * spec.block_size
         self._views: dict[tuple[int, int], View] = {}
 
@@ -69,11 +81,8 @@ class Memory:
         def words(name: str, length: int) -> Buffer:
             return machine.buffer(name, device_array(length, np.uint64, POISON), lane="compute")
 
-        self._rings(spec, machine, table, script)
-        self.row_inputs = machine.buffer("row_inputs", device_array(len(FIELDS) * rows), whole=True)
-        self.token_inputs = machine.buffer("token_inputs", device_array(2 * tokens), whole=True)
-        self.block_table = integers("block_table", table)
-        self.fresh_blocks = integers("fresh_blocks", spec.num_blocks)
+        self._rings(spec, machine, script)
+        self.inputs = machine.buffer("inputs", device_array(self.layout.length), whole=True)
         self.script = integers("script", script)
         self.num_computed = scratch("num_computed", rows)
         self.seq_lens = scratch("seq_lens", rows)
@@ -100,22 +109,16 @@ class Memory:
         logits = device_array(rows * (1 + k) * spec.vocab_size, np.float32)
         self.logits = machine.buffer("logits", logits, lane="compute")
 
-    def _rings(self, spec: EngineSpec, machine: Machine, table: int, script: int) -> None:
+    def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
         """Make the pinned memory of the host."""
-        rows, tokens = self.rows_max, self.tokens_max
+        rows = self.rows_max
 
         def ring(name: str, kind: str, length: int) -> list[Buffer]:
             slots = range(ring_size(kind, spec))
             return [machine.buffer(f"{name}[{slot}]", device_array(length), pinned=True) for slot in slots]
 
-        rings = (
-            ring("staging_rows", "staging", len(FIELDS) * rows),
-            ring("staging_tokens", "staging", 2 * tokens),
-            ring("staging_block_table", "staging", table),
-            ring("staging_fresh_blocks", "staging", spec.num_blocks),
-            ring("staging_scripts", "staging", script),
-        )
-        self.staging = [Staging(*slot) for slot in zip(*rings, strict=True)]
+        inputs, scripts = ring("staging", "staging", self.layout.length), ring("staging_scripts", "staging", script)
+        self.staging = [Staging(*slot) for slot in zip(inputs, scripts, strict=True)]
         self.outputs = ring("output", "output", rows * (1 + spec.num_speculative_tokens))
         self.counts = ring("counts", "counts", rows)
         self.accepted_counts = ring("accepted_counts", "counts", rows)
@@ -137,15 +140,15 @@ class View:
     """The spans of one padded shape: `num_rows` rows and `num_tokens` tokens."""
 
     def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
-        k, tokens_max = spec.num_speculative_tokens, memory.tokens_max
+        k, layout = spec.num_speculative_tokens, memory.layout
 
         def field(name: str) -> Span:
             start = FIELDS.index(name) * memory.rows_max
-            return memory.row_inputs.span(start, start + num_rows)
+            return memory.inputs.span(start, start + num_rows)
 
         def whole_field(name: str) -> Span:
             start = FIELDS.index(name) * memory.rows_max
-            return memory.row_inputs.span(start, start + memory.rows_max)
+            return memory.inputs.span(start, start + memory.rows_max)
 
         self.num_rows, self.num_tokens = num_rows, num_tokens
         self.computed_host = field("computed_host")
@@ -160,9 +163,10 @@ class View:
         self.accepted_host = field("accepted_host")
         self.invalid = field("invalid")
         self.query_start = field("query_start")
-        self.host_ids = memory.token_inputs.span(0, num_tokens)
-        self.token_row = memory.token_inputs.span(tokens_max, tokens_max + num_tokens)
-        self.block_table = memory.block_table.span(0, num_rows * memory.max_blocks)
+        self.host_ids = memory.inputs.span(layout.tokens, layout.tokens + num_tokens)
+        self.token_row = memory.inputs.span(layout.token_row, layout.token_row + num_tokens)
+        table = layout.block_table
+        self.block_table = memory.inputs.span(table, table + num_rows * memory.max_blocks)
         self.num_computed = memory.num_computed.span(0, num_rows)
         self.seq_lens = memory.seq_lens.span(0, num_rows)
         self.positions = memory.positions.span(0, num_tokens)

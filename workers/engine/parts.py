@@ -45,10 +45,7 @@ class Parts:
     gather_counts: Callable[
         [CountsInFlight | None, Sequence[int], Sequence[PlanRow], Sequence[tuple[int, int]]], list[int]
     ] = gather_counts
-    copy_row_inputs: Kernel = copies.copy_row_inputs
-    copy_token_inputs: Kernel = copies.copy_token_inputs
-    copy_block_table: Kernel = copies.copy_block_table
-    copy_fresh_blocks: Kernel = copies.copy_fresh_blocks
+    copy_inputs: Kernel = copies.copy_inputs
     copy_script: Kernel = copies.copy_script
     copy_output: Kernel = copies.copy_output
     copy_counts: Kernel = copies.copy_counts

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from scenarios.spec import EngineSpec
 from workers.engine.counts import CountsInFlight
 from workers.engine.input_batch import InputBatch
-from workers.engine.memory import FIELDS, Memory, View
+from workers.engine.memory import FIELDS, Memory, Staging, View
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.engine.request import Plan, Request
@@ -127,46 +127,41 @@ class Runner:
                 },
             )
         )
-        ids, token_row = token_table(batch.rows, shape)
-        blocks = block_table(batch.rows, shape, memory.max_blocks)
-        with machine.host(staging.rows.all, "w") as staged:
-            staged.reshape(len(FIELDS), memory.rows_max)[:, : len(table[0])] = table
-        with machine.host(staging.tokens.all, "w") as staged:
-            staged[: shape.num_tokens] = ids
-            staged[memory.tokens_max : memory.tokens_max + shape.num_tokens] = token_row
-        with machine.host(staging.block_table.span(0, len(blocks)), "w") as staged:
-            staged[:] = blocks
+        fresh = [block for row in plan.rows for block in row.new_blocks]
+        self._write(staging, table, shape, fresh)
         self.h2d.wait(self.inputs_read)
-        self.h2d.launch(parts.copy_row_inputs, staging.rows.all, memory.row_inputs.all)
-        self.h2d.launch(parts.copy_token_inputs, staging.tokens.all, memory.token_inputs.all)
-        table_span = memory.block_table.span(0, len(blocks))
-        self.h2d.launch(parts.copy_block_table, staging.block_table.span(0, len(blocks)), table_span)
-        fresh = self._stage_fresh(plan)
+        self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
+        self._copy_scripts(plan, staging)
         self.inputs_ready.record(self.h2d)
         self.compute.wait(self.inputs_ready)
         if fresh:
-            fresh_span, size = memory.fresh_blocks.span(0, fresh), self.spec.block_size
-            self.compute.launch(parts.poison, fresh_span, memory.kv.all, memory.drafter_kv.all, fresh, size)
+            start = memory.layout.fresh_blocks
+            span, size = memory.inputs.span(start, start + len(fresh)), self.spec.block_size
+            self.compute.launch(parts.poison, span, memory.kv.all, memory.drafter_kv.all, len(fresh), size)
 
-    def _stage_fresh(self, plan: Plan) -> int:
-        """Stage and enqueue what changes hands in this step: scripts of rows that start, and blocks."""
-        machine, memory, parts = self._machine, self.memory, self._parts
-        staging = memory.staging[plan.step % len(memory.staging)]
+    def _write(self, staging: Staging, table: list[list[int]], shape: Shape, fresh: list[int]) -> None:
+        """Write everything the host says about a step into its staging slot."""
+        rows, layout = self.batch.rows, self.memory.layout
+        ids, token_row = token_table(rows, shape)
+        blocks = block_table(rows, shape, self.memory.max_blocks)
+        with self._machine.host(staging.inputs.all, "w") as staged:
+            staged[: layout.tokens].reshape(len(FIELDS), -1)[:, : len(table[0])] = table
+            staged[layout.tokens : layout.tokens + shape.num_tokens] = ids
+            staged[layout.token_row : layout.token_row + shape.num_tokens] = token_row
+            staged[layout.block_table : layout.block_table + len(blocks)] = blocks
+            staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
+
+    def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
+        """Stage and copy the drafts that rows which start are to be proposed."""
         length = self.spec.max_model_len
         for row in plan.rows:
             if row.k == 0:
                 slot = row.request.state_slot
                 line = staging.scripts.span(slot * length, (slot + 1) * length)
-                with machine.host(line, "w") as staged:
+                with self._machine.host(line, "w") as staged:
                     staged[:] = row.request.script
-                self.h2d.launch(parts.copy_script, line, memory.script.span(slot * length, (slot + 1) * length))
-        fresh = [block for row in plan.rows for block in row.new_blocks]
-        if fresh:
-            span = staging.fresh_blocks.span(0, len(fresh))
-            with machine.host(span, "w") as staged:
-                staged[:] = fresh
-            self.h2d.launch(parts.copy_fresh_blocks, span, memory.fresh_blocks.span(0, len(fresh)))
-        return len(fresh)
+                target = self.memory.script.span(slot * length, (slot + 1) * length)
+                self.h2d.launch(self._parts.copy_script, line, target)
 
     def _launch_inputs(self, view: View, step: int, requests: tuple[int, ...]) -> None:
         launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec

@@ -3,23 +3,8 @@
 from workers.kernels.signature import In, Out
 
 
-def copy_row_inputs(source: In, destination: Out) -> None:
-    """Copy what the host says about rows to the device."""
-    destination[:] = source
-
-
-def copy_token_inputs(source: In, destination: Out) -> None:
-    """Copy what the host says about tokens to the device."""
-    destination[:] = source
-
-
-def copy_block_table(source: In, destination: Out) -> None:
-    """Copy the block tables of the batch to the device."""
-    destination[:] = source
-
-
-def copy_fresh_blocks(source: In, destination: Out) -> None:
-    """Copy the list of blocks that change hands to the device."""
+def copy_inputs(source: In, destination: Out) -> None:
+    """Copy everything the host says about a step to the device."""
     destination[:] = source
 
 

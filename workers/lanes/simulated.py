@@ -12,8 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from workers.lanes.lane import Buffer, Deadlock, Function, Mode, Op, Record, Span, Watcher, op_of
-from workers.lanes.policies import Policy
+from workers.lanes.lane import Buffer, Deadlock, Function, Record, Span, Watcher, op_of
+from workers.lanes.policies import Eager, Policy
+from workers.lanes.prepared import Launch, Prepared, Probe
 
 _PREPARED_MAX = 4096
 
@@ -28,66 +29,6 @@ class Held:
 
 class OpFailed(Exception):
     """A device op raised; the cause is chained, the message says which op of which step."""
-
-
-class Prepared:
-    """An op and its arguments on one lane, checked once.
-
-    `views` is what it is called with, `accesses` what it does to memory that several lanes or the host may reach,
-    `outputs` the buffers it writes.
-    """
-
-    __slots__ = ("accesses", "op", "outputs", "views")
-
-    def __init__(self, lane: str, op: Op, arguments: Sequence[Span | int]) -> None:
-        self.op = op
-        self.views: list[Any] = []
-        self.accesses: list[tuple[Span, Mode]] = []
-        self.outputs: list[Buffer] = []
-        for mode, argument in zip(op.modes, arguments, strict=True):
-            if mode == "int":
-                if type(argument) is not int:
-                    raise TypeError(f"op {op.name}: expected a plain int, got {type(argument).__name__}")
-                self.views.append(argument)
-            elif type(argument) is Span:
-                self.views.append(argument._readable if mode == "in" else argument._writable)
-                self._access(lane, argument, mode)
-                if mode != "in":
-                    self.outputs.append(argument.buffer)
-            else:
-                raise TypeError(f"op {op.name}: expected a span of a buffer, got {type(argument).__name__}")
-
-    def _access(self, lane: str, span: Span, mode: Mode) -> None:
-        buffer = span.buffer
-        if buffer.lane is not None:
-            if buffer.lane != lane:
-                raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
-            return
-        if buffer.whole:
-            if mode != "in" and span is not buffer.all:
-                raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")
-            span = buffer.all
-        if (span, mode) not in self.accesses:
-            self.accesses.append((span, mode))
-
-
-class Launch:
-    """A prepared op at its place in a lane, and the probes that are part of it."""
-
-    __slots__ = ("prepared", "probes", "step")
-
-    def __init__(self, prepared: Prepared, step: int) -> None:
-        self.prepared = prepared
-        self.step = step
-        self.probes: list[Probe] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A look at memory in stream order: it is no decision point, orders nothing, and no watcher hears of it."""
-
-    function: Callable[..., None]
-    views: tuple[NDArray[Any], ...]
 
 
 class Lane:
@@ -116,8 +57,11 @@ class Lane:
             machine.decide(prepared.op.name)
         if machine.watcher is not None:
             machine.watcher.launched(self.index, prepared.op.name, prepared.accesses, machine.step)
-        self.queue.append(Launch(prepared, machine.step))
-        machine.pending += 1
+        if machine.prompt and not self.queue:
+            self._execute(prepared, machine.step)
+        else:
+            self.queue.append(Launch(prepared, machine.step))
+            machine.pending += 1
 
     def probe(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
@@ -134,15 +78,17 @@ class Lane:
     def wait(self, event: "Event") -> None:
         """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._machine
-        machine.decide("wait " + event.name)
+        if machine.pending:
+            machine.decide("wait " + event.name)
         record = event.record_newest
         if record is None or (self.name, event.name) in machine.without:
             return
         machine.seen_waits.add((self.name, event.name))
         if machine.watcher is not None:
             machine.watcher.waited(self.index, record)
-        self.queue.append((record,))
-        machine.pending += 1
+        if self.queue or not record.done:
+            self.queue.append((record,))
+            machine.pending += 1
 
     def ready(self) -> bool:
         """Tell whether the op at the head may run now; passes records and satisfied waits."""
@@ -170,22 +116,24 @@ class Lane:
         """
         launch = self.queue.popleft()
         assert type(launch) is Launch
-        machine = self._machine
-        machine.pending -= 1
-        machine.step_begun = max(machine.step_begun, launch.step)
-        op = launch.prepared.op
-        try:
-            op.function(*launch.prepared.views)
-        except Exception as error:
-            raise OpFailed(f"op {op.name} of step {launch.step}: {type(error).__name__}: {error}") from error
-        if machine.blame:
-            label = f"{self.name}:{op.name}@{launch.step}"
-            for buffer in launch.prepared.outputs:
-                buffer.writers = (label, *buffer.writers[:1])
+        self._machine.pending -= 1
+        self._execute(launch.prepared, launch.step)
         for probe in launch.probes:
             probe.function(*probe.views)
-        if machine.held:
-            machine.passed((op.name, launch.step))
+        if self._machine.held:
+            self._machine.passed((launch.prepared.op.name, launch.step))
+
+    def _execute(self, prepared: Prepared, step: int) -> None:
+        machine, op = self._machine, prepared.op
+        machine.step_begun = max(machine.step_begun, step)
+        try:
+            op.function(*prepared.views)
+        except Exception as error:
+            raise OpFailed(f"op {op.name} of step {step}: {type(error).__name__}: {error}") from error
+        if machine.blame:
+            label = f"{self.name}:{op.name}@{step}"
+            for buffer in prepared.outputs:
+                buffer.writers = (label, *buffer.writers[:1])
 
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
@@ -199,9 +147,12 @@ class Lane:
         return head[0] if type(head) is tuple else None
 
     def append(self, record: Record) -> None:
-        """Enqueue the record of an event."""
-        self.queue.append(record)
-        self._machine.pending += 1
+        """Enqueue the record of an event; on an empty lane it is done at once."""
+        if self.queue:
+            self.queue.append(record)
+            self._machine.pending += 1
+        else:
+            record.done = True
 
 
 class Event:
@@ -215,7 +166,8 @@ class Event:
     def record(self, lane: Lane) -> None:
         """Mark the place in a lane that a later wait waits for."""
         machine = self._machine
-        machine.decide("record " + self.name)
+        if machine.pending:
+            machine.decide("record " + self.name)
         if ("record", self.name) in machine.without:
             return
         machine.seen_waits.add(("record", self.name))
@@ -237,8 +189,9 @@ class Event:
             machine.decide("synchronize " + self.name)
             return
         machine.seen_waits.add(("host", self.name))
-        machine.host_label = "synchronize " + self.name
-        machine.policy.advance(machine, record)
+        if machine.pending or not record.done:
+            machine.host_label = "synchronize " + self.name
+            machine.policy.advance(machine, record)
         assert record.done
         if machine.watcher is not None:
             machine.watcher.synchronized(record)
@@ -295,6 +248,8 @@ class Machine:
         self.step = 0
         self.step_begun = -1
         self.pending = 0
+        # Eager with nothing held back runs every op before the next call of the host: it may as well run at once.
+        self.prompt = type(policy) is Eager and not self.held
         self.host_label = ""
         self.seen_waits: set[tuple[str, str]] = set()
 

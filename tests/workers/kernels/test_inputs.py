@@ -246,23 +246,17 @@ def test_a_batch_in_which_nothing_was_sampled_before_is_fed_what_the_host_knows(
         assert found["scheduled_drafts"].tolist() == [NO_DRAFT] * (batch.num_rows * k)
 
 
-@pytest.mark.parametrize("copy", [copies.copy_row_inputs, copies.copy_token_inputs, copies.copy_block_table])
-def test_a_copy_to_the_device_copies_everything(copy: Any) -> None:
-    source = integers([4, INT_POISON, -1])
-    assert call(copy, source=source, destination=int_poison(3))["destination"].tolist() == source.tolist()
-
-
 @pytest.mark.parametrize(
     ("copy", "name"),
     [
-        (copies.copy_fresh_blocks, "source"),
+        (copies.copy_inputs, "source"),
         (copies.copy_script, "source"),
         (copies.copy_output, "sampled"),
         (copies.copy_counts, "valid"),
         (copies.copy_accepted, "accepted"),
     ],
 )
-def test_a_copy_of_one_kind_copies_everything(copy: Any, name: str) -> None:
+def test_a_copy_copies_everything(copy: Any, name: str) -> None:
     arguments = {name: integers([4, INT_POISON, -1]), "destination": int_poison(3)}
     assert call(copy, **arguments)["destination"].tolist() == [4, INT_POISON, -1]
 

@@ -178,7 +178,7 @@ def test_an_op_that_writes_an_input_fails_and_says_which_op_of_which_step() -> N
     def scribble(source: In, destination: Out) -> None:
         source[0] = 1
 
-    made = machine()
+    made = late_machine()
     made.step = 7
     made.lane("a").launch(scribble, device(made, "source").all, device(made, "destination").all)
     with pytest.raises(OpFailed, match=r"op scribble of step 7: ValueError: .*read-only") as failed:
@@ -190,7 +190,7 @@ def test_an_op_writes_only_the_range_it_was_launched_with() -> None:
     def one_too_many(destination: Out) -> None:
         destination[2] = 1
 
-    made = machine()
+    made = late_machine()
     cells = device(made, "cells", 6)
     made.lane("a").launch(fill, cells.span(2, 4), 9)
     assert contents(made, cells.all) == [0, 0, 9, 9, 0, 0]
@@ -259,13 +259,16 @@ def test_a_probe_is_no_decision_point_and_nothing_to_wait_for() -> None:
     a.probe(looks.named("probe"), cells.all)
     assert made.pending == before
     assert looks.seen == []
-    eager = machine()
+    made.drain()
+    assert looks.seen == [("probe", 1)]
+
+
+def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
+    eager, looks = machine(), Looks()
     a, cells = eager.lane("a"), device(eager, "cells")
     a.launch(fill, cells.all, 1)
-    a.probe(looks.named("probe"), cells.all)
-    assert eager.pending == 1
-    eager.point("decision")
     assert eager.pending == 0
+    a.probe(looks.named("probe"), cells.all)
     assert looks.seen == [("probe", 1)]
 
 
