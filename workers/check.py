@@ -8,7 +8,7 @@ import traceback
 from collections import defaultdict
 from dataclasses import dataclass
 
-from scenarios.events import Schedule, Stall, Submit
+from scenarios.events import NoValidToken, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.compare import Checker
 from workers.engine.engine import Engine
@@ -18,8 +18,7 @@ from workers.faults.registry import FAULTS
 from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import Held, Machine
-from workers.log import Entry, Scheduled
-from workers.observation import VARIABLES, Observation, Recorder
+from workers.observation import VARIABLES, Recorder
 from workers.races import RaceDetector
 from workers.tape import Tapes, script, tape_length
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
@@ -74,9 +73,9 @@ class Run:
             trace.spec, trace.events, scripts, parts, self.machine, self.recorder, self.probes, trace.seed
         )
         self.checker = Checker(trace, tapes)
-        self._idle = 0
         submits = [event for event in trace.events if isinstance(event, Submit)]
         self._work = sum(len(event.prompt) + event.max_tokens for event in submits if isinstance(event.prompt, tuple))
+        self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
         self._held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
 
     def _reached(self, fault: str) -> "Count":
@@ -105,8 +104,6 @@ class Run:
             found = self._follow()
             if found is not None:
                 return Diverged(stats=self.stats(), difference=self._explained(found))
-            if self._idle > self.trace.spec.depth:
-                return Stuck(stats=self.stats(), reason=f"{self._idle} steps scheduled nothing; {self._waiting()}")
         self.machine.drain()
         scheduler = engine.scheduler
         found = self._follow() or self.checker.at_end(scheduler.blocks.num_free, scheduler.state_slots.num_free)
@@ -118,7 +115,7 @@ class Run:
 
     def _ticks_max(self) -> int:
         """Return the bound on steps: a request is computed once, and once more for each time it is set back."""
-        again = 1 + self.probes["preemption"] + self.probes["no_valid_token"]
+        again = 1 + self.probes["preemption"] + self._samples_taken
         return self.engine.last_tick + self._held_back + (self.trace.spec.depth + self._work) * again
 
     def _follow(self) -> Difference | None:
@@ -130,15 +127,7 @@ class Run:
         on_device = self.checker.captures(self.recorder.take())
         if on_device is not None and (found is None or on_device.step < found.step + _follows_device(found)):
             found = on_device
-        for entry in log:
-            self._note_progress(entry)
         return found
-
-    def _note_progress(self, entry: Entry | Observation) -> None:
-        if isinstance(entry, Scheduled):
-            waits = [reason for _, reason in entry.skipped]
-            idle = not entry.rows and waits and not {"stalled", "stale", "limit", "model_length"} & set(waits)
-            self._idle = self._idle + 1 if idle else 0
 
     def _waiting(self) -> str:
         return self.checker.referee.waiting()

@@ -15,7 +15,7 @@ from workers.referee import Referee
 from workers.tape import Tapes
 from workers.verdict import Difference
 
-_STEPS_KEPT = 8
+_STEPS_KEPT = 2
 
 
 class Checker:
@@ -27,7 +27,7 @@ class Checker:
         self.referee = Referee(trace, self.oracle)
         self.step = 0
         self.num_compared = 0
-        self.num_steps = 0
+        self._captured: set[int] = set()
 
     def follow(self, log: list[Entry | Observation]) -> Difference | None:
         """Fold the entries that are new into the oracle and compare what the host shows."""
@@ -57,10 +57,16 @@ class Checker:
             found = self._capture(capture)
             if found is not None:
                 return found
-        steps = self.oracle.steps
-        while len(steps) > _STEPS_KEPT:
-            del steps[next(iter(steps))]
+        self._forget()
         return None
+
+    def _forget(self) -> None:
+        """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
+        steps = self.oracle.steps
+        for number in [number for number in steps if number < self.step - _STEPS_KEPT]:
+            if number in self._captured or not steps[number].rows:
+                del steps[number]
+                self._captured.discard(number)
 
     def _capture(self, capture: Observation) -> Difference | None:
         spec, oracle = self.spec, self.oracle
@@ -75,7 +81,7 @@ class Checker:
             case "sampled":
                 return self._layout(expected_sampled(step, spec), capture)
             case _:
-                self.num_steps += 1
+                self._captured.add(capture.step)
                 return self._layout(expected_state(step, spec), capture)
 
     def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
@@ -165,7 +171,14 @@ class Checker:
         return None
 
     def at_end(self, num_free_blocks: int, num_free_state_slots: int) -> Difference | None:
-        """Compare what is left once nothing is left to do: everything must have been given back."""
+        """Compare what is left once nothing is left to do: everything must have been given back.
+
+        Raises:
+            AssertionError: a step was never captured to its end.
+        """
+        missed = [number for number, step in self.oracle.steps.items() if step.rows and number not in self._captured]
+        assert not missed, f"steps {missed} were never captured"
+        assert not self.oracle.releases, "caches that were given back were never captured"
         self.num_compared += 1
         blocks, slots = self.spec.num_blocks - num_free_blocks, self.spec.max_num_seqs - num_free_state_slots
         if blocks or slots:

@@ -54,7 +54,6 @@ VARIABLES: Mapping[str, Variable] = {
     "kv_at_end": Variable("kv", "kv_write", "device", "freed", "positions below the true computed count"),
     "drafter_kv_at_end": Variable("drafts", "draft_first_pass", "device", "freed", "positions below the true count"),
     "corrected_computed": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
-    "corrected_accepted": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
     "tokens": Variable("tokens", "scheduler", "processed", "processed", "requests of the step that were alive"),
     "finish_reason": Variable("tokens", "scheduler", "processed", "processed", "requests of the step"),
     "computed": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),

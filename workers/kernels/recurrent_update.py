@@ -41,8 +41,10 @@ def recurrent_update(
     num_rows, width, queries = np.count_nonzero(state_slot >= 0), conv_width, num_queries_max
     states_2d = states.reshape(-1, 2 + num_speculative_tokens)
     conv_2d = conv.reshape(-1, width + num_speculative_tokens)
-    slot, committed = state_slot[:num_rows], accepted[:num_rows]
+    slot = state_slot[:num_rows]
     started = num_computed[:num_rows, None] > 0
+    # The count of a slot nobody has used is no index.
+    committed = accepted[:num_rows] * started[:, 0]
     lengths = num_scheduled[:num_rows, None]
     history = np.empty((num_rows, width - 1 + queries), dtype=np.uint64)
     every = np.empty((num_rows, 1 + queries), dtype=np.uint64)

@@ -100,9 +100,16 @@ class Lazy:
                 if waited is None:
                     break
                 record, lane = waited, machine.lanes[waited.lane]
+            if record.done:
+                continue
             if lane.ready():
                 lane.run()
-            elif not record.done:
+                continue
+            # What is needed is held back: another lane may release it.
+            able = machine.able()
+            if able:
+                able[0].run()
+            else:
                 machine.stuck(blocked)
 
 

@@ -241,7 +241,9 @@ class Machine:
         self.lanes: Sequence[Lane] = [Lane(self, name, index) for index, name in enumerate(lanes)]
         self.policy = policy
         self.watcher = watcher
-        self.held = {hold.op: hold.until for hold in held}
+        self.held: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        for hold in held:
+            self.held.setdefault(hold.op, set()).add(hold.until)
         self.without = without
         self.blame = blame
         self.buffers: dict[str, Buffer] = {}
@@ -321,7 +323,9 @@ class Machine:
     def passed(self, label: tuple[str, int]) -> None:
         """Release what is held until `label`."""
         if self.held:
-            self.held = {op: until for op, until in self.held.items() if until != label}
+            for until in self.held.values():
+                until.discard(label)
+            self.held = {op: until for op, until in self.held.items() if until}
 
     def stuck(self, record: Record) -> None:
         """Release everything that is held back, or report that nothing can advance.
