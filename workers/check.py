@@ -160,7 +160,7 @@ class Run:
         """Return who wrote the buffers behind a variable last, newest first in each of them."""
         names: tuple[str, ...] = BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self.trace.spec.accepted_counts == "host":
-            names = ("inputs", "accepted_counts[0]", "accepted_counts[1]")
+            names = ("inputs", "accepted_counts")
         buffers = [self.machine.buffers[name] for name in names if name in self.machine.buffers]
         return tuple(writer for buffer in buffers for writer in buffer.writers[:2])
 
@@ -198,6 +198,7 @@ class Count:
 
 BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "attention": ("attended", "kv"),
+    "hidden": ("hidden", "states", "conv"),
     "state": ("states", "slot_accepted"),
     "window": ("conv", "slot_accepted"),
     "proposed": ("draft_tokens",),

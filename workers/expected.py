@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from scenarios.spec import EngineSpec
 from workers.oracle import Release, RowTruth, StepTruth
+from workers.tape import Tape
 
 PAD_SLOT = -1
 
@@ -53,9 +54,15 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
-    """Return what must be sampled and counted."""
+    """Return what the model must compute, and what must be sampled and counted."""
     width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
+    kept: list[tuple[int, Tape, RowTruth, int, int]] = [
+        (start, row.truth.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
+    ]
     return {
+        "kv": [(start, tape.kv[first:end], row, first) for start, tape, row, first, end in kept],
+        "attention": [(start, tape.attention[first:end], row, first) for start, tape, row, first, end in kept],
+        "hidden": [(start, tape.hidden[first:end], row, first) for start, tape, row, first, end in kept],
         "sampled": [
             (index * width, row.truth.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
             for index, row in enumerate(rows)
@@ -68,14 +75,12 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
 
 
 def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
-    """Return what caches, recurrent state and drafts must be at the end of a step."""
+    """Return what the drafter's cache, recurrent state and drafts must be at the end of a step."""
     k, rows = spec.num_speculative_tokens, list(step.rows)
-    layout: Layout = {"kv": [], "attention": [], "drafter_kv": [], "raw": [], "proposed": []}
-    kv, attention, drafter_kv, raw, proposed = layout.values()
+    layout: Layout = {"drafter_kv": [], "raw": [], "proposed": []}
+    drafter_kv, raw, proposed = layout.values()
     for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
         computed, kept, tape = row.computed, row.kept, row.truth.tape
-        attention.append((start, tape.attention[computed:kept], row, computed))
-        kv.append((start, tape.kv[computed:kept], row, computed))
         words = tape.drafter_kv[computed:kept]
         if row.discard:
             words[-1] = row.chunk_end

@@ -90,12 +90,18 @@ class RaceDetector:
         self._join(self._clocks[0], record.clock)
         self._host_waits += 1
 
-    def touched(self, span: Span, mode: Mode, step: int) -> None:
-        """Judge an access of the host."""
+    def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
+        """Judge an access of the host, and whether what it expects there is still the last thing written."""
         clock = self._clocks[0]
         clock[0] += 1
         self.num_accesses += 1
-        self._judge(span, mode, clock, [0, clock[0], "access", step])
+        access = [0, clock[0], "access", step]
+        self._judge(span, mode, clock, access)
+        if written_in is not None:
+            writes = span.buffer.accesses.writes.items()
+            over = [write for (low, high), write in writes if low < span.key[1] and span.key[0] < high]
+            if over and over[-1][3] != written_in:
+                self._report(span.buffer, over[-1], access, f"write over step {written_in}", mode)
 
     def _after_host(self, lane: int) -> list[int]:
         """Return the clock of a lane, after everything the host has done and waited for."""
@@ -135,6 +141,8 @@ class RaceDetector:
             start, stop = key
             for low, high in [each for each in writes if start <= each[0] and each[1] <= stop]:
                 del writes[low, high]
+        # The newest write comes last.
+        writes.pop(key, None)
         writes[key] = access
         if mode == "inout":
             known.reads[key] = {access[0]: access}

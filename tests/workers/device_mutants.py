@@ -191,7 +191,7 @@ DEVICE_MUTANTS = (
         then("gather_input_ids", lambda a: put(a.input_ids, np.roll(a.input_ids, 1))),
     ),
     Mutant("the last cache word is not written", "tokens kv", then("kv_write", lambda a: put(a.kv[-1:], 0))),
-    Mutant("attention is not added", "tokens", instead("attention", without_attention)),
+    Mutant("attention is not added", "recurrent", instead("attention", without_attention)),
     Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
     Mutant("the token after the accepted ones is dropped", "tokens counts", then("rejection_sample", no_bonus)),
     Mutant(

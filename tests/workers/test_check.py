@@ -137,7 +137,6 @@ class Patient(Run):
             raise Endless
 
 
-@pytest.mark.xfail(reason="the bound grows with each sample taken away; reported", raises=Endless, strict=True)
 def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> None:
     def take_the_next_one_too(request: Request, num_drafts: int, num_valid: int) -> None:
         roll_back(request, num_drafts, num_valid)

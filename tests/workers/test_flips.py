@@ -182,17 +182,7 @@ class Tampered(Run):
         return super()._follow()
 
 
-# Reported: the line stands in VARIABLES, but nothing observes it.
-UNOBSERVED = ("corrected_accepted",)
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason="nothing observes it")) if name in UNOBSERVED else name
-        for name in HOST
-    ],
-)
+@pytest.mark.parametrize("variable", HOST)
 def test_a_flip_of_a_host_value_in_its_domain_is_found_and_named(variable: str) -> None:
     flips = 0
     for seed in SEEDS:
@@ -292,7 +282,6 @@ def test_flips_outside_every_domain_change_nothing() -> None:
     assert set(flips) == set(memory_of(clean_run(0)[1].machine))
 
 
-@pytest.mark.xfail(reason="recurrent_update indexes with the accepted count of rows that start; reported", strict=True)
 def test_a_state_slot_that_nobody_owns_may_hold_any_accepted_count() -> None:
     # The highest slot is handed out first: the second request starts on slot 0.
     events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=20) for tick in (0, 3))

@@ -15,6 +15,7 @@ class CountsInFlight:
     machine: Machine
     landed: Event
     pinned: Span
+    step: int
 
 
 def gather_counts(
@@ -32,7 +33,7 @@ def gather_counts(
     if counts is None:
         return [row.num_accepted for row in rows]
     counts.landed.synchronize()
-    with counts.machine.host(counts.pinned, "r") as landed:
+    with counts.machine.host(counts.pinned, "r", counts.step) as landed:
         values = landed.tolist()
     return [
         values[previous] if previous >= 0 else row.num_accepted

@@ -57,7 +57,7 @@ class Memory:
 
     `rows_max` and `tokens_max` include padding. The staging and output rings have `depth` slots: before a slot is
     used again the step that used it last has been processed. The counts ring has two: the counts of a step are read
-    right after the launch of the next.
+    right after the launch of the next. Accepted counts on the host are read before that launch and need no ring.
     """
 
     def __init__(self, spec: EngineSpec, machine: Machine) -> None:
@@ -121,7 +121,7 @@ class Memory:
         self.staging = [Staging(*slot) for slot in zip(inputs, scripts, strict=True)]
         self.outputs = ring("output", "output", rows * (1 + spec.num_speculative_tokens))
         self.counts = ring("counts", "counts", rows)
-        self.accepted_counts = ring("accepted_counts", "counts", rows)
+        self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
 
     def view(self, num_rows: int, num_tokens: int) -> "View":
         """Return the spans that a padded batch of this shape uses."""

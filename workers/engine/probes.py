@@ -40,11 +40,15 @@ class Probes:
         )
 
     def sampled(self, view: View, step: int, requests: Requests) -> None:
-        """Capture what was sampled, and what was counted from it."""
-        names = ("sampled", "accepted", "valid", "next_tokens")
+        """Capture what the model computed, what was sampled from it, and what was counted."""
+        names = ("kv", "attention", "hidden", "sampled", "accepted", "valid", "next_tokens")
         record = self._recorder.capture
         self._compute.probe(
-            lambda *arrays: record("sampled", step, requests, names, arrays),
+            lambda kv, slots, *arrays: record("sampled", step, requests, names, (kv[np.maximum(slots, 0)], *arrays)),
+            self._memory.kv.all,
+            view.slots,
+            view.attended,
+            view.hidden,
             view.sampled,
             view.accepted,
             view.valid,
@@ -52,17 +56,15 @@ class Probes:
         )
 
     def state(self, view: View, step: int, requests: Requests) -> None:
-        """Capture caches, recurrent state and drafts at the end of a step."""
+        """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
         hybrid = self._spec.layers == "hybrid"
-        names = ["attention", "kv", "drafter_kv", "raw", "proposed"]
+        names = ["drafter_kv", "raw", "proposed"]
         names += ["slot_accepted", "state", "window"] if hybrid else []
         k, width = self._spec.num_speculative_tokens, self._spec.conv_width
         record = self._recorder.capture
 
         def look(
-            attended: Array,
             slots: Array,
-            kv: Array,
             drafter_kv: Array,
             raw: Array,
             drafts: Array,
@@ -72,8 +74,7 @@ class Probes:
             states: Array,
             conv: Array,
         ) -> None:
-            slot = np.maximum(slots, 0)
-            arrays = [attended, kv[slot], drafter_kv[slot], raw, drafts]
+            arrays = [drafter_kv[np.maximum(slots, 0)], raw, drafts]
             if hybrid:
                 row = np.maximum(state_slot, 0)
                 committed = np.clip(accepted, 0, 1 + k)
@@ -85,9 +86,7 @@ class Probes:
         memory = self._memory
         self._compute.probe(
             look,
-            view.attended,
             view.slots,
-            memory.kv.all,
             memory.drafter_kv.all,
             view.raw,
             view.draft_tokens,

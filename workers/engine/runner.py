@@ -109,7 +109,7 @@ class Runner:
         if self.spec.accepted_counts == "host":
             counts = None
             if previous is not None and previous.accepted is not None and previous.counts_done is not None:
-                counts = CountsInFlight(machine, previous.counts_done, previous.accepted)
+                counts = CountsInFlight(machine, previous.counts_done, previous.accepted, previous.number)
             accepted = parts.gather_counts(counts, prev_positions, [row.plan for row in batch.rows], batch.moves)
         backups = backup_tokens(batch.rows, parts.backup_index)
         before = previous.rows if previous is not None else ()
@@ -306,7 +306,7 @@ class Runner:
         self.d2h_counts.wait(self.sampled_ready)
         self.d2h_counts.launch(parts.copy_counts, view.valid, step.counts)
         if self.spec.accepted_counts == "host":
-            step.accepted = memory.accepted_counts[slot].span(0, view.num_rows)
+            step.accepted = memory.accepted_counts.span(0, view.num_rows)
             self.d2h_counts.launch(parts.copy_accepted, view.accepted, step.accepted)
         step.counts_done.record(self.d2h_counts)
 
@@ -358,7 +358,7 @@ class Runner:
         """Assign the true counts of the step's rows to the mirrors of the rows that are still in the batch."""
         if step.counts is not None and step.counts_done is not None:
             step.counts_done.synchronize()
-            with self._machine.host(step.counts, "r") as landed:
+            with self._machine.host(step.counts, "r", step.number) as landed:
                 valid = landed.tolist()
             here = {row.key: row for row in self.batch.rows}
             requests, values = [], []
@@ -376,7 +376,7 @@ class Runner:
         if step.output is None or step.output_done is None:
             return []
         step.output_done.synchronize()
-        with self._machine.host(step.output, "r") as landed:
+        with self._machine.host(step.output, "r", step.number) as landed:
             columns = landed.reshape(-1, 1 + self.spec.num_speculative_tokens).tolist()
         return [
             [] if row.discard else [token for token in tokens if token != NO_TOKEN]

@@ -28,20 +28,19 @@ def _counts_moved_in_flight(parts: Parts, reached: Reached) -> Parts:
     ) -> list[int]:
         if counts is None:
             return gather_counts(counts, prev_positions, rows, moves)
-        machine, size = counts.machine, counts.pinned.key[1]
-        moves = [(row, before) for row, before in moves if row < size and before < size]
+        machine, pinned = counts.machine, counts.pinned.buffer.all
         if moves:
             reached()
-            with machine.host(counts.pinned, "r") as pinned:
-                values = pinned.tolist()
-            with machine.host(counts.pinned, "w") as pinned:
+            with machine.host(pinned, "r") as view:
+                values = view.tolist()
+            with machine.host(pinned, "w") as view:
                 for row, before in moves:
-                    pinned[row] = values[before]
+                    view[row] = values[before]
         counts.landed.synchronize()
-        with machine.host(counts.pinned, "r") as landed:
-            values = landed.tolist()
+        with machine.host(pinned, "r") as view:
+            values = view.tolist()
         return [
-            values[index] if previous >= 0 and index < size else row.num_accepted
+            values[index] if previous >= 0 else row.num_accepted
             for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True))
         ]
 

@@ -123,8 +123,8 @@ class Watcher(Protocol):
     def synchronized(self, record: Record) -> None:
         """Note that the host has waited for a record."""
 
-    def touched(self, span: Span, mode: Mode, step: int) -> None:
-        """Note that the host reads or writes pinned memory."""
+    def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
+        """Note that the host reads or writes pinned memory; `written_in` is the step whose values it expects there."""
 
 
 class Deadlock(Exception):

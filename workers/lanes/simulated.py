@@ -200,19 +200,20 @@ class Event:
 class HostView:
     """An access of the host to pinned memory: it happens when the `with` is entered."""
 
-    __slots__ = ("_machine", "_span", "_writes")
+    __slots__ = ("_machine", "_span", "_writes", "_written_in")
 
-    def __init__(self, machine: "Machine", span: Span, writes: bool) -> None:
+    def __init__(self, machine: "Machine", span: Span, writes: bool, written_in: int | None) -> None:
         self._machine = machine
         self._span = span
         self._writes = writes
+        self._written_in = written_in
 
     def __enter__(self) -> NDArray[Any]:
         machine, span = self._machine, self._span
         if machine.pending:
             machine.decide(("write " if self._writes else "read ") + span.buffer.name)
         if machine.watcher is not None:
-            machine.watcher.touched(span, "out" if self._writes else "in", machine.step)
+            machine.watcher.touched(span, "out" if self._writes else "in", machine.step, self._written_in)
         if self._writes and machine.blame:
             label = f"host:write {span.buffer.name}@{machine.step}"
             span.buffer.writers = (label, *span.buffer.writers[:1])
@@ -282,15 +283,17 @@ class Machine:
         if self.held:
             self.passed((name, self.step))
 
-    def host(self, span: Span, mode: str) -> "HostView":
+    def host(self, span: Span, mode: str, written_in: int | None = None) -> "HostView":
         """Give the host a view of pinned memory, for reading ("r") or writing ("w"); use it in a `with`.
+
+        A reader may say in which step the values it expects were written.
 
         Raises:
             PermissionError: the buffer is device memory.
         """
         if not span.buffer.pinned:
             raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")
-        return HostView(self, span, mode == "w")
+        return HostView(self, span, mode == "w", written_in)
 
     def decide(self, label: str) -> None:
         """Let the policy advance the device before the host's call `label` takes effect."""

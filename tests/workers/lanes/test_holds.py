@@ -4,7 +4,7 @@ import pytest
 
 from tests.workers.lanes.ops import POLICIES, contents, device, machine, noting
 from workers.kernels.signature import InOut
-from workers.lanes.policies import Eager, Policy
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import Held
 
 
@@ -100,3 +100,32 @@ def test_what_is_left_at_the_end_runs_even_if_it_is_held() -> None:
     made.lane("a").launch(touch, cells.all)
     made.decide("next")
     assert contents(made, cells.all) == [1] * 4
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Eager(), Lazy(), LaneOrder(("host", "a", "b", "c", "d")), LaneOrder(("host", "d", "c", "b", "a")), Random(1)],
+    ids=lambda policy: str(policy.name),
+)
+def test_a_hold_lasts_until_the_other_op_has_run_even_if_the_host_waits(policy: Policy) -> None:
+    order: list[str] = []
+    made = machine(policy, held=[Held(("x", 0), ("y", 0))])
+    cells, done = device(made, "cells"), made.event("done")
+    made.lane("a").launch(noting("x", order), cells.all)
+    done.record(made.lane("a"))
+    made.lane("b").launch(noting("y", order), cells.all)
+    done.synchronize()
+    made.drain()
+    assert order == ["y", "x"]
+
+
+def test_two_holds_of_one_op_both_hold() -> None:
+    order: list[str] = []
+    made = machine(held=[Held(("x", 0), ("p", 0)), Held(("x", 0), ("q", 0))])
+    made.lane("a").launch(noting("x", order), device(made, "cells").all)
+    made.point("q")
+    made.point("next")
+    assert order == []
+    made.point("p")
+    made.point("next")
+    assert order == ["x"]

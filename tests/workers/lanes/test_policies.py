@@ -246,3 +246,29 @@ def test_without_its_waits_a_program_ends_differently_under_some_policy() -> Non
     without = {repr(Program(policy).run(program)) for policy in every_policy()}
     assert len(with_waits) == 1
     assert len(without) > 1
+
+
+def test_lazy_runs_nothing_behind_the_record_it_waits_for() -> None:
+    order: list[str] = []
+    made = machine(Lazy())
+    event, cells, a = made.event("event"), device(made, "cells"), made.lane("a")
+    a.launch(noting("before", order), cells.all)
+    event.record(a)
+    a.launch(noting("after", order), cells.all)
+    event.synchronize()
+    assert order == ["before"]
+
+
+def test_lazy_runs_nothing_behind_a_record_that_another_lane_waits_for() -> None:
+    order: list[str] = []
+    made = machine(Lazy())
+    event, done, cells = made.event("event"), made.event("done"), device(made, "cells")
+    a, b = made.lane("a"), made.lane("b")
+    a.launch(noting("a0", order), cells.all)
+    event.record(a)
+    a.launch(noting("a1", order), cells.all)
+    b.wait(event)
+    b.launch(noting("b0", order), cells.all)
+    done.record(b)
+    done.synchronize()
+    assert order == ["a0", "b0"]
