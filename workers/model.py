@@ -1,7 +1,7 @@
 """The arithmetic of the model, as scalar functions of integers modulo 2^64.
 
 Every operation is exact, so equality is exact on every device and in any batch order. `mix` is the finalizer of
-SplitMix64 (Stafford's variant 13 of MurmurHash3's).
+fast-hash (Zilong Tan): a bijection whose high bits depend on every bit of its input.
 """
 
 MASK = (1 << 64) - 1
@@ -17,9 +17,8 @@ TAPS = tuple((2 * index + 1) * GOLDEN & MASK for index in range(8))
 
 def mix(x: int) -> int:
     """Scramble 64 bits, bijectively."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
+    x = ((x ^ (x >> 23)) * 0x2127599BF4325C37) & MASK
+    return x ^ (x >> 47)
 
 
 def embed(token: int) -> int:

@@ -10,8 +10,8 @@ from scenarios.spec import EngineSpec
 from workers import model
 
 _TOKEN_LIMIT = 400_000
-_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS = (np.uint64(23), np.uint64(47))
+_MULTIPLIER = np.uint64(0x2127599BF4325C37)
 _LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
 
 
@@ -83,10 +83,8 @@ class Tape:
         """Return the token of the largest `model.logit`, the lowest among equals."""
         x = self._vocabulary + np.uint64(hidden)
         x ^= x >> _SHIFTS[0]
-        x *= _MULTIPLIERS[0]
+        x *= _MULTIPLIER
         x ^= x >> _SHIFTS[1]
-        x *= _MULTIPLIERS[1]
-        x ^= x >> _SHIFTS[2]
         x >>= _LOGIT_SHIFT
         return int(x.argmax())
 

@@ -17,18 +17,16 @@ DRAFTER_LAYER = 64
 LOGIT_SHIFT = np.uint64(40)
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
-_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_SHIFT_0, _SHIFT_1, _SHIFT_2 = np.uint64(30), np.uint64(27), np.uint64(31)
+_MULTIPLIER = np.uint64(0x2127599BF4325C37)
+_SHIFT_0, _SHIFT_1 = np.uint64(23), np.uint64(47)
 _MASK = (1 << 64) - 1
 
 
 def mix(x: Words) -> Words:
     """Scramble words in place and return them."""
     x ^= x >> _SHIFT_0
-    x *= _MULTIPLIER_0
+    x *= _MULTIPLIER
     x ^= x >> _SHIFT_1
-    x *= _MULTIPLIER_1
-    x ^= x >> _SHIFT_2
     return x
 
 
