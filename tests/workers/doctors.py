@@ -241,14 +241,14 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         on_row(0, lambda p, row, t: {"padded": True} if t.running else None),
     ),
     "padded and not said so": (
-        r"\d+ tokens are sch",
+        "it joins a uniform batch, but was not padded",
         on_row(-1, lambda p, row, t: {"padded": False} if row.padded else None),
     ),
     "more drafts to propose": (
         r"\d+ drafts are proposed, the events say",
         on(Scheduled, lambda p, e: [replace(e, k_step=e.k_step + 1)]),
     ),
-    "rows swapped": (r"rows are \[.*\], running in order are", on(Scheduled, swapped_rows)),
+    "rows swapped": (r"rows are \[.*\], due are", on(Scheduled, swapped_rows)),
     "a newcomer before those that run": ("rows are", on(Scheduled, newcomer_first)),
     "scheduled and left out": (
         "scheduled or skipped are requests",
@@ -294,7 +294,7 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
     "a negative state slot": ("state slot -1 is given to it", on_row(0, lambda p, row, t: {"state_slot": -1})),
     "a sample taken away": ("its sample was taken away, but no event asks", on_row(-1, sample_taken)),
     "preempted for nothing": (
-        r"request r\d was preempted, but \d+ free blocks cover",
+        r"preempted for want of blocks are requests \[\d\], due are \[\]",
         on(Scheduled, preempted_for_nothing),
     ),
     "another victim": (
@@ -312,10 +312,10 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
     "launched twice": (r"step \d+ was launched after", on(Launched, lambda p, e: [e, e])),
     "launched but not scheduled": (
         r"step \d+ was launched, but not the last one scheduled",
-        on(Scheduled, lambda p, e: [replace(e, step=e.step + 1), p.log[p.at + 1]]),
+        on(Scheduled, lambda p, e: [p.log[p.at + 1]]),
     ),
     "launched without a row": (
-        r"step \d+ runs requests|the batch is padded to",
+        r"step \d+ runs requests",
         on(Launched, lambda p, e: [replace(e, order=e.order[1:])] if e.order else None),
     ),
     "one row of padding too many": (
@@ -330,7 +330,7 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
     "processed out of order": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [Processed(e.step + 1)])),
     "processed twice": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [e, e])),
     "processed before it was launched": (
-        r"step \d+ was processed, (but not launched|next is)",
+        r"step \d+ is not launched yet",
         on(Launched, lambda p, e: [Processed(e.step)]),
     ),
     "corrected out of turn": (

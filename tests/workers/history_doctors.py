@@ -1,10 +1,24 @@
-"""Decisions that no engine may take and that the referee lets pass, each reported: changed logs that are accepted."""
+"""Logs of clean runs changed where only what came before shows it: events, the waiting queue, the rows of a batch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from tests.workers.doctors import Doctor, Place, on, on_row
-from workers.log import Aborted, Entry, Launched, Preempted, Scheduled, ScheduledRow, Submitted
+from scenarios.events import NoValidToken, Submit
+from tests.workers.doctors import Doctor, Place, is_chunk, on, on_row
+from workers.log import (
+    Aborted,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    ScheduledRow,
+    SkipReason,
+    Submitted,
+)
+from workers.oracle import Truth
 
 
 def another_slot_while_running(place: Place, entry: Scheduled) -> list[Entry] | None:
@@ -55,21 +69,149 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
     return None
 
 
-UNJUDGED: Mapping[str, Doctor] = {
-    "a running request gets another state slot": on(Scheduled, another_slot_while_running),
-    "a request is admitted before one that came first": on(Scheduled, later_newcomer_first),
-    "a request is admitted in a step that preempts another": on(Scheduled, admitted_beside_a_preemption),
-    "a commit key counts one step too many": on_row(0, lambda p, row, t: {"k": row.k + 1}),
-    "a ragged batch is called uniform": on(Launched, another_layout),
-    "a request is submitted at another tick than its event's": on(
-        Submitted, lambda p, e: [replace(e, tick=e.tick + 3)]
-    ),
-    "a step says another tick": on(Scheduled, lambda p, e: [replace(e, tick=e.tick + 1)] if not e.skipped else None),
-}
+def not_heard(place: Place, entry: Aborted | Preempted | Submitted) -> list[Entry] | None:
+    """Leave out what an event did, and judge the next step or results."""
+    if isinstance(entry, Preempted) and entry.cause != "event":
+        return None
+    for after in place.log[place.at + 1 :]:
+        if isinstance(after, Scheduled | Processed):
+            return [after]
+        if not isinstance(after, Freed):
+            return None
+    return None
 
-# An entry about a request that was never submitted: refused, not an IndexError that looks like a crash of the engine.
-UNKNOWN: Mapping[str, Doctor] = {
-    "aborted": on(Scheduled, lambda p, e: [Aborted(99, e.tick)]),
-    "preempted": on(Scheduled, lambda p, e: [Preempted(99, 1, "event", e.tick)]),
-    "submitted": on(Submitted, lambda p, e: [replace(e, request=99)]),
+
+def submitted_early(place: Place, entry: Scheduled) -> list[Entry] | None:
+    submits = sorted(event.tick for event in place.trace.events if isinstance(event, Submit))
+    count = len(place.oracle.requests)
+    return [Submitted(count, submits[count]), entry] if count < len(submits) else None
+
+
+def second_sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
+    """Take another sample away for an event that took one."""
+    asked = [event for event in place.trace.events if isinstance(event, NoValidToken) and event.request == truth.name]
+    rows = (each for entry in place.log[: place.at] if isinstance(entry, Scheduled) for each in entry.rows)
+    taken = any(each.invalid and each.request == row.request for each in rows)
+    return {"invalid": True} if taken and len(asked) == 1 and not is_chunk(row, truth) else None
+
+
+def scheduled_all_the_same(reason: SkipReason) -> Doctor:
+    """Return a doctor that schedules a request that waits for a reason."""
+
+    def doctor(place: Place, entry: Scheduled) -> list[Entry] | None:
+        request = next((request for request, why in entry.skipped if why == reason), None)
+        if request is None:
+            return None
+        row = ScheduledRow(request, place.oracle.requests[request].epoch, 0, 1, 0, (), 0, False, False)
+        skipped = tuple(each for each in entry.skipped if each[0] != request)
+        return [replace(entry, rows=(*entry.rows, row), skipped=skipped)]
+
+    return on(Scheduled, doctor)
+
+
+def by_blocks(change: Callable[[Preempted], list[Entry]]) -> Doctor:
+    """Return a doctor that changes preemptions for want of blocks."""
+    return on(Preempted, lambda p, e: change(e) if e.cause == "blocks" else None)
+
+
+def about(request: int) -> dict[str, tuple[str, Doctor]]:
+    """Return doctors that put an unknown request into each kind of entry."""
+    doctors: dict[str, tuple[str, Doctor]] = {
+        "aborted": ("was never submitted", on(Scheduled, lambda p, e: [Aborted(request, e.tick)])),
+        "preempted": ("was never submitted", on(Scheduled, lambda p, e: [Preempted(request, 1, "event", e.tick)])),
+        "freed": ("was never submitted", on(Freed, lambda p, e: [replace(e, request=request)])),
+        "submitted": ("was submitted out of order", on(Submitted, lambda p, e: [replace(e, request=request)])),
+        "scheduled": ("scheduled or skipped are", on_row(-1, lambda p, row, t: {"request": request})),
+        "left out": (
+            "scheduled or skipped are",
+            on(Scheduled, lambda p, e: [replace(e, skipped=(*e.skipped, (request, "budget")))]),
+        ),
+        "launched": (r"step \d+ runs requests", on(Launched, lambda p, e: [replace(e, order=(*e.order, request))])),
+    }
+    return {f"unknown request {request} is {what}": refused for what, refused in doctors.items()}
+
+
+REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
+    "a running request gets another state slot": (
+        r"state slot \d+ is given to it, but it has its own",
+        on(Scheduled, another_slot_while_running),
+    ),
+    "a request is admitted before one that came first": (
+        r"rows are \[.*\], due are",
+        on(Scheduled, later_newcomer_first),
+    ),
+    "a request is admitted in a step that preempts another": (
+        "was scheduled, it has to wait: 'preempted'",
+        on(Scheduled, admitted_beside_a_preemption),
+    ),
+    **{
+        f"scheduled, but {reason}": (f"was scheduled, it has to wait: '{reason}'", scheduled_all_the_same(reason))
+        for reason in ("stalled", "limit", "budget", "blocks", "rows", "stale", "preempted")
+    },
+    "left out for another reason": (
+        "was left out for 'rows', the reason is 'stalled'",
+        on(
+            Scheduled,
+            lambda p, e: (
+                [replace(e, skipped=((e.skipped[0][0], "rows"), *e.skipped[1:]))]
+                if e.skipped[:1] and e.skipped[0][1] == "stalled"
+                else None
+            ),
+        ),
+    ),
+    "a commit key counts one step too many": (
+        r"k is \d+, it was scheduled \d+ times",
+        on_row(0, lambda p, row, t: {"k": row.k + 1}),
+    ),
+    "a ragged batch is called uniform": ("the batch is called uniform", on(Launched, another_layout)),
+    "rows in another order": (
+        r"step \d+ runs requests .*, due in row order are",
+        on(Launched, lambda p, e: [replace(e, order=e.order[::-1])] if len(e.order) > 1 else None),
+    ),
+    "a request is submitted at another tick than its event's": (
+        r"submitted at tick \d+, its event is due at tick",
+        on(Submitted, lambda p, e: [replace(e, tick=e.tick + 3)]),
+    ),
+    "a request is submitted before its event": (
+        "request r. was submitted before its event",
+        on(Scheduled, submitted_early),
+    ),
+    "a step says another tick": (
+        r"it is step \d+ at tick \d+, next is",
+        on(Scheduled, lambda p, e: [replace(e, tick=e.tick + 1)]),
+    ),
+    "a step says another number": (
+        r"it is step \d+ at tick \d+, next is",
+        on(Scheduled, lambda p, e: [replace(e, step=e.step + 1)]),
+    ),
+    "a submit is not heard": ("request r. was not submitted, its event was due", on(Submitted, not_heard)),
+    "an abort is not heard": ("request r. goes on, its abort was due", on(Aborted, not_heard)),
+    "a preemption is not heard": ("request r. runs on, its preemption was due", on(Preempted, not_heard)),
+    "a preemption for blocks at another tick": (
+        r"request \d was preempted at tick \d+, next is",
+        by_blocks(lambda e: [replace(e, tick=e.tick + 1)]),
+    ),
+    "results between preemptions and their step": (
+        r"requests were preempted for step \d+, which is not scheduled yet",
+        by_blocks(lambda e: [e, Processed(0)]),
+    ),
+    "a sample is not taken away": (
+        "its sample was not taken away, an event asks",
+        on_row(0, lambda p, row, t: {"invalid": False} if row.invalid else None),
+    ),
+    "one event takes two samples": ("its sample was taken away, but no event asks", on_row(0, second_sample_taken)),
+    "processed too early": (
+        r"step \d+ was processed with 1 in flight, depth is 2",
+        on(Processed, lambda p, e: [e, Processed(e.step + 1)] if p.spec.depth > 1 else None),
+    ),
+    "a block past the pool freed": (
+        r"block \d+ is given back by request \d, but belongs to nobody",
+        on(Freed, lambda p, e: [replace(e, blocks=(*e.blocks, p.spec.num_blocks))]),
+    ),
+    "a negative state slot freed": (
+        "state slot -1 is given back",
+        on(Freed, lambda p, e: [replace(e, state_slot=-1)]),
+    ),
+    **about(-1),
+    **about(99),
 }

@@ -1,4 +1,4 @@
-"""Schedulers with one mistake each: those the referee finds, and those it does not judge yet."""
+"""Schedulers with one mistake each."""
 
 from collections import deque
 from typing import Any
@@ -109,5 +109,16 @@ class IgnoresStalls(Scheduler):
         return super()._reason_to_skip(request)
 
 
-FOUND = (LeavesOutTooEarly, KeepsBlocksBack, AdmitsWhileStale, IgnoresChunks, ForgetsDrafts)
-UNFOUND = (LastComeFirst, AdmitsBesideAPreemption, NeverPads, QueuesVictimsLast, AdmitsPastTheHead, IgnoresStalls)
+SCHEDULERS = (
+    LeavesOutTooEarly,
+    KeepsBlocksBack,
+    AdmitsWhileStale,
+    IgnoresChunks,
+    ForgetsDrafts,
+    LastComeFirst,
+    AdmitsBesideAPreemption,
+    NeverPads,
+    QueuesVictimsLast,
+    AdmitsPastTheHead,
+    IgnoresStalls,
+)

@@ -1,7 +1,4 @@
-"""What no engine may do is refused, by name; what the clean engine does never is.
-
-Does not verify: more than max_num_seqs rows (they would need a state slot more than there are).
-"""
+"""What no engine may do is refused, by name; what the clean engine does never is."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +11,8 @@ from scenarios.events import Abort, NoValidToken, Preempt, Reorder, SetK, Stall,
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.doctors import REFUSED, Doctor, Place
-from tests.workers.schedulers import FOUND, UNFOUND
-from tests.workers.unjudged import UNJUDGED, UNKNOWN
+from tests.workers.history_doctors import REFUSED_BY_HISTORY
+from tests.workers.schedulers import SCHEDULERS
 from workers.check import Options, Run
 from workers.compare import Checker
 from workers.engine.parts import Parts
@@ -28,6 +25,7 @@ from workers.verdict import Agreed, Difference, Diverged
 TAPES = Tapes()
 SEEDS = range(100)
 PLACES_MAX = 20
+ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
 
 
 class Logged(Run):
@@ -70,28 +68,15 @@ def refusals(doctor: Doctor) -> Iterator[Difference | None]:
             assert checker.follow([entry]) is None
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", ALL_REFUSED)
 def test_a_decision_that_no_engine_may_take_is_refused_by_name(name: str) -> None:
-    message, doctor = REFUSED[name]
+    message, doctor = ALL_REFUSED[name]
     found = list(islice(refusals(doctor), PLACES_MAX))
     assert found, "some log has a place for it"
     for difference in found:
         assert difference is not None
         assert (difference.plane, difference.variable) == ("books", "log")
         assert re.search(message, difference.actual), difference.actual
-
-
-@pytest.mark.xfail(reason="the referee has no rule for it; reported", raises=AssertionError, strict=True)
-@pytest.mark.parametrize("name", UNJUDGED)
-def test_a_decision_that_nobody_asked_for_is_refused(name: str) -> None:
-    found = list(islice(refusals(UNJUDGED[name]), PLACES_MAX))
-    assert not found or all(found)
-
-
-@pytest.mark.xfail(reason="the referee looks the request up first; reported", raises=IndexError, strict=True)
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_an_entry_about_an_unknown_request_is_refused(name: str) -> None:
-    assert all(islice(refusals(UNKNOWN[name]), 1))
 
 
 class Deaf(Run):
@@ -105,31 +90,14 @@ class Deaf(Run):
         self.engine.last_tick = max(event.tick for event in trace.events)
 
 
-UNHEARD = pytest.mark.xfail(
-    reason="nobody asks whether an event happened; reported", raises=AssertionError, strict=True
-)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [SetK, *(pytest.param(kind, marks=UNHEARD) for kind in (Submit, Abort, Preempt, Stall, NoValidToken, Reorder))],
-)
+@pytest.mark.parametrize("kind", [SetK, Submit, Abort, Preempt, Stall, NoValidToken, Reorder])
 def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
     traces = (clean_log(seed)[0] for seed in SEEDS)
     asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]
     assert any(not isinstance(Deaf(trace, kind).to_end(), Agreed) for trace in asked)
 
 
-UNRULED = pytest.mark.xfail(reason="no rule of the referee; reported", raises=pytest.fail.Exception, strict=True)
-
-
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        *FOUND,
-        *(pytest.param(each, marks=UNRULED) for each in UNFOUND),
-    ],
-)
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_scheduler_with_one_mistake_is_found(scheduler: type[Scheduler]) -> None:
     for seed in SEEDS:
         run = Run(clean_log(seed)[0], TAPES, Options(races=False), Parts())
