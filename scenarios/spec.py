@@ -20,7 +20,7 @@ class EngineSpec(Value):
     """Sizes and switches of one engine; every field changes what the engine does, none says how fast."""
 
     layers: Literal["hybrid", "attention"] = "hybrid"
-    depth: Annotated[int, Field(strict=True, ge=1, le=2)] = 2
+    depth: Annotated[int, Field(strict=True, ge=1, le=8)] = 2
     accepted_counts: Literal["device", "host"] = "device"
     pad: Annotated[bool, Field(strict=True)] = True
     vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32

@@ -10,6 +10,9 @@ from scenarios.probes import PROBES
 from scenarios.spec import Count, EngineSpec, Index, Name, Value
 
 
+DEPTH_MAX = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a trace: where (a path of keys and indexes), what was seen, what is allowed."""
@@ -78,6 +81,9 @@ def problems(trace: Trace) -> list[Problem]:
 
 def _spec_problems(spec: EngineSpec) -> list[Problem]:
     least = 1 + spec.num_speculative_tokens
+    if spec.depth > DEPTH_MAX:
+        reason = "counts are corrected by one step, so the step before the last one must have been processed"
+        return [Problem(("spec", "depth"), f"depth is {spec.depth}; allowed are 1 and {DEPTH_MAX}: {reason}")]
     if spec.max_num_batched_tokens < least:
         message = f"max_num_batched_tokens is {spec.max_num_batched_tokens}; one decode needs 1 + K = {least}"
         return [Problem(("spec", "max_num_batched_tokens"), message)]
