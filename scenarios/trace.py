@@ -9,7 +9,6 @@ from scenarios.events import LANES, AnyEvent, PromptDraw, Schedule, SetK, Submit
 from scenarios.probes import PROBES
 from scenarios.spec import Count, EngineSpec, Index, Name, Value
 
-
 DEPTH_MAX = 2
 
 
