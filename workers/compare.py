@@ -4,18 +4,21 @@ Verifies: every variable of `observation.VARIABLES`, inside its domain.
 Does not verify: anything outside a domain (nobody may read it); the decisions themselves (the referee does).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from scenarios.trace import Trace
 from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
 from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
-from workers.oracle import LogError, Oracle, Truth
+from workers.oracle import LogError, Oracle, RowTruth, Truth
 from workers.referee import Referee
 from workers.tape import Tapes
 from workers.verdict import Difference
 
 _STEPS_KEPT = 2
+# What a value may be outside its domain.
+UNDEFINED: Any = object()
 
 
 class Checker:
@@ -100,74 +103,46 @@ class Checker:
         return None
 
     def _host(self, observed: Observation) -> Difference | None:
+        oracle, columns = self.oracle, {}
+        self.num_compared += len(observed.values)
+        owners: Sequence[Truth | RowTruth]
         match observed.point:
             case "scheduled":
-                wanted = self._expected_schedule()
+                owners = running = oracle.running
+                columns = {
+                    "scheduled_computed": [truth.sched_computed for truth in running],
+                    "scheduled_placeholders": [truth.sched_placeholders for truth in running],
+                    "scheduled_known": [truth.committed for truth in running],
+                }
             case "launched":
-                wanted = self._expected_launch(observed.step)
+                owners = rows = oracle.steps[observed.step].rows
+                columns = {
+                    "mirror_computed": [row.sched_computed for row in rows],
+                    "mirror_no_spec": [row.no_spec for row in rows],
+                    "discard": [row.discard for row in rows],
+                    "backup": [row.backup if row.discard else UNDEFINED for row in rows],
+                }
             case "corrected":
-                wanted = self._expected_correction(observed.step)
+                owners = rows = tuple(row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row))
+                columns = {"corrected_computed": [row.kept for row in rows]}
             case _:
-                return self._processed(observed)
-        self.num_compared += len(observed.values)
-        return _compare_rows(wanted, observed)
+                owners = rows = oracle.steps[observed.step].rows
+                columns = _processed_columns(rows, oracle.delivered)
+        return _compare_columns(owners, columns, observed) or self._books(observed)
 
-    def _expected_schedule(self) -> list[tuple[Truth, str, dict[str, Any]]]:
-        return [
-            (
-                truth,
-                f"{truth.name}/{truth.epoch}",
-                {
-                    "scheduled_computed": truth.sched_computed,
-                    "scheduled_placeholders": truth.sched_placeholders,
-                    "scheduled_known": truth.committed,
-                },
-            )
-            for truth in self.oracle.running
-        ]
-
-    def _expected_launch(self, step: int) -> list[tuple[Truth, str, dict[str, Any]]]:
-        wanted = []
-        for row in self.oracle.steps[step].rows:
-            values: dict[str, Any] = {
-                "mirror_computed": row.sched_computed,
-                "mirror_no_spec": row.no_spec,
-                "discard": row.discard,
-            }
-            if row.discard:
-                values["backup"] = row.backup
-            wanted.append((row.truth, row.commit, values))
-        return wanted
-
-    def _expected_correction(self, step: int) -> list[tuple[Truth, str, dict[str, Any]]]:
-        return [
-            (row.truth, row.commit, {"corrected_computed": row.kept})
-            for row in self.oracle.steps[step].rows
-            if self.oracle.still_in_batch(row)
-        ]
-
-    def _processed(self, observed: Observation) -> Difference | None:
-        oracle, values = self.oracle, observed.values
-        self.num_compared += len(values)
-        step = oracle.steps.get(observed.step)
-        wanted = []
-        for row, tokens in zip(step.rows if step else (), oracle.delivered, strict=True):
-            truth = row.truth
-            expected: dict[str, Any] = {"tokens": tokens, "finish_reason": truth.finish_reason}
-            if truth.finish_reason is None:
-                expected |= {"computed": truth.sched_computed, "placeholders": truth.sched_placeholders}
-            wanted.append((truth, row.commit, expected))
-        found = _compare_rows(wanted, observed)
-        if found is not None:
-            return found
-        held = sum(len(truth.blocks) for truth in oracle.running)
-        books = {
-            "free_blocks": self.spec.num_blocks - held,
-            "free_state_slots": self.spec.max_num_seqs - len(oracle.running),
-        }
-        for variable, count in books.items():
-            if values[variable] != count:
-                return _difference(variable, observed.step, "", "", None, count, values[variable])
+    def _books(self, observed: Observation) -> Difference | None:
+        """Compare what is free once a step has been processed."""
+        if observed.point != "processed":
+            return None
+        running = self.oracle.running
+        held = sum(len(truth.blocks) for truth in running)
+        free = (
+            ("free_blocks", self.spec.num_blocks - held),
+            ("free_state_slots", self.spec.max_num_seqs - len(running)),
+        )
+        for variable, count in free:
+            if observed.values[variable] != count:
+                return _difference(variable, observed.step, "", "", None, count, observed.values[variable])
         return None
 
     def at_end(self, num_free_blocks: int, num_free_state_slots: int) -> Difference | None:
@@ -187,16 +162,35 @@ class Checker:
         return None
 
 
-def _compare_rows(wanted: list[tuple[Truth, str, dict[str, Any]]], observed: Observation) -> Difference | None:
-    """Compare per-request host values, which come in the oracle's order of requests."""
-    order = tuple(truth.index for truth, _, _ in wanted)
+def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
+    """Return what each row of a processed step brings its request; counts only where the request goes on."""
+    alive = [row.truth.finish_reason is None for row in rows]
+    return {
+        "tokens": delivered,
+        "finish_reason": [row.truth.finish_reason for row in rows],
+        "computed": [row.truth.sched_computed if on else UNDEFINED for row, on in zip(rows, alive, strict=True)],
+        "placeholders": [
+            row.truth.sched_placeholders if on else UNDEFINED for row, on in zip(rows, alive, strict=True)
+        ],
+    }
+
+
+def _compare_columns(
+    owners: Sequence[Truth | RowTruth], columns: dict[str, list[Any]], observed: Observation
+) -> Difference | None:
+    """Compare values of the host, one an owner, which come in the oracle's order of owners."""
+    truths = [owner.truth if isinstance(owner, RowTruth) else owner for owner in owners]
+    order = tuple(truth.index for truth in truths)
     if order != observed.requests:
         return _difference("log", observed.step, "", "", None, f"requests {order}", f"requests {observed.requests}")
-    for index, (truth, commit, values) in enumerate(wanted):
-        for variable, expected in values.items():
-            actual = observed.values[variable][index]
-            if actual != expected:
-                return _difference(variable, observed.step, truth.name, commit, None, expected, actual)
+    for variable, wanted in columns.items():
+        actual = observed.values[variable]
+        if actual == wanted:
+            continue
+        for truth, owner, expected, seen in zip(truths, owners, wanted, actual, strict=True):
+            if expected is not UNDEFINED and expected != seen:
+                commit = owner.commit if isinstance(owner, RowTruth) else f"{truth.name}/{truth.epoch}"
+                return _difference(variable, observed.step, truth.name, commit, None, expected, seen)
     return None
 
 

@@ -29,7 +29,7 @@ def gather_input_ids(
     np.maximum(host_ids, 0, out=input_ids)
     drafts = scheduled_drafts.reshape(num_rows, k)
     drafts[:] = NO_DRAFT
-    (rows,) = np.nonzero(prev_position >= 0)
+    (rows,) = (prev_position >= 0).nonzero()
     if not len(rows):
         return
     previous = prev_position[rows]
