@@ -155,6 +155,9 @@ class Checker:
         assert not missed, f"steps {missed} were never captured"
         assert not self.oracle.releases, "caches that were given back were never captured"
         self.num_compared += 1
+        wrong = self.referee.at_end()
+        if wrong is not None:
+            return _difference("log", self.step, "", "", None, "an allowed end", wrong)
         blocks, slots = self.spec.num_blocks - num_free_blocks, self.spec.max_num_seqs - num_free_state_slots
         if blocks or slots:
             kept = f"{blocks} blocks, {slots} state slots"

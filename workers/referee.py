@@ -27,6 +27,9 @@ from workers.log import (
 from workers.oracle import Oracle, Truth
 from workers.row_order import RowOrder
 
+# A tick no trace reaches: events are bounded by 1,000,000.
+_AFTER_EVERY_EVENT = 1 << 30
+
 
 class Referee:
     """Judge each entry before the oracle takes it, with what the oracle knows so far."""
@@ -68,6 +71,14 @@ class Referee:
                 if not 0 <= request < len(self._oracle.requests):
                     return f"request {request} was never submitted"
                 return self._happen(entry, self._oracle.requests[request])
+
+    def at_end(self) -> str | None:
+        """Return what is missing once the engine says that nothing is left to do, or None."""
+        wrong = self._duties.come_due(_AFTER_EVERY_EVENT, "before_process")
+        if wrong is not None:
+            return wrong
+        alive = [truth.name for truth in self._oracle.requests if truth.finish_reason is None]
+        return f"the engine stopped while requests {', '.join(alive)} were alive" if alive else None
 
     def waiting(self) -> str:
         """Say why each request that was left out of the last step was."""

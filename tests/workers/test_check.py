@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from scenarios.events import NoValidToken, Schedule, Submit
+from scenarios.events import NoValidToken, Place, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
@@ -16,6 +16,7 @@ from tests.workers.device_mutants import DEVICE_MUTANTS, EQUIVALENT
 from tests.workers.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as
 from workers.check import Options, Run, check
 from workers.engine.counts import CountsInFlight, gather_counts
+from workers.engine.engine import Engine
 from workers.engine.parts import Parts, roll_back
 from workers.engine.request import PlanRow, Request
 from workers.lanes.lane import Record
@@ -193,3 +194,25 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
     assert verdict.difference.variable in ("computed", "placeholders")
     assert verdict.stats.steps == verdict.difference.step + TWO_REQUESTS.spec.depth
     assert ran["roll_back"] <= 2 * verdict.stats.steps
+
+
+@pytest.mark.parametrize("place", ["before_schedule", "after_launch", "before_process"])
+def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
+    trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
+    run = Run(trace, TAPES, Options(), Parts())
+    run.engine._events.clear()
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert "request a was not submitted" in verdict.difference.actual
+
+
+def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
+    class Hasty(Engine):
+        def drained(self) -> bool:
+            return self.tick > 2
+
+    run = Run(TWO_REQUESTS, TAPES, Options(), Parts())
+    run.engine.__class__ = Hasty
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert "the engine stopped while requests" in verdict.difference.actual
