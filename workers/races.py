@@ -73,7 +73,8 @@ class RaceDetector:
             known = span.watched
             if mode == "in" and known is not None and known.lane == lane + 1 and known.version == known.of.version:
                 # Judged before, and nobody has written since: only the time of the last read moves.
-                known.access[1:] = time, op, step
+                access = known.access
+                access[1], access[2], access[3] = time, op, step
             else:
                 self._judge(span, mode, clock, [lane + 1, time, op, step])
 

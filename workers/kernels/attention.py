@@ -28,8 +28,10 @@ def attention(
     length = num_blocks_max * block_size
     cached = kv.reshape(-1, block_size)[table].reshape(num_rows, length)
     index = np.maximum(token_row, 0) * length + positions
-    sums = np.add.accumulate(cached, axis=1).ravel()[index]
-    sums_position = np.add.accumulate(cached * words(arange(length)), axis=1).ravel()[index]
+    sums = np.add.accumulate(cached, axis=1).take(index)
+    sums_position = np.add.accumulate(cached * words(arange(length)), axis=1).take(index)
     attended = weighted(sums, sums_position, positions)
-    np.multiply(attended, token_row >= 0, out=output)
-    np.copyto(hidden, mix(hidden + output), where=token_row >= 0)
+    real = token_row >= 0
+    np.multiply(attended, real, out=output)
+    attended += hidden
+    np.copyto(hidden, mix(attended), where=real)

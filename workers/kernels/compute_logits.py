@@ -23,7 +23,7 @@ def compute_logits(
     width = 1 + num_speculative_tokens
     first = query_start + num_scheduled - 1 - num_drafts
     index = first[:, None] + np.minimum(arange(width), num_drafts[:, None])
-    words_in = hidden[np.minimum(np.maximum(index, 0), len(hidden) - 1)]
+    words_in = hidden.take(np.minimum(np.maximum(index, 0), len(hidden) - 1))
     scores = mix(words_in[:, :, None] + vocabulary(vocab_size))
     scores >>= LOGIT_SHIFT
     logits.reshape(scores.shape)[:] = scores

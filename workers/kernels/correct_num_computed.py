@@ -24,9 +24,9 @@ def correct_num_computed(
     Source: vLLM PR #32951.
     """
     row = np.maximum(prev_position, 0)
-    true = num_computed[row]
-    true += prev_num_scheduled[row]
-    true -= prev_num_drafts[row]
-    true += prev_valid[row]
+    true = num_computed.take(row)
+    true += prev_num_scheduled.take(row)
+    true -= prev_num_drafts.take(row)
+    true += prev_valid.take(row)
     true -= 1
     num_computed[:num_rows] = np.where(prev_position >= 0, true, computed_host)

@@ -86,7 +86,7 @@ def draft_chain(
     table = block_table.reshape(num_rows, max_blocks)
     length = num_blocks_max * block_size
     cached = drafter_kv.reshape(-1, block_size)[np.maximum(table[:, :num_blocks_max], 0)].reshape(num_rows, length)
-    last = positions[token_index]
+    last = positions.take(token_index)
     seen = cached * (arange(length) <= last[:, None])
     sums = np.add.reduce(seen, axis=1)
     seen *= words(arange(length))
@@ -103,7 +103,7 @@ def draft_chain(
     weights = twice + ONE
     sums_position *= TWO
     stored = np.zeros((num_rows, num_proposed), dtype=np.uint64)
-    vector = drafter_hidden[token_index]
+    vector = drafter_hidden.take(token_index)
     for index in range(num_proposed):
         if index:
             vector = raw_2d[:, index - 1] * THREE

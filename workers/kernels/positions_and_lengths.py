@@ -22,5 +22,5 @@ def positions_and_lengths(
     """
     row = np.maximum(token_row, 0)
     offset = num_computed - query_start
-    np.multiply(offset[row] + arange(num_tokens), token_row >= 0, out=positions)
+    np.multiply(offset.take(row) + arange(num_tokens), token_row >= 0, out=positions)
     np.multiply(num_computed + num_scheduled, num_scheduled > 0, out=seq_lens)

@@ -30,7 +30,7 @@ def prepare_next_tokens(
     counts = np.add.reduce((tokens != NO_TOKEN) & (tokens < vocab_size), axis=1, dtype=np.int64)
     last = tokens[arange(len(counts)), np.maximum(counts - 1, 0)]
     first = query_start + num_scheduled - 1 - num_drafts
-    again = input_ids[np.minimum(np.maximum(first, 0), len(input_ids) - 1)]
+    again = input_ids.take(np.minimum(np.maximum(first, 0), len(input_ids) - 1))
     discarded = discard > 0
     next_tokens[:] = np.where(discarded, backup, np.where(counts > 0, last, again))
     np.multiply(counts, ~discarded, out=valid)

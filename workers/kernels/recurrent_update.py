@@ -54,7 +54,7 @@ def recurrent_update(
 
     index = query_start[:num_rows, None] + arange(queries)
     is_query = arange(queries) < lengths
-    inputs = hidden[np.minimum(index, len(hidden) - 1)]
+    inputs = hidden.take(np.minimum(index, len(hidden) - 1))
     history[:, width - 1 :] = inputs
     weights = taps(width)
     added = history[:, :queries] * weights[0]

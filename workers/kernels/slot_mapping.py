@@ -14,6 +14,6 @@ def slot_mapping(positions: In, token_row: In, block_table: In, slots: Out, bloc
     """
     row = np.maximum(token_row, 0)
     index = positions // block_size
-    block = block_table[row * max_blocks + np.minimum(index, max_blocks - 1)]
+    block = block_table.take(row * max_blocks + np.minimum(index, max_blocks - 1))
     covered = (token_row >= 0) & (index < max_blocks) & (block >= 0)
     slots[:] = np.where(covered, block * block_size + positions % block_size, PAD_SLOT)

@@ -125,7 +125,8 @@ class Lane:
 
     def _execute(self, prepared: Prepared, step: int) -> None:
         machine, op = self._machine, prepared.op
-        machine.step_begun = max(machine.step_begun, step)
+        if step > machine.step_begun:
+            machine.step_begun = step
         try:
             op.function(*prepared.views)
         except Exception as error:
