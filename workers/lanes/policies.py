@@ -4,7 +4,7 @@ A policy is asked before every call of the seam takes effect. It runs device ops
 host is to go on; while the host is blocked on a record it returns when that record is done.
 """
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from itertools import permutations
 from typing import Protocol, TypeVar
 
@@ -122,19 +122,12 @@ class LaneOrder:
 
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes that are more urgent than the host, or any while the host is blocked."""
-        while True:
-            able = machine.able()
-            if blocked is not None and blocked.done:
-                return
-            if not able:
-                if blocked is None:
-                    return
-                machine.stuck(blocked)
-                continue
+
+        def choose(able: Sequence[Runner]) -> Runner | None:
             lane = min(able, key=lambda lane: self._rank[lane.name])
-            if blocked is None and self._rank[HOST] < self._rank[lane.name]:
-                return
-            lane.run()
+            return None if blocked is None and self._rank[HOST] < self._rank[lane.name] else lane
+
+        _advance_chosen(machine, blocked, choose)
 
 
 class Random:
@@ -147,21 +140,31 @@ class Random:
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
         host = draw(self._seed, "host", machine.host_label, machine.step)
-        while True:
-            able = machine.able()
-            if blocked is not None and blocked.done:
-                return
-            if not able:
-                if blocked is None:
-                    return
-                machine.stuck(blocked)
-                continue
-            urgency, _, lane = max(
-                (draw(self._seed, "lane", lane.head()[0], lane.head()[1]), lane.name, lane) for lane in able
-            )
-            if blocked is None and host > urgency:
+
+        def choose(able: Sequence[Runner]) -> Runner | None:
+            urgency, _, lane = max((draw(self._seed, "lane", *lane.head()), lane.name, lane) for lane in able)
+            return None if blocked is None and host > urgency else lane
+
+        _advance_chosen(machine, blocked, choose)
+
+
+def _advance_chosen(
+    machine: Lanes, blocked: Record | None, choose: Callable[[Sequence[Runner]], Runner | None]
+) -> None:
+    """Run the lane that is chosen among those able, until the host is (None) or nothing can run."""
+    while True:
+        able = machine.able()
+        if blocked is not None and blocked.done:
+            return
+        if able:
+            lane = choose(able)
+            if lane is None:
                 return
             lane.run()
+        elif blocked is None:
+            return
+        else:
+            machine.stuck(blocked)
 
 
 def lane_orders(lanes: Sequence[Name]) -> list[tuple[Name, ...]]:
