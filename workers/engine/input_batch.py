@@ -35,13 +35,29 @@ class Row:
         return known + [UNKNOWN_TOKEN] * (n - len(known))
 
 
+def tokens_of(planned: PlanRow) -> list[int]:
+    """Return the tokens of a row that joins the batch: all of them, however few it is to compute now."""
+    return list(planned.request.tokens)
+
+
+def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
+    """Put rows in another order; `order` has the old row of each new one."""
+    return [rows[index] for index in order]
+
+
 class InputBatch:
     """Rows 0..n-1 without holes between steps.
 
     `previous` maps each request that was sampled in the preceding non-empty step to its row there.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        tokens_of: Callable[[PlanRow], list[int]] = tokens_of,
+        permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows,
+    ) -> None:
+        self._tokens_of = tokens_of
+        self._permute_rows = permute_rows
         self.rows: list[Row] = []
         self.previous: dict[Key, int] = {}
         self.moves: list[tuple[int, int]] = []
@@ -59,7 +75,7 @@ class InputBatch:
         self._add(places, wanted)
         rows = self._condense(places)
         if permute is not None and rows:
-            rows = [rows[index] for index in permute(len(rows))]
+            rows = self._permute_rows(rows, permute(len(rows)))
         self.rows = rows
         self.moves = [
             (index, was[row.key]) for index, row in enumerate(rows) if row.key in was and was[row.key] != index
@@ -72,12 +88,12 @@ class InputBatch:
         row.num_tokens_no_spec = planned.num_known + planned.num_placeholders
         row.blocks.extend(planned.new_blocks)
 
-    @staticmethod
-    def _add(places: list[Row | None], wanted: dict[Key, PlanRow]) -> None:
+    def _add(self, places: list[Row | None], wanted: dict[Key, PlanRow]) -> None:
         for key, planned in wanted.items():
             request = planned.request
             assert planned.num_placeholders == 0, "a row that joins the batch has nothing in flight"
-            row = Row(key, planned, planned.num_computed, planned.num_known, list(request.tokens), list(request.blocks))
+            tokens = self._tokens_of(planned)
+            row = Row(key, planned, planned.num_computed, planned.num_known, tokens, list(request.blocks))
             if None in places:
                 places[places.index(None)] = row
             else:

@@ -3,8 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from scenarios.spec import EngineSpec
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
+from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
+from workers.engine.input_batch import Row, permute_rows, tokens_of
 from workers.engine.request import PlanRow, Request
+from workers.engine.rules import blocks_to_cover, blocks_to_free, drafts_after, drain_stale, end_of
+from workers.engine.staging import is_uniform, pad_state_slots
 from workers.kernels import copies, draft, recurrent_update
 from workers.kernels.attention import attention
 from workers.kernels.compute_logits import compute_logits
@@ -18,6 +23,7 @@ from workers.kernels.prepare_inputs_padded import prepare_inputs_padded
 from workers.kernels.prepare_next_tokens import prepare_next_tokens
 from workers.kernels.rejection_sample import rejection_sample
 from workers.kernels.slot_mapping import slot_mapping
+from workers.lanes.simulated import Event, Lane
 
 Kernel = Callable[..., None]
 
@@ -40,6 +46,18 @@ class Parts:
 
     choose_victim: Callable[[Sequence[Request]], Request] = last_of
     roll_back: Callable[[Request, int, int], None] = roll_back
+    blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
+    blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free
+    drafts_after: Callable[[PlanRow, int], int] = drafts_after
+    drain_stale: Callable[[Request, PlanRow, list[int]], None] = drain_stale
+    end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
+    tokens_of: Callable[[PlanRow], list[int]] = tokens_of
+    permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
+    is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
+    pad_state_slots: Callable[[Sequence[Row], int], list[int]] = pad_state_slots
+    staging_slot: Callable[[int, int], int] = staging_slot
+    wait_for_readers: Callable[[Lane, Event], None] = wait_for_readers
+    wait_for_output: Callable[[Event], None] = wait_for_output
     backup_index: Callable[[int, int], int] = backup_index
     true_count: Callable[[int, PlanRow, int], int] = true_count
     gather_counts: Callable[

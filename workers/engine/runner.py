@@ -33,7 +33,7 @@ class Runner:
     ) -> None:
         self.spec = spec
         self.memory = Memory(spec, machine)
-        self.batch = InputBatch()
+        self.batch = InputBatch(parts.tokens_of, parts.permute_rows)
         self._parts = parts
         self._machine = machine
         self._log = log
@@ -83,7 +83,7 @@ class Runner:
         rows = tuple(row.plan for row in batch.rows)
         keys = tuple(row.key for row in batch.rows)
         requests = tuple(key[0] for key in keys)
-        shape = shape_of(batch.rows, self.spec)
+        shape = shape_of(batch.rows, self.spec, self._parts.is_uniform)
         self._probes["padding"] += shape.num_rows > len(rows)
         self._probes["uniform"] += shape.uniform
         view = memory.view(shape.num_rows, shape.num_tokens)
@@ -103,7 +103,7 @@ class Runner:
     def _stage(self, plan: Plan, previous: Step | None, shape: Shape) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
-        staging = memory.staging[plan.step % len(memory.staging)]
+        staging = memory.staging[parts.staging_slot(plan.step, len(memory.staging))]
         prev_positions = batch.prev_positions()
         accepted = [0] * len(batch.rows)
         if self.spec.accepted_counts == "host":
@@ -113,7 +113,7 @@ class Runner:
             accepted = parts.gather_counts(counts, prev_positions, [row.plan for row in batch.rows], batch.moves)
         backups = backup_tokens(batch.rows, parts.backup_index)
         before = previous.rows if previous is not None else ()
-        table = row_table(batch.rows, before, shape, prev_positions, backups, accepted)
+        table = row_table(batch.rows, before, shape, prev_positions, backups, accepted, parts.pad_state_slots)
         self._log.append(
             Observation(
                 "launched",
@@ -129,7 +129,7 @@ class Runner:
         )
         fresh = [block for row in plan.rows for block in row.new_blocks]
         self._write(staging, table, shape, fresh)
-        self.h2d.wait(self.inputs_read)
+        parts.wait_for_readers(self.h2d, self.inputs_read)
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
         self._copy_scripts(plan, staging)
         self.inputs_ready.record(self.h2d)
@@ -375,7 +375,7 @@ class Runner:
         """Wait for a step's sampled tokens and return the valid ones of each row; discarded rows have none."""
         if step.output is None or step.output_done is None:
             return []
-        step.output_done.synchronize()
+        self._parts.wait_for_output(step.output_done)
         with self._machine.host(step.output, "r", step.number) as landed:
             columns = landed.reshape(-1, 1 + self.spec.num_speculative_tokens).tolist()
         return [

@@ -164,9 +164,7 @@ class Scheduler:
 
     def _allocate(self, request: Request, n: int) -> list[int] | None:
         """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
-        spec = self.spec
-        length = min(request.num_computed + n + spec.num_speculative_tokens, spec.max_model_len)
-        return self.blocks.take(max(0, -(-length // spec.block_size) - len(request.blocks)))
+        return self.blocks.take(max(0, self._parts.blocks_to_cover(request, n, self.spec) - len(request.blocks)))
 
     def _take(self, request: Request, n: int, blocks: list[int], draft: _Draft, padded: bool = False) -> None:
         known = len(request.tokens)
@@ -230,12 +228,11 @@ class Scheduler:
         request.num_in_flight += row.n
         request.k += 1
         request.last_step = step
-        request.num_drafts_next = 0
+        request.num_drafts_next = self._parts.drafts_after(row, self.k_step)
         if row.discard:
             request.num_accepted_last = 1
         else:
             request.num_placeholders += 1 + row.d
-            request.num_drafts_next = self.k_step
 
     def preempt(self, request: Request, cause: Cause) -> None:
         """Take blocks and state from a running request and put it at the head of the waiting queue.
@@ -270,7 +267,7 @@ class Scheduler:
     def _release(self, request: Request) -> None:
         self._log.append(Freed(request.index, tuple(request.blocks), request.state_slot))
         self.on_release(request)
-        self.blocks.release(request.blocks)
+        self.blocks.release(self._parts.blocks_to_free(request, self.spec.block_size))
         self.state_slots.release([request.state_slot])
         request.blocks = []
         request.state_slot = -1
@@ -284,7 +281,7 @@ class Scheduler:
         stale = row.epoch != request.epoch
         request.num_in_flight -= row.n
         if stale:
-            request.num_stale -= row.n
+            self._parts.drain_stale(request, row, sampled)
             assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
         if request.finish_reason is not None:
             return []
@@ -302,14 +299,9 @@ class Scheduler:
         probes["partial_accept"] += 1 < len(sampled) <= row.d
         probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
         probes["no_accept"] += row.d > 0 and len(sampled) == 1
-        for index, token in enumerate(sampled):
-            request.tokens.append(token)
-            if token in request.stop:
-                probes["stop_inside_run"] += index + 1 < len(sampled)
-                self.finish(request, "stop")
-            elif len(request.tokens) >= request.length_limit:
-                probes["length_inside_run"] += index + 1 < len(sampled)
-                self.finish(request, "length")
-            if request.finish_reason is not None:
-                return sampled[: index + 1]
-        return sampled
+        count, reason = self._parts.end_of(request, sampled)
+        request.tokens.extend(sampled[:count])
+        if reason is not None:
+            probes[reason + "_inside_run"] += count < len(sampled)
+            self.finish(request, reason)
+        return sampled[:count]

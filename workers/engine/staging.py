@@ -24,11 +24,21 @@ class Shape:
     uniform: bool
 
 
-def shape_of(rows: Sequence[Row], spec: EngineSpec) -> Shape:
+def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
+    """Tell whether every row verifies width - 1 drafts; a prompt of `width` tokens is no decode."""
+    return all(row.n == width and row.d == width - 1 for row in rows)
+
+
+def pad_state_slots(rows: Sequence[Row], num_pads: int) -> list[int]:
+    """Return the state slots of the padding rows behind `rows`: none has one."""
+    return [PAD_STATE_SLOT] * num_pads
+
+
+def shape_of(rows: Sequence[Row], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]) -> Shape:
     """Lay out the rows of a step."""
     lengths = [row.plan.n for row in rows]
     width = 1 + spec.num_speculative_tokens
-    uniform = all(n == width and row.plan.d == width - 1 for n, row in zip(lengths, rows, strict=True))
+    uniform = is_uniform([row.plan for row in rows], width)
     starts, total = [], 0
     for length in lengths:
         starts.append(total)
@@ -54,6 +64,7 @@ def row_table(
     prev_positions: list[int],
     backups: list[int],
     accepted: list[int],
+    pad_state_slots: Callable[[Sequence[Row], int], list[int]],
 ) -> list[list[int]]:
     """Return the fields of `memory.FIELDS`, row by row and padded; two of them by the rows of the step before."""
     width = max(shape.num_rows, len(before))
@@ -66,7 +77,7 @@ def row_table(
         prev_positions + [NO_PREVIOUS_ROW] * len(pad),
         [row.n for row in before] + rest,
         [row.d for row in before] + rest,
-        [row.plan.request.state_slot for row in rows] + [PAD_STATE_SLOT] * len(pad),
+        [row.plan.request.state_slot for row in rows] + pad_state_slots(rows, len(pad)),
         [int(row.plan.discard) for row in rows] + pad,
         backups + pad,
         accepted + pad,

@@ -1,0 +1,35 @@
+"""The scheduler's small rules: what blocks cover, what is freed, what is proposed next, where a request ends."""
+
+from scenarios.spec import EngineSpec
+from workers.engine.request import PlanRow, Request
+
+
+def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
+    """Return the blocks a request must own: for everything in flight, n more tokens, and the drafts that follow."""
+    length = min(request.num_computed + n + spec.num_speculative_tokens, spec.max_model_len)
+    return -(-length // spec.block_size)
+
+
+def blocks_to_free(request: Request, block_size: int) -> list[int]:
+    """Return the blocks a request gives back: all of them, those past its tokens too."""
+    return request.blocks
+
+
+def drafts_after(row: PlanRow, k_step: int) -> int:
+    """Return the drafts that the step after a row is to verify: none after a chunk that was not the last."""
+    return 0 if row.discard else k_step
+
+
+def drain_stale(request: Request, row: PlanRow, sampled: list[int]) -> None:
+    """Take a row of an earlier epoch off what is in flight: all it scheduled, however much of it was accepted."""
+    request.num_stale -= row.n
+
+
+def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
+    """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
+    for index, token in enumerate(sampled):
+        if token in request.stop:
+            return index + 1, "stop"
+        if len(request.tokens) + index + 1 >= request.length_limit:
+            return index + 1, "length"
+    return len(sampled), None
