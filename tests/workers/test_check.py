@@ -19,6 +19,7 @@ from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts, roll_back
 from workers.engine.request import PlanRow, Request
+from workers.faults.registry import FAULTS
 from workers.lanes.lane import Record
 from workers.observation import VARIABLES
 from workers.tape import Tapes
@@ -50,11 +51,14 @@ def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
 
 
 def test_every_part_has_a_mistake_that_is_found() -> None:
+    wrong = [mutant.parts for mutant in (*HOST_MUTANTS, *DEVICE_MUTANTS)]
+    # `test_faults` demands that each of these is found.
+    wrong += [fault.apply(CLEAN, lambda: None) for fault in FAULTS.values()]
     changed = {
         part
-        for mutant in (*HOST_MUTANTS, *DEVICE_MUTANTS)
+        for parts in wrong
         for part in Parts.__dataclass_fields__
-        if getattr(mutant.parts, part) is not getattr(CLEAN, part)
+        if getattr(parts, part) is not getattr(CLEAN, part)
     }
     assert changed == set(Parts.__dataclass_fields__)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.parts import Parts
-from workers.engine.request import PlanRow
+from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached
 
 
@@ -47,6 +47,48 @@ def _counts_moved_in_flight(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, gather_counts=counts_moved_with_rows)
 
 
+def _empty_row_keeps_its_drafts(parts: Parts, reached: Reached) -> Parts:
+    def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
+        if num_drafts and not num_valid:
+            reached()
+        else:
+            parts.roll_back(request, num_drafts, num_valid)
+
+    return replace(parts, roll_back=roll_back)
+
+
+def _first_verification_reads_its_row(parts: Parts, reached: Reached) -> Parts:
+    def gather(
+        counts: CountsInFlight | None,
+        prev_positions: Sequence[int],
+        rows: Sequence[PlanRow],
+        moves: Sequence[tuple[int, int]],
+    ) -> list[int]:
+        found = parts.gather_counts(counts, prev_positions, rows, moves)
+        if counts is None:
+            return found
+        with counts.machine.host(counts.pinned.buffer.all, "r") as view:
+            values = view.tolist()
+        for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True)):
+            # What a row that has computed nothing reads is not used.
+            if previous < 0 and row.num_computed > 0 and values[index] != found[index]:
+                reached()
+                found[index] = values[index]
+        return found
+
+    return replace(parts, gather_counts=gather)
+
+
+def _last_draft_rejected_unnoticed(parts: Parts, reached: Reached) -> Parts:
+    def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
+        if not row.discard and row.d and num_valid == row.d:
+            reached()
+            return computed_before + row.n
+        return parts.true_count(computed_before, row, num_valid)
+
+    return replace(parts, true_count=true_count)
+
+
 FAULTS = (
     Fault(
         id="vllm-38556-backup-token",
@@ -65,5 +107,32 @@ FAULTS = (
         plane="counts",
         requires=(("accepted_counts", "host"), ("layers", "hybrid"), ("depth", 2)),
         apply=_counts_moved_in_flight,
+    ),
+    Fault(
+        id="vllm-42722-empty-row",
+        source="vllm PR #42722",
+        symptom="a request counts drafts as computed that were never accepted, and is never scheduled again",
+        trigger="a row that verifies drafts samples nothing valid",
+        plane="counts",
+        requires=(),
+        apply=_empty_row_keeps_its_drafts,
+    ),
+    Fault(
+        id="vllm-45100-first-verification",
+        source="vllm PR #45100",
+        symptom="a request restores its recurrent state by the accepted count of whoever had its row before",
+        trigger="a row that was not sampled in the step before computes on where another row's count lies",
+        plane="counts",
+        requires=(("accepted_counts", "host"), ("layers", "hybrid")),
+        apply=_first_verification_reads_its_row,
+    ),
+    Fault(
+        id="openvino-4190-last-draft",
+        source="openvino.genai issue #4190",
+        symptom="the number of processed tokens of a request stays one too high",
+        trigger="of the drafts of a row exactly the last is rejected",
+        plane="counts",
+        requires=(),
+        apply=_last_draft_rejected_unnoticed,
     ),
 )

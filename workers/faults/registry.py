@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from workers.faults import counts
+from workers.faults import counts, lifetime, mapping, placeholders, recurrent, slots, waits
 from workers.faults.fault import Fault
 
-FAULTS: Mapping[str, Fault] = {fault.id: fault for fault in counts.FAULTS}
+FAMILIES = (counts, mapping, placeholders, recurrent, slots, lifetime, waits)
+FAULTS: Mapping[str, Fault] = {fault.id: fault for family in FAMILIES for fault in family.FAULTS}

@@ -1,0 +1,94 @@
+"""Faults in what goes along when a row moves: drafts, block tables, state slots."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.input_batch import Row
+from workers.engine.memory import capture_size
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.signature import NO_DRAFT, PAD_STATE_SLOT
+
+
+def _drafts_in_current_order(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.gather_input_ids, given)
+        k = given.num_speculative_tokens
+        (rows,) = np.nonzero(given.prev_position >= 0)
+        if not k or not len(rows):
+            return
+        wanted = np.arange(k) < given.num_drafts[rows][:, None]
+        proposed = np.where(wanted, given.draft_tokens.reshape(-1, k)[rows], NO_DRAFT)
+        drafts = given.scheduled_drafts.reshape(-1, k)
+        if np.array_equal(proposed, drafts[rows]):
+            return
+        reached()
+        drafts[rows] = proposed
+        first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
+        given.input_ids[(first[:, None] + np.arange(k))[wanted]] = np.maximum(proposed[wanted], 0)
+
+    return replace(parts, gather_input_ids=op_like(parts.gather_input_ids, body))
+
+
+def _swap_through_views(parts: Parts, reached: Reached) -> Parts:
+    def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
+        wanted, swapped = parts.permute_rows(rows, order), list(rows)
+        for index, row in enumerate(wanted):
+            other = next(place for place, each in enumerate(swapped) if each is row)
+            if other == index:
+                continue
+            swapped[index], swapped[other] = swapped[other], swapped[index]
+            if swapped[other].blocks != row.blocks:
+                reached()
+                swapped[other].blocks = list(row.blocks)
+        return swapped
+
+    return replace(parts, permute_rows=permute_rows)
+
+
+def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
+    table: list[int] = []
+
+    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> list[int]:
+        own = [row.plan.request.state_slot for row in rows]
+        table[: len(own)] = own
+        kept = table[len(own) : len(own) + num_pads]
+        if set(own) & set(kept[: capture_size(len(own)) - len(own)]):
+            reached()
+        return kept + [PAD_STATE_SLOT] * (num_pads - len(kept))
+
+    return replace(parts, pad_state_slots=pad_state_slots)
+
+
+FAULTS = (
+    Fault(
+        id="vllm-43434-draft-order",
+        source="vllm PR #43434",
+        symptom="a request verifies the drafts of another one",
+        trigger="a row with drafts moves, and the drafts of the step before are read at its new row",
+        plane="drafts",
+        requires=(),
+        apply=_drafts_in_current_order,
+    ),
+    Fault(
+        id="vllm-48419-swap-views",
+        source="vllm PR #48419; there a mask of allowed tokens, here the block table",
+        symptom="two requests have the block table of one of them",
+        trigger="a reorder swaps two rows",
+        plane="inputs",
+        requires=(),
+        apply=_swap_through_views,
+    ),
+    Fault(
+        id="tpu-2469-padded-slot",
+        source="tpu-inference PR #2469",
+        symptom="a padding row writes over the recurrent state of a request",
+        trigger="condense moves a row down, and the row it left is padding in the next batch",
+        plane="recurrent",
+        requires=(("layers", "hybrid"), ("pad", True)),
+        apply=_vacated_rows_keep_their_slot,
+    ),
+)

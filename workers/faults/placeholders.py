@@ -1,0 +1,77 @@
+"""Faults with chunks and placeholders: what counts as sampled, what is to be verified, what the model is fed."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.engine.request import PlanRow
+from workers.faults.fault import Fault, Reached, op_like, run
+
+
+def _chunks_count_without_drafts(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        if given.num_drafts.any() or not given.discard.any():
+            run(parts.prepare_next_tokens, given)
+            return
+        reached()
+        run(parts.prepare_next_tokens, given, discard=np.zeros_like(given.discard))
+
+    return replace(parts, prepare_next_tokens=op_like(parts.prepare_next_tokens, body))
+
+
+def _drafts_after_a_chunk(parts: Parts, reached: Reached) -> Parts:
+    def drafts_after(row: PlanRow, k_step: int) -> int:
+        if row.discard and k_step:
+            reached()
+        return k_step
+
+    return replace(parts, drafts_after=drafts_after)
+
+
+def _placeholders_are_embedded(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.gather_input_ids, given)
+        k = given.num_speculative_tokens
+        (rows,) = np.nonzero((given.prev_position < 0) & (given.num_drafts > 0))
+        if not len(rows):
+            return
+        reached()
+        first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
+        wanted = np.arange(k) < given.num_drafts[rows][:, None]
+        index = (first[:, None] + np.arange(k))[wanted]
+        given.input_ids[index] = given.host_ids[index]
+
+    return replace(parts, gather_input_ids=op_like(parts.gather_input_ids, body))
+
+
+FAULTS = (
+    Fault(
+        id="vllm-26231-chunks-count",
+        source="vllm PR #26231",
+        symptom="a prefill chunk that is not the last counts a valid token, on the NumPy tier",
+        trigger="such a chunk runs in a batch without any draft",
+        plane="counts",
+        requires=(),
+        apply=_chunks_count_without_drafts,
+    ),
+    Fault(
+        id="vllm-30618-drafts-on-a-chunk",
+        source="vllm PR #30618",
+        symptom="a request verifies drafts together with the last chunk of its prompt",
+        trigger="the budget cuts a prompt into chunks, and there is room behind the last one",
+        plane="books",
+        requires=(),
+        apply=_drafts_after_a_chunk,
+    ),
+    Fault(
+        id="vllm-46899-placeholder-input",
+        source="vllm PRs #46899 and #40768",
+        symptom="the model is fed the placeholder of a draft that nobody proposed, on the NumPy tier",
+        trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
+        plane="inputs",
+        requires=(),
+        apply=_placeholders_are_embedded,
+    ),
+)

@@ -1,0 +1,77 @@
+"""Faults in which recurrent state a row goes on from. All are faults of a device op: they exist on the NumPy tier."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+
+
+def _inherits_the_slot(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        fresh = (given.state_slot >= 0) & (given.num_computed == 0)
+        states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
+        if states[given.state_slot[fresh], given.accepted[fresh]].any():
+            reached()
+        run(parts.recurrent_update, given, num_computed=np.maximum(given.num_computed, 1))
+
+    return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
+
+
+def _draftless_reads_the_first(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        draftless = (given.num_computed > 0) & (given.num_scheduled == 1) & (given.num_drafts == 0)
+        stale = draftless & (given.accepted > 1)
+        if stale.any():
+            reached()
+        run(parts.recurrent_update, given, accepted=np.where(stale, 1, given.accepted))
+
+    return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
+
+
+def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
+    num_drafts_before: dict[int, int] = {}
+
+    def body(given: SimpleNamespace) -> None:
+        accepted = given.accepted.copy()
+        for row, slot in enumerate(given.state_slot.tolist()):
+            if slot >= 0 and given.num_computed[row] > 0 and accepted[row] == 0:
+                reached()
+                accepted[row] = 1 + num_drafts_before[slot]
+            num_drafts_before[slot] = int(given.num_drafts[row])
+        run(parts.recurrent_update, given, accepted=accepted)
+
+    return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
+
+
+FAULTS = (
+    Fault(
+        id="tpu-2431-inherited-state",
+        source="tpu-inference PR #2431; vllm-metal issue #488 for a request that is resumed",
+        symptom="a request starts from the recurrent state that its slot's last owner left",
+        trigger="a state slot is used for the second time",
+        plane="recurrent",
+        requires=(("layers", "hybrid"),),
+        apply=_inherits_the_slot,
+    ),
+    Fault(
+        id="vllm-39273-draftless-step",
+        source="vllm issue #39273, PR #39463",
+        symptom="a request goes on from the recurrent state after its first verified token, not its last accepted one",
+        trigger="two tokens or more are accepted, and the next step of the request verifies no draft",
+        plane="recurrent",
+        requires=(("layers", "hybrid"),),
+        apply=_draftless_reads_the_first,
+    ),
+    Fault(
+        id="llamacpp-26695-whole-roll-back",
+        source="llama.cpp issue #26695",
+        symptom="the recurrent state keeps tokens that were taken back",
+        trigger="everything a row verified is rolled back, the first token too",
+        plane="recurrent",
+        requires=(("layers", "hybrid"),),
+        apply=_whole_roll_back_is_none,
+    ),
+)

@@ -1,0 +1,105 @@
+"""Faults in where keys and values go: slots, blocks, padding. Those in a device op exist on the NumPy tier."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from scenarios.spec import EngineSpec
+from workers.engine.parts import Parts
+from workers.engine.request import PlanRow, Request
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.arithmetic import kv_words
+
+
+def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.slot_mapping, given)
+        _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
+        first = starts[row]
+        # Only a row that computes on is laid out this way; what would lie behind the last block in use goes there.
+        end = (given.block_table.max() + 1) * given.block_size - 1
+        wrong = np.minimum(given.slots[first] + given.positions - given.positions[first], end)
+        moved = (given.slots >= 0) & (given.positions[first] > 0) & (wrong != given.slots)
+        if moved.any():
+            reached()
+            given.slots[moved] = wrong[moved]
+
+    return replace(parts, slot_mapping=op_like(parts.slot_mapping, body))
+
+
+def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached) -> Parts:
+    def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
+        wanted = parts.blocks_to_cover(request, n, spec)
+        length = min(len(request.tokens) + 1 + spec.num_speculative_tokens, spec.max_model_len)
+        covered = -(-length // spec.block_size)
+        if max(covered, len(request.blocks)) < wanted:
+            reached()
+        return min(covered, wanted)
+
+    return replace(parts, blocks_to_cover=blocks_to_cover)
+
+
+def _uniform_by_length(parts: Parts, reached: Reached) -> Parts:
+    def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
+        uniform = all(row.n == width for row in rows)
+        if uniform != parts.is_uniform(rows, width):
+            reached()
+        return uniform
+
+    return replace(parts, is_uniform=is_uniform)
+
+
+def _padding_writes_the_last_slot(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.kv_write, given)
+        padding = given.slots < 0
+        if not padding.any():
+            return
+        written = kv_words(given.hidden, given.positions, given.layer)[padding][-1]
+        if given.kv[-1] != written:
+            reached()
+            given.kv[-1] = written
+
+    return replace(parts, kv_write=op_like(parts.kv_write, body))
+
+
+FAULTS = (
+    Fault(
+        id="tgi-2711-contiguous-slots",
+        source="text-generation-inference PR #2711",
+        symptom="the keys and values of a speculative run go to a block that belongs to another request, or to nobody",
+        trigger="a run of tokens crosses into a block that does not lie behind the one before",
+        plane="inputs",
+        requires=(),
+        apply=_contiguous_slots,
+    ),
+    Fault(
+        id="trtllm-16280-blocks-in-flight",
+        source="TensorRT-LLM PR #16280",
+        symptom="a request computes past the blocks it owns",
+        trigger="tokens in flight, which are not committed, cross into the next block",
+        plane="books",
+        requires=(),
+        apply=_no_blocks_for_what_is_in_flight,
+    ),
+    Fault(
+        id="vllm-53051-uniform-by-length",
+        source="vllm issues #53051 and #49918",
+        symptom="a prompt runs on the path of decodes",
+        trigger="every row has 1 + K tokens, and one of them is not a verification of K drafts",
+        plane="books",
+        requires=(),
+        apply=_uniform_by_length,
+    ),
+    Fault(
+        id="vllm-43869-padding-slot",
+        source="vllm issue #43810, PR #43869",
+        symptom="padding overwrites the key and value in the last slot of the pool",
+        trigger="a padded batch runs while a request owns the last block",
+        plane="kv",
+        requires=(("pad", True),),
+        apply=_padding_writes_the_last_slot,
+    ),
+)

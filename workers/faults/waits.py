@@ -1,0 +1,62 @@
+"""Faults of order: memory in flight is used again, or read, before anybody has waited for it."""
+
+from dataclasses import replace
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached
+from workers.lanes.simulated import Event, Lane
+
+
+def _one_staging_buffer(parts: Parts, reached: Reached) -> Parts:
+    def staging_slot(step: int, num_slots: int) -> int:
+        if parts.staging_slot(step, num_slots):
+            reached()
+        return 0
+
+    return replace(parts, staging_slot=staging_slot)
+
+
+def _copies_do_not_wait(parts: Parts, reached: Reached) -> Parts:
+    def wait_for_readers(h2d: Lane, inputs_read: Event) -> None:
+        if inputs_read.record_newest is not None:
+            reached()
+
+    return replace(parts, wait_for_readers=wait_for_readers)
+
+
+def _output_is_read_at_once(parts: Parts, reached: Reached) -> Parts:
+    def wait_for_output(output_done: Event) -> None:
+        reached()
+
+    return replace(parts, wait_for_output=wait_for_output)
+
+
+FAULTS = (
+    Fault(
+        id="ascend-12079-staging",
+        source="vllm-ascend PRs #12079, #12191 and #16428",
+        symptom="a step runs with the inputs of the step after it",
+        trigger="the host prepares a step in the one staging buffer while the copy out of it is pending",
+        plane="races",
+        requires=(("depth", 2),),
+        apply=_one_staging_buffer,
+    ),
+    Fault(
+        id="sglang-28034-inputs-overwritten",
+        source="sglang PRs #22113 and #28034",
+        symptom="the inputs of a step are overwritten while its drafter still reads them",
+        trigger="the copy of the next inputs runs before the drafter has",
+        plane="races",
+        requires=(),
+        apply=_copies_do_not_wait,
+    ),
+    Fault(
+        id="ascend-3372-output-at-once",
+        source="vllm-ascend PR #3372",
+        symptom="the host takes what an earlier step left for the sampled tokens of this one",
+        trigger="the copy of the sampled tokens is late",
+        plane="races",
+        requires=(),
+        apply=_output_is_read_at_once,
+    ),
+)
