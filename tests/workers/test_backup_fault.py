@@ -1,0 +1,42 @@
+"""What the backup fault damages behind its first difference, seen by a checker that is blind to inputs."""
+
+from scenarios.codec import load
+from scenarios.strategies import random_trace
+from tests.workers.test_smoke import PATHS
+from workers.check import Options, Run
+from workers.compare import Checker
+from workers.engine.parts import Parts
+from workers.expected import Layout
+from workers.observation import Observation
+from workers.tape import Tapes
+from workers.verdict import Difference, Diverged
+
+FAULT = "vllm-38556-backup-token"
+TAPES = Tapes()
+
+
+class BlindToInputs(Checker):
+    """Compares everything but the backup token and the tokens rows go on from."""
+
+    def _host(self, observed: Observation) -> Difference | None:
+        return None if observed.point == "launched" else super()._host(observed)
+
+    def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
+        layout.pop("next_tokens", None)
+        return super()._layout(layout, capture)
+
+
+def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:
+    planes = []
+    traces = [load(path) for path in PATHS if "discard" in load(path).expect] + [
+        random_trace(seed) for seed in range(40)
+    ]
+    for trace in traces:
+        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Parts())
+        run.checker = BlindToInputs(run.trace, TAPES)
+        verdict = run.to_end()
+        if run.probes[f"fault {FAULT}"]:
+            assert isinstance(verdict, Diverged)
+            planes.append((verdict.difference.plane, verdict.difference.variable))
+    assert len(planes) >= 20
+    assert {variable for _, variable in planes} <= {"drafter_kv", "drafter_kv_at_end"}
