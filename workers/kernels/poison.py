@@ -1,6 +1,5 @@
 """Make memory that changes hands unreadable."""
 
-from workers.kernels.arithmetic import arange
 from workers.kernels.signature import POISON, In, InOut
 
 
@@ -9,6 +8,6 @@ def poison(blocks: In, kv: InOut, drafter_kv: InOut, num_blocks: int, block_size
 
     Shapes: blocks [at least num_blocks]; kv, drafter_kv [blocks of the pool * block_size] uint64.
     """
-    slots = (blocks[:num_blocks, None] * block_size + arange(block_size)).ravel()
-    kv[slots] = POISON
-    drafter_kv[slots] = POISON
+    chosen = blocks[:num_blocks]
+    kv.reshape(-1, block_size)[chosen] = POISON
+    drafter_kv.reshape(-1, block_size)[chosen] = POISON
