@@ -1,4 +1,4 @@
-"""Faults in what goes along when a row moves: drafts, block tables, state slots."""
+"""Faults in what goes along when a row moves: drafts (on the NumPy tier), block tables, state slots."""
 
 from collections.abc import Sequence
 from dataclasses import replace

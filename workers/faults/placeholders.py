@@ -1,4 +1,7 @@
-"""Faults with chunks and placeholders: what counts as sampled, what is to be verified, what the model is fed."""
+"""Faults with chunks and placeholders: what counts as sampled, what is to be verified, what the model is fed.
+
+Those in a device op exist on the NumPy tier.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -50,7 +53,7 @@ FAULTS = (
     Fault(
         id="vllm-26231-chunks-count",
         source="vllm PR #26231",
-        symptom="a prefill chunk that is not the last counts a valid token, on the NumPy tier",
+        symptom="a prefill chunk that is not the last counts a valid token",
         trigger="such a chunk runs in a batch without any draft",
         plane="counts",
         requires=(),
@@ -68,7 +71,7 @@ FAULTS = (
     Fault(
         id="vllm-46899-placeholder-input",
         source="vllm PRs #46899 and #40768",
-        symptom="the model is fed the placeholder of a draft that nobody proposed, on the NumPy tier",
+        symptom="the model is fed the placeholder of a draft that nobody proposed",
         trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
         plane="inputs",
         requires=(),

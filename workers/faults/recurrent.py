@@ -7,15 +7,18 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.signature import POISON
 
 
 def _inherits_the_slot(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
-        fresh = (given.state_slot >= 0) & (given.num_computed == 0)
         states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
-        if states[given.state_slot[fresh], given.accepted[fresh]].any():
+        fresh = (given.state_slot >= 0) & (given.num_computed == 0)
+        # Memory nobody has used was zero there.
+        inherits = fresh & (states[given.state_slot, given.accepted] != POISON)
+        if inherits.any():
             reached()
-        run(parts.recurrent_update, given, num_computed=np.maximum(given.num_computed, 1))
+        run(parts.recurrent_update, given, num_computed=given.num_computed + inherits)
 
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
 

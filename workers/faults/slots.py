@@ -11,6 +11,7 @@ from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like, run
 from workers.kernels.arithmetic import kv_words
+from workers.kernels.signature import POISON
 
 
 def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
@@ -55,12 +56,13 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
         run(parts.kv_write, given)
         padding = given.slots < 0
+        is_used = given.kv[-1] != POISON
         if not padding.any():
             return
         written = kv_words(given.hidden, given.positions, given.layer)[padding][-1]
-        if given.kv[-1] != written:
+        given.kv[-1] = written
+        if is_used:
             reached()
-            given.kv[-1] = written
 
     return replace(parts, kv_write=op_like(parts.kv_write, body))
 

@@ -38,7 +38,8 @@ FAULTS = (
         symptom="a step runs with the inputs of the step after it",
         trigger="the host prepares a step in the one staging buffer while the copy out of it is pending",
         plane="races",
-        requires=(("depth", 2),),
+        # With counts on the host, the host waits for the step before until it stages the next.
+        requires=(("depth", 2), ("accepted_counts", "device")),
         apply=_one_staging_buffer,
     ),
     Fault(
