@@ -66,8 +66,7 @@ class RaceDetector:
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Judge the accesses of an op; it happens after everything the host has done and seen."""
         clock = self._after_host(lane)
-        clock[lane + 1] += 1
-        time = clock[lane + 1]
+        time = clock[lane + 1] = clock[lane + 1] + 1
         self.num_accesses += len(accesses)
         for span, mode in accesses:
             known = span.watched

@@ -37,6 +37,7 @@ class Layout:
     """
 
     def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int) -> None:
+        self.max_blocks = max_blocks
         self.tokens = len(FIELDS) * rows_max
         self.token_row = self.tokens + tokens_max
         self.block_table = self.token_row + tokens_max

@@ -9,7 +9,7 @@ from workers.engine.memory import FIELDS, Memory, Staging, View
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.engine.request import Plan, Request
-from workers.engine.staging import Shape, backup_tokens, block_table, row_table, shape_of, token_table
+from workers.engine.staging import Shape, backup_tokens, row_table, shape_of, token_table, write_block_table
 from workers.engine.step import Step
 from workers.kernels.signature import NO_TOKEN
 from workers.lanes.simulated import Machine
@@ -143,12 +143,11 @@ class Runner:
         """Write everything the host says about a step into its staging slot."""
         rows, layout = self.batch.rows, self.memory.layout
         ids, token_row = token_table(rows, shape)
-        blocks = block_table(rows, shape, self.memory.max_blocks)
         with self._machine.host(staging.inputs.all, "w") as staged:
             staged[: layout.tokens].reshape(len(FIELDS), -1)[:, : len(table[0])] = table
             staged[layout.tokens : layout.tokens + shape.num_tokens] = ids
             staged[layout.token_row : layout.token_row + shape.num_tokens] = token_row
-            staged[layout.block_table : layout.block_table + len(blocks)] = blocks
+            write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
             staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
@@ -96,10 +99,8 @@ def token_table(rows: Sequence[Row], shape: Shape) -> tuple[list[int], list[int]
     return ids, token_row
 
 
-def block_table(rows: Sequence[Row], shape: Shape, max_blocks: int) -> list[int]:
-    """Return the blocks of every row, padded."""
-    blocks: list[int] = []
-    for row in rows:
-        blocks += row.blocks
-        blocks += [PAD_BLOCK] * (max_blocks - len(row.blocks))
-    return blocks + [PAD_BLOCK] * (max_blocks * (shape.num_rows - len(rows)))
+def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
+    """Write the blocks of every row into a table [rows, max_blocks]; what is past them is padding."""
+    table.fill(PAD_BLOCK)
+    for index, row in enumerate(rows):
+        table[index, : len(row.blocks)] = row.blocks
