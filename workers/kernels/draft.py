@@ -79,8 +79,9 @@ def draft_chain(
     """
     k, num_rows = num_speculative_tokens, len(token_index)
     raw_2d, tokens_2d = raw.reshape(num_rows, k), draft_tokens.reshape(num_rows, k)
-    raw_2d[:] = 0
-    tokens_2d[:] = NO_DRAFT
+    if num_proposed < k:
+        raw_2d[:] = 0
+        tokens_2d[:] = NO_DRAFT
     if not num_proposed:
         return
     table = block_table.reshape(num_rows, max_blocks)
@@ -95,8 +96,7 @@ def draft_chain(
     position = last[:, None] + arange(num_proposed)
     slot = np.maximum(state_slot, 0)[:, None]
     proposed = script.reshape(-1, max_model_len)[slot, np.minimum(position + 2, max_model_len - 1)]
-    usable = (valid > 0) & (num_scheduled > 0)
-    tokens_2d[:, :num_proposed] = np.where(usable[:, None], proposed, NO_DRAFT)
+    tokens_2d[:, :num_proposed] = np.where(valid[:, None] > 0, proposed, NO_DRAFT)
     embedded = embed(np.maximum(tokens_2d[:, :num_proposed], 0))
     twice = words(position) * TWO
     places = kv_places(position, DRAFTER_LAYER)
