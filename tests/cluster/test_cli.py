@@ -192,7 +192,7 @@ STOPS += [("local", signal.SIGTERM, 143)]
 def test_a_signal_stops_a_run_that_a_second_run_completes(
     tmp_path: Path, ray: str, signum: signal.Signals, code: int
 ) -> None:
-    scenarios(tmp_path, 8)
+    scenarios(tmp_path, 24)
     arguments = ("run", "scn", "--ray", ray, "--out", "out")
     process = start(tmp_path, *arguments)
     wait_for(lambda: num_results(tmp_path / "out") >= 1, process)
@@ -202,11 +202,11 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
     assert process.returncode == code, out + err
     assert "not run" in out
     kept = num_results(tmp_path / "out")
-    assert 1 <= kept < 8
+    assert 1 <= kept < 24
     done = specstorm(tmp_path, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"kept from an earlier run: {kept} of 8 results" in done.stdout
-    assert num_results(tmp_path / "out") == 8
+    assert f"kept from an earlier run: {kept} of 24 results" in done.stdout
+    assert num_results(tmp_path / "out") == 24
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

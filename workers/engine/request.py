@@ -40,8 +40,8 @@ class Request:
 class PlanRow(NamedTuple):
     """What the scheduler asks of the worker for one request in one step.
 
-    `num_computed` and `num_placeholders` are the values before the step, `num_known` the committed tokens.
-    `tokens` is set when the worker may not know the request's tokens: it was not in the step before.
+    `num_computed` and `num_placeholders` are the values before the step, `num_known` the committed tokens,
+    `num_accepted` what the request's last processed row sampled.
     """
 
     request: Request

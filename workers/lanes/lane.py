@@ -6,7 +6,7 @@ Which bytes it reads and writes follows from that signature and from the spans i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from inspect import signature
 from typing import Any, Literal, Protocol, get_args, get_type_hints
 
@@ -26,7 +26,7 @@ class Op:
     modes: tuple[Mode, ...]
 
 
-@cache
+@lru_cache(maxsize=1024)
 def op_of(function: Function) -> Op:
     """Read an op's access modes from its signature.
 
