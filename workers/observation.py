@@ -88,7 +88,6 @@ class Recorder:
         self.writers: dict[tuple[int, str], tuple[str, ...]] = {}
         self._blame = blame
         self.captures: list[Observation] = []
-        self.num_captures = 0
         self._digest = blake2b(digest_size=16)
 
     def capture(
@@ -97,7 +96,6 @@ class Recorder:
         """Keep copies of these arrays; called on the compute lane, between two ops."""
         self._digest.update(b"".join([array.tobytes() for array in arrays]))
         values = {name: array.tolist() for name, array in zip(names, arrays, strict=True)}
-        self.num_captures += len(names)
         if self._blame is not None:
             self.writers.update({(step, name): self._blame(name) for name in names})
         self.captures.append(Observation(point, step, requests, values))

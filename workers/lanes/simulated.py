@@ -65,11 +65,12 @@ class Lane:
 
     def probe(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
-        probe = Probe(function, tuple(span._readable for span in spans))
-        tail = self.queue[-1] if self.queue else None
-        if tail is None:
-            probe.function(*probe.views)
-        elif type(tail) is Launch:
+        views = [span._readable for span in spans]
+        if not self.queue:
+            function(*views)
+            return
+        probe, tail = Probe(function, tuple(views)), self.queue[-1]
+        if type(tail) is Launch:
             tail.probes.append(probe)
         else:
             self.queue.append(probe)
