@@ -10,9 +10,9 @@ def count_accepted(sampled: In, state_slot: In, accepted: Out, slot_accepted: In
 
     Shapes: sampled [num_rows * width]; state_slot, accepted [num_rows]; slot_accepted [num_state_slots].
     Valid tokens are a contiguous prefix, so the sum of (sampled != NO_TOKEN) is their number; a discarded row counts
-    the one column it sampled, which is the neutral value. Padding rows store nothing.
+    the one column it sampled, which is the neutral value. Padding rows come last and store nothing.
     Source: vLLM PR #38372.
     """
     np.add.reduce(sampled.reshape(-1, width) != NO_TOKEN, axis=1, dtype=np.int64, out=accepted)
-    real = state_slot >= 0
-    slot_accepted[state_slot[real]] = accepted[real]
+    num_real = np.count_nonzero(state_slot >= 0)
+    slot_accepted[state_slot[:num_real]] = accepted[:num_real]

@@ -37,13 +37,13 @@ def draft_first_pass(
 
     Shapes: hidden, input_ids, positions, slots, drafter_hidden [num_tokens]; token_index, next_tokens, num_scheduled
     [num_rows]; drafter_kv [num_blocks * block_size] uint64. The token after a row's last kept one is its next token;
-    what is written for rejected tokens is scratch.
+    what is written for rejected tokens is scratch. Padding rows come last.
     """
     following = np.empty_like(input_ids)
     following[:-1] = input_ids[1:]
     following[-1] = 0
-    real_rows = num_scheduled > 0
-    following[token_index[real_rows]] = next_tokens[real_rows]
+    num_real = np.count_nonzero(num_scheduled)
+    following[token_index[:num_real]] = next_tokens[:num_real]
     drafter_hidden[:] = draft_hidden(hidden, following)
     stored = kv_words(drafter_hidden, positions, DRAFTER_LAYER)
     real = slots >= 0

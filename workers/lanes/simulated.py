@@ -55,7 +55,7 @@ class Lane:
             prepared = self._prepared[function, arguments] = Prepared(self.name, op_of(function), arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
-        if machine.watcher is not None:
+        if machine.watcher is not None and prepared.accesses:
             machine.watcher.launched(self.index, prepared.op.name, prepared.accesses, machine.step)
         if machine.prompt and not self.queue:
             self._execute(prepared, machine.step)
