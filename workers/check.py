@@ -19,7 +19,7 @@ from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import Held, Machine
 from workers.observation import VARIABLES, Recorder
-from workers.races import RaceDetector
+from workers.races import Race, RaceDetector
 from workers.tape import Tapes, script, tape_length
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 
@@ -108,7 +108,7 @@ class Run:
         scheduler = engine.scheduler
         found = self._follow() or self.checker.at_end(scheduler.blocks.num_free, scheduler.state_slots.num_free)
         if found is None and self.detector is not None and self.detector.race is not None:
-            found = self._race()
+            found = _unordered(self.detector.race)
         if found is not None:
             return Diverged(stats=self.stats(), difference=self._explained(found))
         return self._expected()
@@ -131,22 +131,6 @@ class Run:
 
     def _waiting(self) -> str:
         return self.checker.referee.waiting()
-
-    def _race(self) -> Difference | None:
-        assert self.detector is not None
-        race = self.detector.race
-        if race is None:
-            return None
-        return Difference(
-            plane="races",
-            variable=race.buffer,
-            request="",
-            commit="",
-            step=race.step,
-            position=None,
-            expected=f"{race.first}, then {race.second}, in this order",
-            actual="no order",
-        )
 
     def _explained(self, found: Difference) -> Difference:
         race = self.detector.race if self.detector is not None else None
@@ -178,6 +162,20 @@ class Run:
         return Agreed(stats=self.stats())
 
 
+def _unordered(race: Race) -> Difference:
+    """Return a race as a difference: an order was expected, there is none."""
+    return Difference(
+        plane="races",
+        variable=race.buffer,
+        request="",
+        commit="",
+        step=race.step,
+        position=None,
+        expected=f"{race.first}, then {race.second}, in this order",
+        actual="no order",
+    )
+
+
 def _follows_device(host: Difference) -> bool:
     """Tell whether a host difference is later than the device captures of its own step."""
     variable = VARIABLES.get(host.variable)
@@ -204,8 +202,6 @@ BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "proposed": ("draft_tokens",),
     "kv_at_end": ("kv",),
     "drafter_kv_at_end": ("drafter_kv",),
-    "tokens": ("output[0]", "output[1]"),
-    "corrected_computed": ("counts[0]", "counts[1]"),
 }
 
 

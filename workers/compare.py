@@ -208,12 +208,12 @@ def _difference(
         commit=commit,
         step=step,
         position=position,
-        expected=_show(expected, plane),
-        actual=_show(actual, plane),
+        expected=_show(expected),
+        actual=_show(actual),
     )
 
 
-def _show(value: object, plane: str) -> str:
+def _show(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 32:
         return f"{value:016x}"
     return str(value)

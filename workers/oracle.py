@@ -6,7 +6,7 @@ It is told which tokens were scheduled where and when; tokens, drafts, counts an
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scenarios.events import Submit
+from scenarios.events import PLACES, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers import model
@@ -387,6 +387,5 @@ class Oracle:
 
 def submission_order(trace: Trace) -> list[str]:
     """Return the names of requests in the order in which an engine sees them submitted."""
-    places = {"before_schedule": 0, "after_launch": 1, "before_process": 2}
     submits = [event for event in trace.events if isinstance(event, Submit)]
-    return [event.request for event in sorted(submits, key=lambda event: (event.tick, places[event.at]))]
+    return [event.request for event in sorted(submits, key=lambda event: (event.tick, PLACES.index(event.at)))]

@@ -54,7 +54,7 @@ class Worker:
     def _sweep(self, trace: Trace) -> Judgement:
         first: Agreed | None = None
         ahead = 0
-        schedules = [Schedule(**{**each.model_dump(), "holds": trace.schedule.holds}) for each in all_schedules()]
+        schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in all_schedules()]
         for tried, schedule in enumerate(schedules, 1):
             candidate = trace.model_copy(update={"schedule": schedule})
             verdict = check(candidate, self._tapes, Options(races=tried == 1))
