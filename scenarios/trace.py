@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pydantic import ValidationInfo, model_validator
 
 from scenarios.events import LANES, AnyEvent, PromptDraw, Schedule, SetK, Submit, accept_bits, prompt_tokens
+from scenarios.features import refusals
 from scenarios.probes import PROBES
 from scenarios.spec import Count, EngineSpec, Index, Name, Value
-
-DEPTH_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Trace(Value):
 
 def problems(trace: Trace) -> list[Problem]:
     """Return everything about a well-formed trace that no engine could run, in reading order."""
-    found = _spec_problems(trace.spec)
+    found = _spec_problems(trace)
     seen: dict[str, int] = {}
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
@@ -78,15 +77,14 @@ def problems(trace: Trace) -> list[Problem]:
     return found + _expect_problems(trace)
 
 
-def _spec_problems(spec: EngineSpec) -> list[Problem]:
+def _spec_problems(trace: Trace) -> list[Problem]:
+    spec = trace.spec
     least = 1 + spec.num_speculative_tokens
-    if spec.depth > DEPTH_MAX:
-        reason = "counts are corrected by one step, so the step before the last one must have been processed"
-        return [Problem(("spec", "depth"), f"depth is {spec.depth}; allowed are 1 and {DEPTH_MAX}: {reason}")]
+    found = [Problem(("spec", rule.key), rule.message(spec)) for rule in refusals(spec, trace.faults)]
     if spec.max_num_batched_tokens < least:
         message = f"max_num_batched_tokens is {spec.max_num_batched_tokens}; one decode needs 1 + K = {least}"
-        return [Problem(("spec", "max_num_batched_tokens"), message)]
-    return []
+        found.append(Problem(("spec", "max_num_batched_tokens"), message))
+    return found
 
 
 def _expect_problems(trace: Trace) -> list[Problem]:

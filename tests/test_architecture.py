@@ -21,13 +21,24 @@ KERNEL_LINES_MAX = 120
 MODEL_LINES_MAX = 100
 
 # The oracle is its fold and its tape; both are held to the same rule.
-ORACLE = ("scenarios", "workers.oracle", "workers.tape", "workers.model", "workers.log", "workers.observation")
+ORACLE = (
+    "scenarios",
+    "workers.oracle",
+    "workers.truth",
+    "workers.draft_truth",
+    "workers.tape",
+    "workers.model",
+    "workers.log",
+    "workers.observation",
+)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),
     "workers.kernels": ("workers.kernels",),
     "workers.lanes": ("workers.lanes", "scenarios.draw"),
     "workers.oracle": ORACLE,
+    "workers.truth": ORACLE,
+    "workers.draft_truth": ORACLE,
     "workers.tape": ORACLE,
     "workers.engine": (
         "scenarios",

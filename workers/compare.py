@@ -11,9 +11,10 @@ from scenarios.trace import Trace
 from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
 from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
-from workers.oracle import LogError, Oracle, RowTruth, Truth
+from workers.oracle import LogError, Oracle
 from workers.referee import Referee
 from workers.tape import Tapes
+from workers.truth import RowTruth, Truth
 from workers.verdict import Difference
 
 _STEPS_KEPT = 2

@@ -7,7 +7,8 @@ Does not verify: stalls, samples taken away, K and permutations; it says what is
 from scenarios.events import PLACES, Abort, AnyEvent, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
 from scenarios.trace import Trace
 from workers.log import Submitted
-from workers.oracle import Oracle, Truth
+from workers.oracle import Oracle
+from workers.truth import Truth
 
 Moment = tuple[int, int]
 

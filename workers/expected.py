@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from scenarios.spec import EngineSpec
-from workers.oracle import Release, RowTruth, StepTruth
 from workers.tape import Tape
+from workers.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
 

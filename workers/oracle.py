@@ -3,13 +3,11 @@
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 from scenarios.events import PLACES, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers import model
+from workers.draft_truth import raw_words
 from workers.log import (
     Aborted,
     Corrected,
@@ -22,105 +20,12 @@ from workers.log import (
     ScheduledRow,
     Submitted,
 )
-from workers.tape import Tape, Tapes, script, tape_length
+from workers.tape import Tapes, script, tape_length
+from workers.truth import NO_DRAFT, Release, RowTruth, StepTruth, Truth
 
 
 class LogError(Exception):
     """The log says something that no engine may do; the message says what, the entry where."""
-
-
-@dataclass(slots=True, eq=False)
-class Truth:
-    """What is true of one request.
-
-    `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
-    `sched_placeholders` what the scheduler must believe. `slots` maps a position to its cache slot. `deltas` holds
-    the drafter's cache words that differ from the tape's: those at the end of a chunk that was not the last.
-    """
-
-    index: int
-    name: str
-    tape: Tape
-    script: list[int]
-    num_prompt: int
-    limit: int
-    stop: frozenset[int]
-    committed: int
-    epoch: int = 0
-    running: bool = False
-    finish_reason: str | None = None
-    computed: int = 0
-    computed_at_release: int = 0
-    sched_computed: int = 0
-    sched_placeholders: int = 0
-    accepted: int = 0
-    drafts: list[int] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-    state_slot: int = -1
-    deltas: dict[int, int] = field(default_factory=dict)
-    deltas_at_release: dict[int, int] = field(default_factory=dict)
-
-
-class RowTruth(NamedTuple):
-    """What is true of one row of one step: counts before it, and what it must come to.
-
-    Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
-    drafter's cache word at the end of a discarded chunk, whose next token is the last one known.
-    """
-
-    truth: Truth
-    row: ScheduledRow
-    computed: int
-    accepted_read: int
-    kept: int
-    discard: bool
-    valid: int
-    accepted: int
-    next_token: int
-    drafts: tuple[int, ...]
-    raw: tuple[int, ...]
-    proposed: tuple[int, ...]
-    sched_computed: int
-    no_spec: int
-    backup: int
-    slots: list[int]
-    chunk_end: int
-
-    @property
-    def commit(self) -> str:
-        """The commit key, as reports show it."""
-        return f"{self.truth.name}/{self.row.epoch}/{self.row.k}"
-
-    @property
-    def base(self) -> int:
-        """Position of the token that is verified first."""
-        return self.computed + self.row.n - 1 - self.row.d
-
-
-@dataclass(frozen=True, slots=True)
-class StepTruth:
-    """What is true of one step: its rows in row order and the padded shape it runs in."""
-
-    step: int
-    k_step: int
-    rows: tuple[RowTruth, ...]
-    num_rows: int
-    num_tokens: int
-    starts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What the caches of a request must hold when its blocks go back."""
-
-    truth: Truth
-    commit: str
-    kv: tuple[int, ...]
-    drafter_kv: tuple[int, ...]
-
-
-NO_DRAFT = -1
 
 
 class Oracle:
@@ -259,7 +164,7 @@ class Oracle:
             following = model.draft_hidden(tape.hidden[kept - 1], next_token)
             chunk_end = truth.deltas[kept - 1] = model.kv_word(following, kept - 1, model.DRAFTER_LAYER)
         proposed = tuple(truth.script[kept + 1 : kept + 1 + k_step]) if valid else (NO_DRAFT,) * k_step
-        raw = self._raw(truth, kept - 1, proposed) if valid else ()
+        raw = raw_words(truth, kept - 1, proposed, self.spec) if valid else ()
         found = RowTruth(
             truth,
             row,
@@ -283,35 +188,6 @@ class Oracle:
         truth.accepted = 1 if discard else valid
         truth.drafts = list(proposed)
         return found
-
-    def _raw(self, truth: Truth, position: int, proposed: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what the drafter computes for each draft after `position`, the last kept one."""
-        if truth.deltas:
-            return self._compute_raw(truth, position, proposed)
-        known = truth.tape.raw
-        found = known.get((position, proposed))
-        if found is None:
-            found = known[position, proposed] = self._compute_raw(truth, position, proposed)
-        return found
-
-    def _compute_raw(self, truth: Truth, position: int, proposed: tuple[int, ...]) -> tuple[int, ...]:
-        tape = truth.tape
-        sums, sums_position = tape.drafter_sums[position]
-        for at, word in truth.deltas.items():
-            if at <= position:
-                sums += word - tape.drafter_kv[at]
-                sums_position += (word - tape.drafter_kv[at]) * at
-        vector = model.draft_hidden(tape.hidden[position], tape.tokens[position + 1])
-        found: list[int] = []
-        for index in range(min(len(proposed), self.spec.max_model_len - position - 2)):
-            if index:
-                position += 1
-                vector = model.draft_hidden(found[-1], proposed[index - 1])
-                word = model.kv_word(vector, position, model.DRAFTER_LAYER)
-                sums += word
-                sums_position += word * position
-            found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
-        return tuple(found)
 
     def _processed(self, step: int) -> None:
         done = self.steps.get(step)

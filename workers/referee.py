@@ -24,8 +24,9 @@ from workers.log import (
     ScheduledRow,
     Submitted,
 )
-from workers.oracle import Oracle, Truth
+from workers.oracle import Oracle
 from workers.row_order import RowOrder
+from workers.truth import Truth
 
 # A tick no trace reaches: events are bounded by 1,000,000.
 _AFTER_EVERY_EVENT = 1 << 30

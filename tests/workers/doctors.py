@@ -19,7 +19,8 @@ from workers.log import (
     SkipReason,
     Submitted,
 )
-from workers.oracle import Oracle, Truth
+from workers.oracle import Oracle
+from workers.truth import Truth
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from workers.expected import Layout, expected_inputs, expected_release, expected
 from workers.lanes.simulated import Lane, Machine
 from workers.log import Entry, Freed, Launched
 from workers.observation import Observation, Recorder
-from workers.oracle import Release, StepTruth
 from workers.tape import Tapes
+from workers.truth import Release, StepTruth
 from workers.verdict import Difference
 
 Look = Callable[[str, int, View | None, list[int]], None]
@@ -137,7 +137,7 @@ def hooked(
     run = Run(trace, tapes, Options(), Parts())
     if recorder is not None:
         run.recorder = recorder
-    run.engine.runner.probes = HookedProbes(run, run.recorder, before, after)
+    run.engine.runner.captures = HookedProbes(run, run.recorder, before, after)
     return run
 
 

@@ -18,7 +18,7 @@ from workers.log import (
     SkipReason,
     Submitted,
 )
-from workers.oracle import Truth
+from workers.truth import Truth
 
 
 def another_slot_while_running(place: Place, entry: Scheduled) -> list[Entry] | None:

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Sequence
 
 from scenarios.spec import EngineSpec
+from workers.engine.context import Context, Forward
 from workers.engine.counts import CountsInFlight
+from workers.engine.drafters import eagle
+from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.input_batch import InputBatch
-from workers.engine.memory import FIELDS, Memory, Staging, View
+from workers.engine.memory import FIELDS, Memory, Staging
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.engine.request import Plan, Request
+from workers.engine.sampler import Sampler
 from workers.engine.staging import Shape, backup_tokens, row_table, shape_of, token_table, write_block_table
 from workers.engine.step import Step
 from workers.kernels.signature import NO_TOKEN
@@ -38,13 +42,14 @@ class Runner:
         self._machine = machine
         self._log = log
         self._probes = probes
-        self.compute, self.h2d, self.d2h_output, self.d2h_counts = (machine.lane(name) for name in LANES)
-        self.inputs_ready = machine.event("inputs_ready")
-        self.inputs_read = machine.event("inputs_read")
-        self.sampled_ready = machine.event("sampled_ready")
-        self.output_done = [machine.event("output_done") for _ in self.memory.outputs]
-        self.counts_done = [machine.event("counts_done") for _ in self.memory.counts]
-        self.probes = Probes(spec, self.memory, self.compute, recorder)
+        self.compute, self.h2d, d2h_output, d2h_counts = (machine.lane(name) for name in LANES)
+        self._inputs_ready = machine.event("inputs_ready")
+        self._inputs_read = machine.event("inputs_read")
+        self.captures = Probes(spec, self.memory, self.compute, recorder)
+        self._context = Context(
+            spec, parts, self.memory, self.captures, self.compute, self.h2d, d2h_output, d2h_counts
+        )
+        self._sampler = Sampler(self._context, machine)
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> Step:
@@ -92,12 +97,14 @@ class Runner:
         self._stage(plan, previous, shape)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
-        self._launch_inputs(view, plan.step, requests)
-        self._launch_target(view, num_blocks_max, max(row.n for row in rows))
-        self._launch_sampler(view, step, requests, previous)
-        self._launch_drafter(view, num_blocks_max, plan.k_step)
-        self.probes.state(view, plan.step, requests)
-        self.inputs_read.record(self.compute)
+        num_queries_max = max(row.n for row in rows)
+        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step)
+        launch_inputs(self._context, forward)
+        launch_target(self._context, forward)
+        self._sampler.launch(forward, step, previous)
+        eagle.launch(self._context, forward)
+        self.captures.state(view, plan.step, requests)
+        self._inputs_read.record(self.compute)
         return step
 
     def _stage(self, plan: Plan, previous: Step | None, shape: Shape) -> None:
@@ -129,11 +136,11 @@ class Runner:
         )
         fresh = [block for row in plan.rows for block in row.new_blocks]
         self._write(staging, table, shape, fresh)
-        parts.wait_for_readers(self.h2d, self.inputs_read)
+        parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
         self._copy_scripts(plan, staging)
-        self.inputs_ready.record(self.h2d)
-        self.compute.wait(self.inputs_ready)
+        self._inputs_ready.record(self.h2d)
+        self.compute.wait(self._inputs_ready)
         if fresh:
             start = memory.layout.fresh_blocks
             span, size = memory.inputs.span(start, start + len(fresh)), self.spec.block_size
@@ -161,197 +168,6 @@ class Runner:
                     staged[:] = row.request.script
                 target = self.memory.script.span(slot * length, (slot + 1) * length)
                 self.h2d.launch(self._parts.copy_script, line, target)
-
-    def _launch_inputs(self, view: View, step: int, requests: tuple[int, ...]) -> None:
-        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
-        launch(
-            parts.correct_num_computed,
-            view.prev_position,
-            view.prev_num_scheduled,
-            view.prev_num_drafts,
-            view.computed_host,
-            memory.valid.all,
-            memory.num_computed.all,
-            view.num_rows,
-        )
-        launch(
-            parts.positions_and_lengths,
-            view.num_computed,
-            view.query_start,
-            view.num_scheduled,
-            view.token_row,
-            view.positions,
-            view.seq_lens,
-            view.num_tokens,
-        )
-        launch(
-            parts.slot_mapping,
-            view.positions,
-            view.token_row,
-            view.block_table,
-            view.slots,
-            spec.block_size,
-            memory.max_blocks,
-        )
-        if spec.layers == "hybrid" and spec.accepted_counts == "device":
-            launch(parts.gather_accepted, memory.slot_accepted.all, view.state_slot, view.accepted_read)
-        launch(
-            parts.gather_input_ids,
-            view.host_ids,
-            memory.next_tokens.all,
-            memory.draft_tokens.all,
-            view.prev_position,
-            view.query_start,
-            view.num_scheduled,
-            view.num_drafts,
-            view.input_ids,
-            view.scheduled_drafts,
-            spec.num_speculative_tokens,
-        )
-        self.probes.inputs(view, step, requests)
-
-    def _launch_target(self, view: View, num_blocks_max: int, num_queries_max: int) -> None:
-        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
-        k = spec.num_speculative_tokens
-        launch(parts.kv_write, view.input_ids, view.positions, view.slots, view.hidden, memory.kv.all, 0)
-        launch(
-            parts.attention,
-            memory.kv.all,
-            view.block_table,
-            view.token_row,
-            view.positions,
-            view.hidden,
-            view.attended,
-            spec.block_size,
-            memory.max_blocks,
-            num_blocks_max,
-        )
-        if spec.layers == "hybrid":
-            launch(
-                parts.recurrent_update,
-                view.hidden,
-                view.num_computed,
-                view.query_start,
-                view.num_scheduled,
-                view.num_drafts,
-                view.state_slot,
-                view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
-                memory.states.all,
-                memory.conv.all,
-                num_queries_max,
-                k,
-                spec.conv_width,
-            )
-        launch(
-            parts.compute_logits,
-            view.hidden,
-            view.query_start,
-            view.num_scheduled,
-            view.num_drafts,
-            view.logits,
-            k,
-            spec.vocab_size,
-        )
-
-    def _launch_sampler(self, view: View, step: Step, requests: tuple[int, ...], previous: Step | None) -> None:
-        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
-        k = spec.num_speculative_tokens
-        if previous is not None and previous.output_done is not None:
-            self.compute.wait(previous.output_done)
-        launch(
-            parts.rejection_sample,
-            view.logits,
-            view.scheduled_drafts,
-            view.num_scheduled,
-            view.num_drafts,
-            view.invalid,
-            view.sampled,
-            k,
-            spec.vocab_size,
-        )
-        if previous is not None and previous.counts_done is not None:
-            self.compute.wait(previous.counts_done)
-        launch(parts.count_accepted, view.sampled, view.state_slot, view.accepted, memory.slot_accepted.all, 1 + k)
-        launch(
-            parts.prepare_next_tokens,
-            view.sampled,
-            view.discard,
-            view.backup,
-            view.input_ids,
-            view.query_start,
-            view.num_scheduled,
-            view.num_drafts,
-            view.next_tokens,
-            view.valid,
-            1 + k,
-            spec.vocab_size,
-        )
-        self.probes.sampled(view, step.number, requests)
-        self.sampled_ready.record(self.compute)
-        self._launch_copies(view, step)
-
-    def _launch_copies(self, view: View, step: Step) -> None:
-        parts, memory = self._parts, self.memory
-        width = 1 + self.spec.num_speculative_tokens
-        slot = step.number % len(memory.outputs)
-        step.output = memory.outputs[slot].span(0, view.num_rows * width)
-        step.output_done = self.output_done[slot]
-        self.d2h_output.wait(self.sampled_ready)
-        self.d2h_output.launch(parts.copy_output, view.sampled, step.output)
-        step.output_done.record(self.d2h_output)
-        slot = step.number % len(memory.counts)
-        step.counts = memory.counts[slot].span(0, view.num_rows)
-        step.counts_done = self.counts_done[slot]
-        self.d2h_counts.wait(self.sampled_ready)
-        self.d2h_counts.launch(parts.copy_counts, view.valid, step.counts)
-        if self.spec.accepted_counts == "host":
-            step.accepted = memory.accepted_counts.span(0, view.num_rows)
-            self.d2h_counts.launch(parts.copy_accepted, view.accepted, step.accepted)
-        step.counts_done.record(self.d2h_counts)
-
-    def _launch_drafter(self, view: View, num_blocks_max: int, k_step: int) -> None:
-        launch, parts, memory, spec = self.compute.launch, self._parts, self.memory, self.spec
-        launch(
-            parts.prepare_inputs_padded,
-            view.query_start,
-            view.num_scheduled,
-            view.num_drafts,
-            view.discard,
-            view.valid,
-            view.token_index,
-        )
-        launch(
-            parts.draft_first_pass,
-            view.hidden,
-            view.input_ids,
-            view.positions,
-            view.slots,
-            view.token_index,
-            view.next_tokens,
-            view.num_scheduled,
-            view.drafter_hidden,
-            memory.drafter_kv.all,
-        )
-        launch(
-            parts.draft_chain,
-            view.drafter_hidden,
-            view.positions,
-            view.token_index,
-            view.num_scheduled,
-            view.valid,
-            view.state_slot,
-            view.block_table,
-            memory.script.all,
-            memory.drafter_kv.all,
-            view.raw,
-            view.draft_tokens,
-            spec.block_size,
-            memory.max_blocks,
-            num_blocks_max,
-            spec.max_model_len,
-            spec.num_speculative_tokens,
-            k_step,
-        )
 
     def _correct(self, step: Step) -> None:
         """Assign the true counts of the step's rows to the mirrors of the rows that are still in the batch."""
@@ -384,4 +200,4 @@ class Runner:
 
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""
-        self.probes.caches(self._machine.step, request.index, request.blocks, "freed")
+        self.captures.caches(self._machine.step, request.index, request.blocks, "freed")

@@ -1,0 +1,38 @@
+"""What the parts of a model runner share: its specification, functions, memory, lanes and captures."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scenarios.spec import EngineSpec
+from workers.engine.memory import Memory, View
+from workers.engine.parts import Parts
+from workers.engine.probes import Probes
+from workers.lanes.simulated import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One model runner's wiring; everything in it lives as long as the engine."""
+
+    spec: EngineSpec
+    parts: Parts
+    memory: Memory
+    probes: Probes
+    compute: Lane
+    h2d: Lane
+    d2h_output: Lane
+    d2h_counts: Lane
+
+
+class Forward(NamedTuple):
+    """One step as the device sees it: its padded spans, its rows' requests, and bounds that hold for every row.
+
+    `num_blocks_max` bounds the blocks any row reads, `num_queries_max` its tokens; `k_step` drafts are proposed.
+    """
+
+    step: int
+    view: View
+    requests: tuple[int, ...]
+    num_blocks_max: int
+    num_queries_max: int
+    k_step: int

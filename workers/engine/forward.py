@@ -1,0 +1,100 @@
+"""The forward pass of the target model: its inputs, corrected on the device, and its layers."""
+
+from workers.engine.context import Context, Forward
+
+
+def launch_inputs(context: Context, forward: Forward) -> None:
+    """Enqueue what turns the host's optimistic tables into the true inputs of a step."""
+    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
+    view = forward.view
+    launch(
+        parts.correct_num_computed,
+        view.prev_position,
+        view.prev_num_scheduled,
+        view.prev_num_drafts,
+        view.computed_host,
+        memory.valid.all,
+        memory.num_computed.all,
+        view.num_rows,
+    )
+    launch(
+        parts.positions_and_lengths,
+        view.num_computed,
+        view.query_start,
+        view.num_scheduled,
+        view.token_row,
+        view.positions,
+        view.seq_lens,
+        view.num_tokens,
+    )
+    launch(
+        parts.slot_mapping,
+        view.positions,
+        view.token_row,
+        view.block_table,
+        view.slots,
+        spec.block_size,
+        memory.max_blocks,
+    )
+    if spec.layers == "hybrid" and spec.accepted_counts == "device":
+        launch(parts.gather_accepted, memory.slot_accepted.all, view.state_slot, view.accepted_read)
+    launch(
+        parts.gather_input_ids,
+        view.host_ids,
+        memory.next_tokens.all,
+        memory.draft_tokens.all,
+        view.prev_position,
+        view.query_start,
+        view.num_scheduled,
+        view.num_drafts,
+        view.input_ids,
+        view.scheduled_drafts,
+        spec.num_speculative_tokens,
+    )
+    context.probes.inputs(view, forward.step, forward.requests)
+
+
+def launch_target(context: Context, forward: Forward) -> None:
+    """Enqueue the target model: attention, then a recurrent layer if it has one, then logits."""
+    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
+    view = forward.view
+    k = spec.num_speculative_tokens
+    launch(parts.kv_write, view.input_ids, view.positions, view.slots, view.hidden, memory.kv.all, 0)
+    launch(
+        parts.attention,
+        memory.kv.all,
+        view.block_table,
+        view.token_row,
+        view.positions,
+        view.hidden,
+        view.attended,
+        spec.block_size,
+        memory.max_blocks,
+        forward.num_blocks_max,
+    )
+    if spec.layers == "hybrid":
+        launch(
+            parts.recurrent_update,
+            view.hidden,
+            view.num_computed,
+            view.query_start,
+            view.num_scheduled,
+            view.num_drafts,
+            view.state_slot,
+            view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
+            memory.states.all,
+            memory.conv.all,
+            forward.num_queries_max,
+            k,
+            spec.conv_width,
+        )
+    launch(
+        parts.compute_logits,
+        view.hidden,
+        view.query_start,
+        view.num_scheduled,
+        view.num_drafts,
+        view.logits,
+        k,
+        spec.vocab_size,
+    )

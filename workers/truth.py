@@ -1,0 +1,100 @@
+"""What the state oracle knows: of a request, of one row of a step, of a step, of caches that are given back."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from workers.log import ScheduledRow
+from workers.tape import Tape
+
+NO_DRAFT = -1
+
+
+@dataclass(slots=True, eq=False)
+class Truth:
+    """What is true of one request.
+
+    `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
+    `sched_placeholders` what the scheduler must believe. `slots` maps a position to its cache slot. `deltas` holds
+    the drafter's cache words that differ from the tape's: those at the end of a chunk that was not the last.
+    """
+
+    index: int
+    name: str
+    tape: Tape
+    script: list[int]
+    num_prompt: int
+    limit: int
+    stop: frozenset[int]
+    committed: int
+    epoch: int = 0
+    running: bool = False
+    finish_reason: str | None = None
+    computed: int = 0
+    computed_at_release: int = 0
+    sched_computed: int = 0
+    sched_placeholders: int = 0
+    accepted: int = 0
+    drafts: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    state_slot: int = -1
+    deltas: dict[int, int] = field(default_factory=dict)
+    deltas_at_release: dict[int, int] = field(default_factory=dict)
+
+
+class RowTruth(NamedTuple):
+    """What is true of one row of one step: counts before it, and what it must come to.
+
+    Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
+    drafter's cache word at the end of a discarded chunk, whose next token is the last one known.
+    """
+
+    truth: Truth
+    row: ScheduledRow
+    computed: int
+    accepted_read: int
+    kept: int
+    discard: bool
+    valid: int
+    accepted: int
+    next_token: int
+    drafts: tuple[int, ...]
+    raw: tuple[int, ...]
+    proposed: tuple[int, ...]
+    sched_computed: int
+    no_spec: int
+    backup: int
+    slots: list[int]
+    chunk_end: int
+
+    @property
+    def commit(self) -> str:
+        """The commit key, as reports show it."""
+        return f"{self.truth.name}/{self.row.epoch}/{self.row.k}"
+
+    @property
+    def base(self) -> int:
+        """Position of the token that is verified first."""
+        return self.computed + self.row.n - 1 - self.row.d
+
+
+@dataclass(frozen=True, slots=True)
+class StepTruth:
+    """What is true of one step: its rows in row order and the padded shape it runs in."""
+
+    step: int
+    k_step: int
+    rows: tuple[RowTruth, ...]
+    num_rows: int
+    num_tokens: int
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What the caches of a request must hold when its blocks go back."""
+
+    truth: Truth
+    commit: str
+    kv: tuple[int, ...]
+    drafter_kv: tuple[int, ...]
