@@ -137,7 +137,7 @@ def hooked(
     run = Run(trace, tapes, Options(), Parts())
     if recorder is not None:
         run.recorder = recorder
-    run.engine.runner.captures = HookedProbes(run, run.recorder, before, after)
+    run.engine.runner.context.probes = HookedProbes(run, run.recorder, before, after)
     return run
 
 

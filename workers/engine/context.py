@@ -10,7 +10,7 @@ from workers.engine.probes import Probes
 from workers.lanes.simulated import Lane
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Context:
     """One model runner's wiring; everything in it lives as long as the engine."""
 

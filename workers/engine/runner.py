@@ -45,11 +45,9 @@ class Runner:
         self.compute, self.h2d, d2h_output, d2h_counts = (machine.lane(name) for name in LANES)
         self._inputs_ready = machine.event("inputs_ready")
         self._inputs_read = machine.event("inputs_read")
-        self.captures = Probes(spec, self.memory, self.compute, recorder)
-        self._context = Context(
-            spec, parts, self.memory, self.captures, self.compute, self.h2d, d2h_output, d2h_counts
-        )
-        self._sampler = Sampler(self._context, machine)
+        captures = Probes(spec, self.memory, self.compute, recorder)
+        self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
+        self._sampler = Sampler(self.context, machine)
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> Step:
@@ -99,11 +97,11 @@ class Runner:
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max(row.n for row in rows)
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step)
-        launch_inputs(self._context, forward)
-        launch_target(self._context, forward)
+        launch_inputs(self.context, forward)
+        launch_target(self.context, forward)
         self._sampler.launch(forward, step, previous)
-        eagle.launch(self._context, forward)
-        self.captures.state(view, plan.step, requests)
+        eagle.launch(self.context, forward)
+        self.context.probes.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
         return step
 
@@ -200,4 +198,4 @@ class Runner:
 
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""
-        self.captures.caches(self._machine.step, request.index, request.blocks, "freed")
+        self.context.probes.caches(self._machine.step, request.index, request.blocks, "freed")
