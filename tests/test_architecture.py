@@ -1,7 +1,8 @@
 """The rooms and the arrow between them, read from the source.
 
-Verifies: who imports whom, in modules and in functions; where Ray may be imported; that kernels, oracle and worker load
-neither torch nor Triton nor Ray; sizes; that an `__init__.py` holds no code; that every package is in the distribution.
+Verifies: who imports whom, in modules and in functions; where Ray, torch and Triton may be imported; that kernels,
+oracle and worker load none of them; that a Triton kernel waits for nothing, allocates nothing and has one order of
+reduction; sizes; that an `__init__.py` holds no code; that every package is in the distribution.
 Does not verify: imports made by name at run time.
 """
 
@@ -53,6 +54,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cluster": ("cluster", "workers", "scenarios"),
 }
 MAY_IMPORT_RAY = ("cluster.pool", "cluster.jobs", "cluster.metrics", "tests.cluster")
+MAY_IMPORT_TRITON = ("workers.kernels.triton", "tests.workers.kernels.triton")
+# In a kernel or its launch: what would make a result depend on timing or a trial run, or break a CUDA graph's capture.
+NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
 LOADED_ON_SIM = ("workers.kernels", "workers.oracle", "workers.model", "workers.worker", "workers.engine", "scenarios")
 
@@ -149,6 +153,26 @@ def test_tests_import_absolutely() -> None:
 def test_ray_is_imported_only_where_workers_are_hosted() -> None:
     users = {module_of(path) for path in files_of(*ROOMS, "tests") if any(is_in(n, "ray") for n in all_imports(path))}
     assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_IMPORT_RAY)) == []
+
+
+def test_torch_and_triton_are_imported_only_where_kernels_are_launched() -> None:
+    users = {
+        module_of(path)
+        for path in files_of(*ROOMS, "tests")
+        if any(is_in(name, loaded) for name in all_imports(path) for loaded in ("torch", "triton"))
+    }
+    assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_IMPORT_TRITON)) == []
+
+
+def test_a_triton_op_neither_waits_nor_allocates_nor_reduces_in_an_order_of_its_own() -> None:
+    named = {
+        f"{module_of(path)}: {node.attr}"
+        for path in files_of("workers/kernels/triton")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute)
+        if node.attr in NEVER_IN_A_KERNEL or node.attr.startswith("atomic_")
+    }
+    assert sorted(named) == []
 
 
 def path_of(module: str) -> Path | None:

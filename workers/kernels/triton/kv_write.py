@@ -1,0 +1,32 @@
+"""Embed the tokens and store their keys and values."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.triton.arithmetic import embed, kv_word
+from workers.kernels.triton.signature import In, InOut, Out, check_flat
+
+BLOCK_TOKENS = 128
+
+
+def kv_write(input_ids: In, positions: In, slots: In, hidden: Out, kv: InOut, layer: int) -> None:
+    """Write kv[slot] of every token that has a slot, and the hidden word of every token.
+
+    Shapes: input_ids, positions, slots, hidden [num_tokens]; kv [num_blocks * block_size] uint64.
+    No two tokens have the same slot.
+    """
+    check_flat(input_ids, positions, slots, hidden, kv)
+    num_tokens = hidden.numel()
+    grid = (-(-num_tokens // BLOCK_TOKENS),)
+    _kernel[grid](input_ids, positions, slots, hidden, kv, num_tokens, layer, BLOCK_TOKENS)
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _kernel(p_input_ids, p_positions, p_slots, p_hidden, p_kv, num_tokens, layer: tl.constexpr, BLOCK: tl.constexpr):
+    o_token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    is_token = o_token < num_tokens
+    b_hidden = embed(tl.load(p_input_ids + o_token, mask=is_token, other=0))
+    b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
+    o_slot = tl.load(p_slots + o_token, mask=is_token, other=-1)
+    tl.store(p_hidden + o_token, b_hidden, mask=is_token)
+    tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, layer), mask=o_slot >= 0)
