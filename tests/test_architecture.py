@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cluster": ("cluster", "workers", "scenarios"),
 }
 MAY_IMPORT_RAY = ("cluster.pool", "cluster.jobs", "cluster.metrics", "tests.cluster")
-MAY_IMPORT_TRITON = ("workers.kernels.triton", "tests.workers.kernels.triton")
+MAY_IMPORT_TRITON = ("workers.kernels.triton", "tests.workers.kernels.triton", "tests.benchmarks")
 # In a kernel or its launch: what would make a result depend on timing or a trial run, or break a CUDA graph's capture.
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
