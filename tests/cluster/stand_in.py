@@ -57,7 +57,7 @@ def _verdict(request: str) -> Verdict:
         case "diverge":
             return Diverged(stats=stats, difference=difference(request))
         case "crash":
-            return Crashed(stats=stats, error="IndexError: row 4\nof 4", where="slot_mapping@3")
+            return Crashed(stats=stats, error="IndexError: row 4\nof 4", where="prepare_inputs@3")
         case "stuck":
             return Stuck(stats=stats, reason="r0 waits for a block")
         case "vacuous":

@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.workers.mutants import CLEAN, Change, Mutant, fed, never, ran_as, then, with_part
 from workers.engine.parts import Parts
+from workers.kernels.prepare_inputs import slot_mapping
+from workers.kernels.signature import PAD_SLOT
 
 
 def put(array: Any, value: Any) -> None:
@@ -22,34 +24,50 @@ def in_this_order(previous: Any) -> Any:
 
 def in_place(given: SimpleNamespace) -> None:
     """Correct row after row, so that later rows read what earlier ones wrote."""
+    counts = given.prev_num_computed.copy()
     for row, before in enumerate(given.prev_position):
-        given.num_computed[row] = given.computed_host[row]
+        counts[row] = given.computed_host[row] if before < 0 else counts[before]
         if before >= 0:
-            added = given.prev_num_scheduled[before] - given.prev_num_drafts[before] + given.prev_valid[before] - 1
-            given.num_computed[row] = given.num_computed[before] + added
+            counts[row] += given.prev_num_scheduled[before] - given.prev_num_drafts[before]
+            counts[row] += given.prev_valid[before] - 1
+    put(given.num_computed, counts[: len(given.num_computed)])
 
 
-def optimistic_slots() -> Parts:
-    """Return parts that map slots from the host's positions, as before vLLM PR #32951."""
-    ahead: dict[str, Any] = {}
+def optimistic_slots(given: SimpleNamespace) -> None:
+    """Map slots from the host's positions, as before vLLM PR #32951."""
+    ahead = (given.computed_host - given.num_computed)[given.token_row]
+    is_real, sizes = given.token_row >= 0, (given.block_size, given.max_blocks)
+    optimistic = slot_mapping(given.positions + ahead * is_real, given.token_row * is_real, given.block_table, *sizes)
+    put(given.slots, np.where(is_real, optimistic, PAD_SLOT))
 
-    def remember(given: SimpleNamespace) -> None:
-        CLEAN.correct_num_computed(*vars(given).values())
-        ahead["rows"] = given.computed_host - given.num_computed[: given.num_rows]
 
-    def map_slots(given: SimpleNamespace) -> None:
-        moved = given.positions + np.where(given.token_row >= 0, ahead["rows"][given.token_row], 0)
-        CLEAN.slot_mapping(*{**vars(given), "positions": moved}.values())
+def table_of_row_0(given: SimpleNamespace) -> None:
+    is_real, sizes = given.token_row >= 0, (given.block_size, given.max_blocks)
+    mapped = slot_mapping(given.positions, given.token_row * 0, given.block_table, *sizes)
+    put(given.slots, np.where(is_real, mapped, PAD_SLOT))
 
-    return Parts(
-        correct_num_computed=ran_as(CLEAN.correct_num_computed, remember),
-        slot_mapping=ran_as(CLEAN.slot_mapping, map_slots),
-    )
+
+def positions_without_start(given: SimpleNamespace) -> None:
+    put(given.positions, np.where(given.token_row < 0, 0, given.positions + given.query_start[given.token_row]))
+
+
+def drafts_in_this_order(given: SimpleNamespace) -> None:
+    """Read next tokens and drafts at the current row, after counts were corrected by the previous one."""
+    num_computed, positions, slots = (array.copy() for array in (given.num_computed, given.positions, given.slots))
+    CLEAN.prepare_inputs(*{**vars(given), "prev_position": in_this_order(given.prev_position)}.values())
+    put(given.num_computed, num_computed)
+    put(given.positions, positions)
+    put(given.slots, slots)
+    put(given.seq_lens, (num_computed + given.num_scheduled) * (given.num_scheduled > 0))
 
 
 def column_0(given: SimpleNamespace) -> None:
     tokens = given.sampled.reshape(-1, given.width)[:, 0]
     put(given.next_tokens, np.where(given.valid > 0, tokens, given.next_tokens))
+
+
+def after_rejected(given: SimpleNamespace) -> None:
+    put(given.token_index, (given.query_start + given.num_scheduled - 1) * (given.num_scheduled > 0))
 
 
 def no_bonus(given: SimpleNamespace) -> None:
@@ -100,19 +118,12 @@ class Fed(NamedTuple):
 
 FED: Mapping[str, tuple[Fed, ...]] = {
     "poison": (Fed("the block below", "kv", "blocks", lambda a: np.maximum(a.blocks - 1, 0)),),
-    "correct_num_computed": (
-        Fed("never", "counts", "prev_position", lambda a: a.prev_position * 0 - 1),
+    "prepare_inputs": (
+        Fed("nothing is taken over", "counts inputs drafts", "prev_position", lambda a: a.prev_position * 0 - 1),
         Fed("by the current row", "counts", "prev_position", lambda a: in_this_order(a.prev_position)),
         Fed("every draft counts as accepted", "counts", "prev_valid", lambda a: a.prev_num_drafts + 1),
         Fed("drafts count as computed", "counts", "prev_num_drafts", lambda a: a.prev_num_drafts * 0),
-    ),
-    "positions_and_lengths": (Fed("no row has a start", "inputs", "query_start", lambda a: a.query_start * 0),),
-    "slot_mapping": (Fed("the first row's table", "inputs", "token_row", lambda a: np.minimum(a.token_row, 0)),),
-    "gather_accepted": (
-        Fed("by row", "counts", "state_slot", lambda a: in_this_order(a.state_slot) % len(a.slot_accepted)),
-    ),
-    "gather_input_ids": (
-        Fed("in the current order", "inputs drafts", "prev_position", lambda a: in_this_order(a.prev_position)),
+        Fed("accepted by row", "counts", "state_slot", lambda a: in_this_order(a.state_slot) % len(a.slot_accepted)),
         Fed("no drafts", "drafts", "draft_tokens", lambda a: a.draft_tokens * 0 - 1),
         Fed("no sampled token", "inputs", "next_tokens", lambda a: a.next_tokens * 0),
         Fed("no host tokens", "inputs", "host_ids", lambda a: a.host_ids * 0),
@@ -146,12 +157,11 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("a sample taken away is kept", "counts", "invalid", lambda a: a.invalid * 0),
         Fed("no draft is accepted", "tokens", "num_drafts", lambda a: a.num_drafts * 0),
     ),
-    "count_accepted": (Fed("not by slot", "recurrent", "slot_accepted", lambda a: a.slot_accepted.copy()),),
-    "prepare_next_tokens": (
+    "count_sampled": (
+        Fed("not by slot", "recurrent", "slot_accepted", lambda a: a.slot_accepted.copy()),
         Fed("discarded rows count", "counts", "discard", lambda a: a.discard * 0),
         Fed("the backup of the first row", "inputs", "input_ids", lambda a: np.full_like(a.input_ids, a.backup[0])),
     ),
-    "prepare_inputs_padded": (Fed("rejected ones too", "drafts", "valid", lambda a: a.num_drafts + 1),),
     "draft_first_pass": (
         Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
         Fed("nothing is cached", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
@@ -176,19 +186,22 @@ DEVICE_MUTANTS = (
         for part, mutants in FED.items()
         for each in mutants
     ),
-    Mutant("counts are corrected in place", "counts", instead("correct_num_computed", in_place)),
-    Mutant("slots are mapped from optimistic positions", "inputs", optimistic_slots()),
+    Mutant("counts are corrected in place", "counts", then("prepare_inputs", in_place)),
+    Mutant("slots are mapped from optimistic positions", "inputs", then("prepare_inputs", optimistic_slots)),
+    Mutant("slots are mapped by the first row's table", "inputs", then("prepare_inputs", table_of_row_0)),
+    Mutant("positions have no start", "inputs", then("prepare_inputs", positions_without_start)),
+    Mutant("inputs are overlaid in the current order", "inputs drafts", then("prepare_inputs", drafts_in_this_order)),
     Mutant(
         "sequences are one token short",
         "inputs",
-        then("positions_and_lengths", lambda a: put(a.seq_lens, np.maximum(a.seq_lens - 1, 0))),
+        then("prepare_inputs", lambda a: put(a.seq_lens, np.maximum(a.seq_lens - 1, 0))),
     ),
-    Mutant("padding tokens have a position", "inputs", then("positions_and_lengths", position_of_padding)),
-    Mutant("padding has slot 0", "inputs", then("slot_mapping", lambda a: put(a.slots, np.maximum(a.slots, 0)))),
+    Mutant("padding tokens have a position", "inputs", then("prepare_inputs", position_of_padding)),
+    Mutant("padding has slot 0", "inputs", then("prepare_inputs", lambda a: put(a.slots, np.maximum(a.slots, 0)))),
     Mutant(
         "input ids are laid out one token late",
         "inputs",
-        then("gather_input_ids", lambda a: put(a.input_ids, np.roll(a.input_ids, 1))),
+        then("prepare_inputs", lambda a: put(a.input_ids, np.roll(a.input_ids, 1))),
     ),
     Mutant("the last cache word is not written", "tokens kv", then("kv_write", lambda a: put(a.kv[-1:], 0))),
     Mutant("attention is not added", "recurrent", instead("attention", without_attention)),
@@ -197,17 +210,16 @@ DEVICE_MUTANTS = (
     Mutant(
         "accepted counts lack the bonus token",
         "counts",
-        then("count_accepted", lambda a: put(a.accepted, a.accepted - 1)),
+        then("count_sampled", lambda a: put(a.accepted, a.accepted - 1)),
     ),
-    Mutant(
-        "padding stores its count into slot 0", "recurrent counts", then("count_accepted", padding_stores_its_count)
-    ),
-    Mutant("the next token is the first sampled one", "inputs", then("prepare_next_tokens", column_0)),
+    Mutant("padding stores its count into slot 0", "recurrent counts", then("count_sampled", padding_stores_its_count)),
+    Mutant("the next token is the first sampled one", "inputs", then("count_sampled", column_0)),
     Mutant(
         "drafts follow the token before the last kept one",
         "drafts",
-        then("prepare_inputs_padded", lambda a: put(a.token_index, np.maximum(a.token_index - 1, 0))),
+        then("count_sampled", lambda a: put(a.token_index, np.maximum(a.token_index - 1, 0))),
     ),
+    Mutant("drafts follow rejected tokens too", "drafts", then("count_sampled", after_rejected)),
     Mutant("the drafter's tokens are not shifted", "drafts", instead("draft_first_pass", without_shift)),
     Mutant("the chain overwrites a kept word", "drafts", then("draft_chain", overwrites_the_last_kept)),
 )
@@ -228,11 +240,6 @@ EQUIVALENT = (
     Mutant(
         "padding rows are looked up: recurrent_update leaves them alone",
         "",
-        fed("gather_accepted", state_slot=lambda a: np.maximum(a.state_slot, 0)),
-    ),
-    Mutant(
-        "discarded rows are not told apart: they have no drafts, so none is rejected",
-        "",
-        fed("prepare_inputs_padded", discard=lambda a: a.discard * 0),
+        then("prepare_inputs", lambda a: put(a.accepted, a.slot_accepted[np.maximum(a.state_slot, 0)])),
     ),
 )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scenarios.trace import Trace
 from workers.check import Options, Run
 from workers.compare import Checker
-from workers.engine.memory import FIELDS, View
+from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, View, capture_size
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
@@ -62,8 +62,10 @@ class Snapshots(Checker):
         spec = self.spec
         k, width = spec.num_speculative_tokens, spec.conv_width
         sampled_rows = [index for index, row in enumerate(step.rows) if not row.discard]
+        rows_max = capture_size(spec.max_num_seqs) if spec.pad else spec.max_num_seqs
+        counts = step.step % NUM_COMPUTED_RING * rows_max
         live = {
-            "num_computed": set(sampled_rows),
+            "num_computed": {counts + row for row in sampled_rows},
             "valid": set(sampled_rows),
             "next_tokens": set(sampled_rows),
             "accepted": set(sampled_rows) if spec.accepted_counts == "host" else set(),
@@ -163,6 +165,9 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
     match variable:
         case "accepted_read" if spec.accepted_counts == "host":
             return "inputs", FIELDS.index("accepted_host") * rows_max + index
+        case "num_computed":
+            assert view is not None
+            return variable, view.num_computed.key[0] + index
         case "attention":
             return "attended", index
         case "proposed":

@@ -94,7 +94,7 @@ def test_an_op_that_writes_its_input_crashes() -> None:
     def write(given: object) -> None:
         given.sampled[:] = 0  # type: ignore[attr-defined]
 
-    parts = Parts(prepare_next_tokens=ran_as(CLEAN.prepare_next_tokens, write))
+    parts = Parts(count_sampled=ran_as(CLEAN.count_sampled, write))
     verdict = check(TWO_REQUESTS, TAPES, parts=parts)
     assert isinstance(verdict, Crashed)
     assert "read-only" in verdict.error
@@ -182,7 +182,7 @@ def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
     verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), mutant.parts)
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "next_tokens"
-    assert verdict.difference.writers[0] == f"compute:prepare_next_tokens@{verdict.difference.step}"
+    assert verdict.difference.writers[0] == f"compute:count_sampled@{verdict.difference.step}"
     assert verdict.difference.plane == VARIABLES["next_tokens"].plane
 
 

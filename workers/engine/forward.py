@@ -8,47 +8,32 @@ def launch_inputs(context: Context, forward: Forward) -> None:
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     view = forward.view
     launch(
-        parts.correct_num_computed,
+        parts.prepare_inputs,
         view.prev_position,
         view.prev_num_scheduled,
         view.prev_num_drafts,
-        view.computed_host,
+        view.prev_num_computed,
         memory.valid.all,
-        memory.num_computed.all,
-        view.num_rows,
-    )
-    launch(
-        parts.positions_and_lengths,
-        view.num_computed,
-        view.query_start,
-        view.num_scheduled,
-        view.token_row,
-        view.positions,
-        view.seq_lens,
-        view.num_tokens,
-    )
-    launch(
-        parts.slot_mapping,
-        view.positions,
-        view.token_row,
-        view.block_table,
-        view.slots,
-        spec.block_size,
-        memory.max_blocks,
-    )
-    if spec.layers == "hybrid" and spec.accepted_counts == "device":
-        launch(parts.gather_accepted, memory.slot_accepted.all, view.state_slot, view.accepted_read)
-    launch(
-        parts.gather_input_ids,
-        view.host_ids,
         memory.next_tokens.all,
         memory.draft_tokens.all,
-        view.prev_position,
+        memory.slot_accepted.all,
+        view.computed_host,
         view.query_start,
         view.num_scheduled,
         view.num_drafts,
+        view.state_slot,
+        view.host_ids,
+        view.token_row,
+        view.block_table,
+        view.num_computed,
+        view.seq_lens,
+        view.accepted_read,
+        view.positions,
+        view.slots,
         view.input_ids,
         view.scheduled_drafts,
+        spec.block_size,
+        memory.max_blocks,
         spec.num_speculative_tokens,
     )
     context.probes.inputs(view, forward.step, forward.requests)

@@ -24,6 +24,9 @@ FIELDS = (
     "query_start",
 )
 
+# A step reads the counts of the step before by that step's rows, and writes its own elsewhere: rows may move freely.
+NUM_COMPUTED_RING = 2
+
 
 def capture_size(num_rows: int) -> int:
     """Round a number of rows up to a power of two."""
@@ -71,7 +74,7 @@ class Memory:
         self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks)
         script = spec.max_num_seqs * spec.max_model_len
         cache = spec.num_blocks * spec.block_size
-        self._views: dict[tuple[int, int], View] = {}
+        self._views: dict[tuple[int, int, int], View] = {}
 
         def integers(name: str, length: int) -> Buffer:
             return machine.buffer(name, device_array(length))
@@ -85,7 +88,7 @@ class Memory:
         self._rings(spec, machine, script)
         self.inputs = machine.buffer("inputs", device_array(self.layout.length), whole=True)
         self.script = integers("script", script)
-        self.num_computed = scratch("num_computed", rows)
+        self.num_computed = scratch("num_computed", NUM_COMPUTED_RING * rows)
         self.seq_lens = scratch("seq_lens", rows)
         self.positions = scratch("positions", tokens)
         self.slots = scratch("slots", tokens)
@@ -124,11 +127,12 @@ class Memory:
         self.counts = ring("counts", "counts", rows)
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
 
-    def view(self, num_rows: int, num_tokens: int) -> "View":
-        """Return the spans that a padded batch of this shape uses."""
-        found = self._views.get((num_rows, num_tokens))
+    def view(self, step: int, num_rows: int, num_tokens: int) -> "View":
+        """Return the spans that a padded batch of this shape uses in a step."""
+        key = (step % NUM_COMPUTED_RING, num_rows, num_tokens)
+        found = self._views.get(key)
         if found is None:
-            found = self._views[num_rows, num_tokens] = View(self, self._spec, num_rows, num_tokens)
+            found = self._views[key] = View(self, self._spec, *key)
         return found
 
 
@@ -138,9 +142,9 @@ def ring_size(ring: str, spec: EngineSpec) -> int:
 
 
 class View:
-    """The spans of one padded shape: `num_rows` rows and `num_tokens` tokens."""
+    """The spans of one padded shape: `num_rows` rows and `num_tokens` tokens, in one slot of the ring of counts."""
 
-    def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
+    def __init__(self, memory: Memory, spec: EngineSpec, slot: int, num_rows: int, num_tokens: int) -> None:
         k, layout = spec.num_speculative_tokens, memory.layout
 
         def field(name: str) -> Span:
@@ -168,7 +172,9 @@ class View:
         self.token_row = memory.inputs.span(layout.token_row, layout.token_row + num_tokens)
         table = layout.block_table
         self.block_table = memory.inputs.span(table, table + num_rows * memory.max_blocks)
-        self.num_computed = memory.num_computed.span(0, num_rows)
+        start, other = slot * memory.rows_max, (1 - slot) * memory.rows_max
+        self.num_computed = memory.num_computed.span(start, start + num_rows)
+        self.prev_num_computed = memory.num_computed.span(other, other + memory.rows_max)
         self.seq_lens = memory.seq_lens.span(0, num_rows)
         self.positions = memory.positions.span(0, num_tokens)
         self.slots = memory.slots.span(0, num_tokens)

@@ -10,19 +10,15 @@ from workers.engine.input_batch import Row, permute_rows, tokens_of
 from workers.engine.request import PlanRow, Request
 from workers.engine.rules import blocks_to_cover, blocks_to_free, drafts_after, drain_stale, end_of
 from workers.engine.staging import is_uniform, pad_state_slots
-from workers.kernels import copies, draft, recurrent_update
+from workers.kernels import copies, draft
 from workers.kernels.attention import attention
 from workers.kernels.compute_logits import compute_logits
-from workers.kernels.correct_num_computed import correct_num_computed
-from workers.kernels.count_accepted import count_accepted
-from workers.kernels.gather_input_ids import gather_input_ids
+from workers.kernels.count_sampled import count_sampled
 from workers.kernels.kv_write import kv_write
 from workers.kernels.poison import poison
-from workers.kernels.positions_and_lengths import positions_and_lengths
-from workers.kernels.prepare_inputs_padded import prepare_inputs_padded
-from workers.kernels.prepare_next_tokens import prepare_next_tokens
+from workers.kernels.prepare_inputs import prepare_inputs
+from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.rejection_sample import rejection_sample
-from workers.kernels.slot_mapping import slot_mapping
 from workers.lanes.simulated import Event, Lane
 
 Kernel = Callable[..., None]
@@ -69,18 +65,12 @@ class Parts:
     copy_counts: Kernel = copies.copy_counts
     copy_accepted: Kernel = copies.copy_accepted
     poison: Kernel = poison
-    correct_num_computed: Kernel = correct_num_computed
-    positions_and_lengths: Kernel = positions_and_lengths
-    slot_mapping: Kernel = slot_mapping
-    gather_accepted: Kernel = recurrent_update.gather_accepted
-    gather_input_ids: Kernel = gather_input_ids
+    prepare_inputs: Kernel = prepare_inputs
     kv_write: Kernel = kv_write
     attention: Kernel = attention
-    recurrent_update: Kernel = recurrent_update.recurrent_update
+    recurrent_update: Kernel = recurrent_update
     compute_logits: Kernel = compute_logits
     rejection_sample: Kernel = rejection_sample
-    count_accepted: Kernel = count_accepted
-    prepare_next_tokens: Kernel = prepare_next_tokens
-    prepare_inputs_padded: Kernel = prepare_inputs_padded
+    count_sampled: Kernel = count_sampled
     draft_first_pass: Kernel = draft.draft_first_pass
     draft_chain: Kernel = draft.draft_chain

@@ -89,7 +89,7 @@ class Runner:
         shape = shape_of(batch.rows, self.spec, self._parts.is_uniform)
         self._probes["padding"] += shape.num_rows > len(rows)
         self._probes["uniform"] += shape.uniform
-        view = memory.view(shape.num_rows, shape.num_tokens)
+        view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
         self._stage(plan, previous, shape)

@@ -35,9 +35,8 @@ class Sampler:
         )
         if previous is not None and previous.counts_done is not None:
             context.compute.wait(previous.counts_done)
-        launch(parts.count_accepted, view.sampled, view.state_slot, view.accepted, memory.slot_accepted.all, 1 + k)
         launch(
-            parts.prepare_next_tokens,
+            parts.count_sampled,
             view.sampled,
             view.discard,
             view.backup,
@@ -45,8 +44,12 @@ class Sampler:
             view.query_start,
             view.num_scheduled,
             view.num_drafts,
-            view.next_tokens,
+            view.state_slot,
+            memory.slot_accepted.all,
+            view.accepted,
             view.valid,
+            view.next_tokens,
+            view.token_index,
             1 + k,
             spec.vocab_size,
         )

@@ -15,7 +15,7 @@ from workers.kernels.signature import NO_DRAFT, PAD_STATE_SLOT
 
 def _drafts_in_current_order(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
-        run(parts.gather_input_ids, given)
+        run(parts.prepare_inputs, given)
         k = given.num_speculative_tokens
         (rows,) = np.nonzero(given.prev_position >= 0)
         if not k or not len(rows):
@@ -30,7 +30,7 @@ def _drafts_in_current_order(parts: Parts, reached: Reached) -> Parts:
         first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
         given.input_ids[(first[:, None] + np.arange(k))[wanted]] = np.maximum(proposed[wanted], 0)
 
-    return replace(parts, gather_input_ids=op_like(parts.gather_input_ids, body))
+    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
 
 
 def _swap_through_views(parts: Parts, reached: Reached) -> Parts:

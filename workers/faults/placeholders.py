@@ -16,12 +16,12 @@ from workers.faults.fault import Fault, Reached, op_like, run
 def _chunks_count_without_drafts(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
         if given.num_drafts.any() or not given.discard.any():
-            run(parts.prepare_next_tokens, given)
+            run(parts.count_sampled, given)
             return
         reached()
-        run(parts.prepare_next_tokens, given, discard=np.zeros_like(given.discard))
+        run(parts.count_sampled, given, discard=np.zeros_like(given.discard))
 
-    return replace(parts, prepare_next_tokens=op_like(parts.prepare_next_tokens, body))
+    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
 
 
 def _drafts_after_a_chunk(parts: Parts, reached: Reached) -> Parts:
@@ -35,7 +35,7 @@ def _drafts_after_a_chunk(parts: Parts, reached: Reached) -> Parts:
 
 def _placeholders_are_embedded(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
-        run(parts.gather_input_ids, given)
+        run(parts.prepare_inputs, given)
         k = given.num_speculative_tokens
         (rows,) = np.nonzero((given.prev_position < 0) & (given.num_drafts > 0))
         if not len(rows):
@@ -46,7 +46,7 @@ def _placeholders_are_embedded(parts: Parts, reached: Reached) -> Parts:
         index = (first[:, None] + np.arange(k))[wanted]
         given.input_ids[index] = given.host_ids[index]
 
-    return replace(parts, gather_input_ids=op_like(parts.gather_input_ids, body))
+    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
 
 
 FAULTS = (

@@ -16,7 +16,7 @@ from workers.kernels.signature import POISON
 
 def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
-        run(parts.slot_mapping, given)
+        run(parts.prepare_inputs, given)
         _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
         first = starts[row]
         # Only a row that computes on is laid out this way; what would lie behind the last block in use goes there.
@@ -27,7 +27,7 @@ def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
             reached()
             given.slots[moved] = wrong[moved]
 
-    return replace(parts, slot_mapping=op_like(parts.slot_mapping, body))
+    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
 
 
 def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached) -> Parts:

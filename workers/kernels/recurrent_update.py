@@ -3,15 +3,7 @@
 import numpy as np
 
 from workers.kernels.arithmetic import arange, column, decay_powers, mix, taps
-from workers.kernels.signature import In, InOut, Out
-
-
-def gather_accepted(slot_accepted: In, state_slot: In, accepted: Out) -> None:
-    """Look up the count that says which speculative position of a state slot is the committed one.
-
-    Shapes: slot_accepted [num_state_slots]; state_slot, accepted [num_rows]. Padding rows get 0.
-    """
-    np.multiply(slot_accepted[np.maximum(state_slot, 0)], state_slot >= 0, out=accepted)
+from workers.kernels.signature import In, InOut
 
 
 def recurrent_update(

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workers.kernels.batches import (
-    INT_POISON,
     Array,
     Batch,
     Row,
@@ -16,13 +15,12 @@ from tests.workers.kernels.batches import (
     batches,
     call,
     each_shape,
-    int_poison,
     integers,
     word_poison,
     words,
 )
 from workers import model
-from workers.kernels.recurrent_update import gather_accepted, recurrent_update
+from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.signature import PAD_STATE_SLOT, POISON
 
 WIDTHS = (2, 3, 4)
@@ -233,21 +231,3 @@ def test_a_batch_of_padding_alone_changes_nothing() -> None:
     found = call(recurrent_update, **arguments)
     for name, values in found.items():
         assert values.tolist() == arguments[name].tolist()
-
-
-@each_shape
-def test_the_accepted_count_of_a_row_is_that_of_its_state_slot_and_of_padding_zero(
-    num_rows: int, k: int, uniform: bool, padded: bool
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded, 2):
-        slot_accepted = int_poison(batch.num_state_slots)
-        counts = [int(batch.rng.integers(k + 2)) for _ in batch.rows]
-        for row, count in zip(batch.rows, counts, strict=True):
-            slot_accepted[row.state_slot] = count
-        arguments = {
-            "slot_accepted": slot_accepted,
-            "state_slot": batch.state_slot,
-            "accepted": np.full(batch.num_rows, INT_POISON, dtype=np.int64),
-        }
-        assert call(gather_accepted, **arguments)["accepted"].tolist() == batch.field(counts).tolist()
-        assert_pad_never_indexes(gather_accepted, arguments, "slot_accepted")

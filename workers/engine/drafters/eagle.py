@@ -8,15 +8,6 @@ def launch(context: Context, forward: Forward) -> None:
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     view = forward.view
     launch(
-        parts.prepare_inputs_padded,
-        view.query_start,
-        view.num_scheduled,
-        view.num_drafts,
-        view.discard,
-        view.valid,
-        view.token_index,
-    )
-    launch(
         parts.draft_first_pass,
         view.hidden,
         view.input_ids,

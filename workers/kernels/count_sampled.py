@@ -1,0 +1,48 @@
+"""Count what a step sampled, and find where its rows go on: one op for everything between sampling and drafting."""
+
+import numpy as np
+
+from workers.kernels.arithmetic import arange, words
+from workers.kernels.signature import In, InOut, Out
+
+
+def count_sampled(
+    sampled: In,
+    discard: In,
+    backup: In,
+    input_ids: In,
+    query_start: In,
+    num_scheduled: In,
+    num_drafts: In,
+    state_slot: In,
+    slot_accepted: InOut,
+    accepted: Out,
+    valid: Out,
+    next_tokens: Out,
+    token_index: Out,
+    width: int,
+    vocab_size: int,
+) -> None:
+    """Count the valid columns of each row, keep the count with its recurrent state, and find its next token.
+
+    Shapes: sampled [num_rows * width]; input_ids [num_tokens]; slot_accepted [num_state_slots]; the others [num_rows].
+    Valid tokens are a contiguous prefix, so their number is the accepted count. A discarded row (a prefill chunk that
+    is not the last, without drafts) counts the one column it sampled, which is neutral, but has no valid token: it goes
+    on from its backup token, the last token the host knows. A row that sampled nothing valid goes on from the token it
+    was to verify first, once more.
+    `token_index` is the flat index of each row's last kept token; a row that keeps none of its verified tokens points
+    at the first of them, and its drafts are not used. Padding rows come last, store nothing and point at index 0.
+    Source: vLLM PRs #38372, #38556 and #41043.
+    """
+    # As unsigned words NO_TOKEN is past every vocabulary.
+    is_valid = words(sampled.reshape(-1, width)) < vocab_size
+    np.add.reduce(is_valid, axis=1, dtype=np.int64, out=accepted)
+    num_real = np.count_nonzero(state_slot >= 0)
+    slot_accepted[state_slot[:num_real]] = accepted[:num_real]
+    np.multiply(accepted, discard == 0, out=valid)
+
+    last_column = np.maximum(accepted - 1, 0)
+    last = sampled.take(arange(len(accepted)) * width + last_column)
+    first = (query_start + num_scheduled - 1 - num_drafts) * (num_scheduled > 0)
+    next_tokens[:] = np.where(discard > 0, backup, np.where(accepted > 0, last, input_ids.take(first)))
+    np.add(first, last_column, out=token_index)

@@ -1,0 +1,95 @@
+"""Turn the host's optimistic tables into what a step feeds to the model: one op for everything before the model."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.kernels.arithmetic import arange
+from workers.kernels.signature import NO_DRAFT, PAD_SLOT, In, Out
+
+Integers = NDArray[np.int64]
+
+
+def prepare_inputs(
+    prev_position: In,
+    prev_num_scheduled: In,
+    prev_num_drafts: In,
+    prev_num_computed: In,
+    prev_valid: In,
+    next_tokens: In,
+    draft_tokens: In,
+    slot_accepted: In,
+    computed_host: In,
+    query_start: In,
+    num_scheduled: In,
+    num_drafts: In,
+    state_slot: In,
+    host_ids: In,
+    token_row: In,
+    block_table: In,
+    num_computed: Out,
+    seq_lens: Out,
+    accepted: Out,
+    positions: Out,
+    slots: Out,
+    input_ids: Out,
+    scheduled_drafts: Out,
+    block_size: int,
+    max_blocks: int,
+    num_speculative_tokens: int,
+) -> None:
+    """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled.
+
+    Shapes: prev_num_scheduled, prev_num_drafts, prev_num_computed, prev_valid, next_tokens [rows_max] and draft_tokens
+    [rows_max * K], by the row of the step before; slot_accepted [num_state_slots]; prev_position, computed_host,
+    query_start, num_scheduled, num_drafts, state_slot, num_computed, seq_lens, accepted [num_rows]; host_ids,
+    token_row, positions, slots, input_ids [num_tokens]; block_table [num_rows * max_blocks]; scheduled_drafts
+    [num_rows * K].
+    Counts are read from one buffer and written to another, so rows may move freely.
+    `accepted` says which speculative position of a row's state slot is the committed one. Padding rows have length and
+    accepted count 0, padding tokens position 0 and PAD_SLOT.
+    Source: vLLM PR #32951.
+    """
+    sampled_before = prev_position >= 0
+    previous = np.maximum(prev_position, 0)
+    true = true_counts(prev_num_computed, prev_num_scheduled, prev_num_drafts, prev_valid)
+    num_computed[:] = np.where(sampled_before, true.take(previous), computed_host)
+    np.multiply(num_computed + num_scheduled, num_scheduled > 0, out=seq_lens)
+    np.multiply(slot_accepted.take(np.maximum(state_slot, 0)), state_slot >= 0, out=accepted)
+
+    row, is_real = np.maximum(token_row, 0), token_row >= 0
+    np.multiply((num_computed - query_start).take(row) + arange(len(token_row)), is_real, out=positions)
+    slots[:] = np.where(is_real, slot_mapping(positions, row, block_table, block_size, max_blocks), PAD_SLOT)
+
+    first = query_start + num_scheduled - num_drafts
+    input_ids[:] = host_ids
+    input_ids[(first - 1)[sampled_before]] = next_tokens.take(previous[sampled_before])
+    if num_speculative_tokens:
+        columns = arange(num_speculative_tokens)
+        wanted = columns < (num_drafts * sampled_before)[:, None]
+        proposed = draft_tokens.reshape(-1, num_speculative_tokens)[previous]
+        scheduled_drafts.reshape(proposed.shape)[:] = np.where(wanted, proposed, NO_DRAFT)
+        input_ids[(first[:, None] + columns)[wanted]] = proposed[wanted]
+    # What the host does not know, and drafts that nobody proposed, are no ids for the model.
+    np.maximum(input_ids, 0, out=input_ids)
+
+
+def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: Any) -> Integers:
+    """Return the tokens computed after a step by its rows: what is not a draft or verified first, and what is valid."""
+    counts: Integers = num_computed + num_scheduled
+    counts -= num_drafts
+    counts += valid
+    counts -= 1
+    return counts
+
+
+def slot_mapping(positions: Any, row: Any, block_table: Any, block_size: int, max_blocks: int) -> Integers:
+    """Map (row, position) to block_table[row, position // block_size] * block_size + position % block_size.
+
+    A position that the block table does not cover gets PAD_SLOT.
+    """
+    index, offset = np.divmod(positions, block_size)
+    block = block_table.take(row * max_blocks + np.minimum(index, max_blocks - 1))
+    covered = (index < max_blocks) & (block >= 0)
+    return np.where(covered, block * block_size + offset, PAD_SLOT)
