@@ -178,19 +178,23 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, len(_POLICIES) - 1),
         st.integers(0, 2**32 - 1),
     )
-    # Every third number is a submit: without requests nothing else does anything.
-    kind = st.integers(0, len(KINDS) + 2).map(lambda number: max(0, number - 3))
-    event = st.tuples(
-        kind,
-        st.integers(0, 30),
-        st.integers(0, len(PLACES) - 1),
-        st.integers(0, NUM_REQUESTS_MAX - 1),
-        st.integers(0, 24),
-        st.integers(0, 24),
-        byte,
-        st.integers(0, 32),
-    )
-    return st.builds(interpret, numbers, st.lists(event, max_size=num_events_max))
+
+    # Without requests nothing else does anything: some come first, of any other kind fewer follow.
+    def event(kind: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[int, ...]]:
+        return st.tuples(
+            kind,
+            st.integers(0, 30),
+            st.integers(0, len(PLACES) - 1),
+            st.integers(0, NUM_REQUESTS_MAX - 1),
+            st.integers(0, 24),
+            st.integers(0, 24),
+            byte,
+            st.integers(0, 32),
+        )
+
+    submits = st.lists(event(st.just(0)), min_size=1, max_size=NUM_REQUESTS_MAX)
+    others = st.lists(event(st.integers(1, len(KINDS) - 1)), max_size=num_events_max - NUM_REQUESTS_MAX)
+    return st.builds(lambda of, first, then: interpret(of, (*first, *then)), numbers, submits, others)
 
 
 class _Digits:

@@ -1,35 +1,17 @@
 """One single-threaded host of engines: judge a trace, under its own schedule or under a sweep of them."""
 
-from scenarios.events import LANES, Schedule
+from collections.abc import Callable
+
+from scenarios.events import Schedule
+from scenarios.shards import Shard
 from scenarios.trace import Trace
 from workers.check import Options, check
-from workers.lanes.policies import lane_orders
+from workers.hunting import ShardReport, first_alike, judge_shard
+from workers.schedules import all_schedules, differs, fixed_schedules, name_of
+from workers.shrink import Tried
+from workers.signature import Signature
 from workers.tape import Tapes
-from workers.verdict import Agreed, Difference, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
-
-NUM_RANDOM = 20
-
-
-def name_of(schedule: Schedule) -> str:
-    """Return a short name of a schedule."""
-    match schedule.policy:
-        case "lane_order":
-            return " > ".join(schedule.order)
-        case "random":
-            return f"random {schedule.seed}"
-        case policy:
-            return str(policy)
-
-
-def fixed_schedules() -> list[Schedule]:
-    """Return eager, lazy and 24 lane orders in which every pair of lanes occurs in both orders."""
-    orders = [Schedule(policy="lane_order", order=order) for order in lane_orders(LANES)]
-    return [Schedule(policy="eager"), Schedule(policy="lazy"), *orders]
-
-
-def all_schedules() -> list[Schedule]:
-    """Return the fixed schedules and 20 random ones."""
-    return fixed_schedules() + [Schedule(policy="random", seed=seed) for seed in range(NUM_RANDOM)]
+from workers.verdict import Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
 
 
 class Worker:
@@ -51,6 +33,14 @@ class Worker:
             return self._found(trace, verdict, 1)
         return self._sweep(trace)
 
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
+        """Judge a shard of generated traces; `begin` is told of each before it runs."""
+        return judge_shard(shard, self._tapes, begin)
+
+    def attempt(self, candidates: list[Trace], target: Signature) -> Tried:
+        """Try candidates of the shrinker in order until one fails as the target does."""
+        return first_alike(candidates, target, self._tapes)
+
     def _sweep(self, trace: Trace) -> Judgement:
         first: Agreed | None = None
         ahead = 0
@@ -63,7 +53,7 @@ class Worker:
             ahead = max(ahead, verdict.stats.run_ahead_max)
             first = first or verdict
             if verdict.stats.digest != first.stats.digest:
-                return self._found(candidate, _differs(verdict, first, schedule), tried)
+                return self._found(candidate, differs(verdict, first, schedule), tried)
         assert first is not None
         stats = first.stats.model_copy(update={"run_ahead_max": ahead})
         return Judgement(verdict=Agreed(stats=stats), trace=trace, schedules=len(schedules))
@@ -103,17 +93,3 @@ def summary(verdict: Verdict) -> str:
             return "agreed"
         case _:
             return verdict.kind
-
-
-def _differs(verdict: Agreed, first: Agreed, schedule: Schedule) -> Diverged:
-    difference = Difference(
-        plane="determinism",
-        variable="captures",
-        request="",
-        commit="",
-        step=-1,
-        position=None,
-        expected=f"{first.stats.digest} as under eager",
-        actual=f"{verdict.stats.digest} under {name_of(schedule)}",
-    )
-    return Diverged(stats=verdict.stats, difference=difference)

@@ -12,9 +12,9 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.mutants import HOST_MUTANTS
 from workers.check import check
+from workers.schedules import fixed_schedules
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged, Stats
-from workers.worker import fixed_schedules
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_TRACES = 20

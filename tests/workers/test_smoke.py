@@ -8,9 +8,10 @@ from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
 from scenarios.trace import Trace
 from workers.check import Options, check
+from workers.schedules import all_schedules
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged, Judgement, Vacuous
-from workers.worker import Worker, all_schedules
+from workers.worker import Worker
 
 PATHS = find_scenarios([Path(__file__).parents[2] / "scenarios" / "smoke"])
 TRACES = {path.stem: load(path) for path in PATHS}

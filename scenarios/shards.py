@@ -1,0 +1,68 @@
+"""The traces of a hunt, a shard at a time: each shard is derived from its key alone, on any host."""
+
+from typing import Literal, TypeAlias
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+
+from scenarios.draw import draw
+from scenarios.spec import Value
+from scenarios.strategies import random_trace, traces
+from scenarios.trace import Trace, problems
+
+# About a second of traces under three schedules each.
+TRACES_PER_SHARD = 12
+SEED_MAX = 2**31 - 1
+Profile: TypeAlias = Literal["labelled", "hypothesis"]
+
+
+class Shard(Value):
+    """`traces` neighbouring traces of a hunt, with these faults on.
+
+    `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`).
+    """
+
+    profile: Profile
+    seed: int
+    number: int
+    traces: int = TRACES_PER_SHARD
+    faults: tuple[str, ...] = ()
+
+    def generate(self) -> list[Trace]:
+        """Return the traces of this shard, faults not switched on yet."""
+        if self.profile == "labelled":
+            first = self.number * TRACES_PER_SHARD
+            return [random_trace(self.seed << 32 | first + index) for index in range(self.traces)]
+        return _drawn(draw(self.seed, "hunt", "shard", self.number), self.traces)
+
+
+def _drawn(seed: int, count: int) -> list[Trace]:
+    """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults."""
+    found: list[Trace] = []
+
+    @settings(
+        max_examples=count,
+        phases=(Phase.generate,),
+        database=None,
+        derandomize=False,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+        backend="hypothesis",
+    )
+    @seeded(seed)
+    @given(traces())
+    def collect(trace: Trace) -> None:
+        found.append(trace)
+
+    collect()
+    return found
+
+
+def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
+    """Return a trace with faults on and the specification they require, or as it was where that is impossible."""
+    spec = trace.spec.model_copy(update=dict(requires))
+    fit = trace.model_copy(update={"spec": spec, "faults": faults})
+    return fit if not problems(fit) else trace.model_copy(update={"faults": faults})

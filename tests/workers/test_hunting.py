@@ -1,0 +1,84 @@
+"""A shard of a hunt: derived from its key, the same on any worker, every bug in it named once."""
+
+import os
+from itertools import pairwise
+
+import pytest
+
+from scenarios.codec import dumps
+from scenarios.shards import TRACES_PER_SHARD, Profile, Shard, fitted
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace, problems
+from workers.faults.registry import FAULTS
+from workers.hunting import ShardReport, shard_traces
+from workers.verdict import Diverged
+from workers.worker import Worker
+
+BACKUP, STAGING = "vllm-38556-backup-token", "ascend-12079-staging"
+PROFILES: tuple[Profile, ...] = ("labelled", "hypothesis")
+
+
+def hunt(worker: Worker, **fields: object) -> tuple[ShardReport, list[Trace]]:
+    """Return the report of a shard and the traces it announced."""
+    begun: list[Trace] = []
+    shard = Shard.model_validate({"profile": "labelled", "seed": 5, "number": 3, "traces": 5, **fields})
+    return worker.hunt(shard, begun.append), begun
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_shard_gives_the_same_traces_whatever_ran_before_and_whatever_ci_says(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    shards = [Shard(profile=profile, seed=7, number=number, traces=6) for number in range(3)]
+    before = [[dumps(trace) for trace in shard.generate()] for shard in shards]
+    monkeypatch.setenv("CI", "true")
+    assert os.environ["CI"] == "true"
+    assert [[dumps(trace) for trace in shard.generate()] for shard in reversed(shards)] == before[::-1]
+    assert all(len(texts) == 6 for texts in before)
+    assert all(one != other for one, other in pairwise(before))
+
+
+def test_neighbouring_shards_continue_one_row_of_traces() -> None:
+    found = [dumps(t) for number in (0, 1) for t in Shard(profile="labelled", seed=2, number=number).generate()]
+    assert found == [dumps(random_trace(2 << 32 | index)) for index in range(2 * TRACES_PER_SHARD)]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_clean_shard_agrees_under_three_schedules_and_says_what_it_reached(profile: Profile) -> None:
+    report, begun = hunt(Worker(), profile=profile)
+    assert report.hits == ()
+    assert (report.traces, report.runs, report.reached) == (5, 15, 5)
+    assert len(begun) == len(report.digests) == len(report.lengths) == 5
+    assert report.probes["admit"] == 5
+    assert sum(report.lengths) * 3 == report.steps
+
+
+def test_two_workers_say_the_same_whatever_they_did_before() -> None:
+    one, other = Worker(), Worker()
+    hunt(other, number=9)
+    assert hunt(one, faults=(BACKUP,)) == hunt(other, faults=(BACKUP,))
+
+
+@pytest.mark.parametrize(("fault", "plane"), [(BACKUP, "inputs"), (STAGING, "races")])
+def test_a_bug_is_one_hit_of_a_shard_however_often_it_is_met(fault: str, plane: str) -> None:
+    report, begun = hunt(Worker(), faults=(fault,))
+    assert [hit.signature.plane for hit in report.hits] == [plane]
+    (hit,) = report.hits
+    assert hit.count >= 2
+    assert hit.trace.events == begun[hit.index].events
+    assert hit.trace.faults == (fault,)
+    assert isinstance(hit.verdict, Diverged)
+    assert report.reached >= hit.count
+
+
+def test_a_fault_meets_engines_on_which_it_is_possible() -> None:
+    fault = FAULTS["vllm-38556-accepted-counts"]
+    shard = Shard(profile="labelled", seed=5, number=3, faults=(fault.id,))
+    assert all(fault.missing(trace.spec) is None for trace in shard_traces(shard))
+
+
+def test_a_requirement_no_trace_can_meet_leaves_the_engine_as_it_was() -> None:
+    trace = random_trace(1)
+    assert fitted(trace, (("max_model_len", 2),), (BACKUP,)) == trace.model_copy(update={"faults": (BACKUP,)})
+    assert problems(fitted(trace, (("depth", 1),), (BACKUP,))) == []
