@@ -21,9 +21,13 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 
 
 class PromptDraw(Value):
-    """A prompt of `tokens` labelled random token ids; expanded by `Trace.explicit`."""
+    """A prompt of `tokens` random token ids, labelled by its request; expanded by `Trace.explicit`.
+
+    Another `variant` is another prompt for the same name.
+    """
 
     tokens: Count
+    variant: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
 
 
 class AcceptRate(Value):
@@ -40,8 +44,9 @@ class Event(Value):
 
 
 class Submit(Event):
-    """A request arrives.
+    """A request arrives. Its name may have been used before: while the one before it is alive, nothing happens.
 
+    Events name requests: they mean whoever bears the name when they happen.
     `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
     `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10.
     """
@@ -152,7 +157,8 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
 def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
     """Return the prompt of a submit as explicit token ids."""
     match event.prompt:
-        case PromptDraw(tokens=count):
-            return tuple(below(vocab_size, seed, "prompt", event.request, index) for index in range(count))
+        case PromptDraw(tokens=count, variant=variant):
+            key = f"{event.request}/{variant}" if variant else event.request
+            return tuple(below(vocab_size, seed, "prompt", key, index) for index in range(count))
         case tokens:
             return tokens

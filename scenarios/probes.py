@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 PROBES: Mapping[str, str] = {
     "admit": "a request is scheduled for the first time",
+    "name_reused": "a request is submitted under the name of one that has ended",
     "resume": "a preempted request is scheduled again",
     "discard": "a prefill chunk that is not the last is scheduled; its sample is discarded",
     "discard_while_drafting": "such a chunk shares a step with a request that verifies drafts",

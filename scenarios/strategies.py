@@ -60,7 +60,7 @@ class SpecNumbers(NamedTuple):
 
 
 class FlatEvent(NamedTuple):
-    """One event; `a` to `d` are prompt length, max_tokens, pattern and stop of a submit, else `a` is its size."""
+    """One event; `a` to `e` are prompt length, max_tokens, pattern, stop, variant of a submit, else `a` is its size."""
 
     kind: int
     tick: int
@@ -70,21 +70,14 @@ class FlatEvent(NamedTuple):
     b: int
     c: int
     d: int
+    e: int = 0
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
-    """Return the trace that numbers stand for; a second submit of a request is left out."""
+    """Return the trace that numbers stand for."""
     numbers = SpecNumbers(*spec_numbers)
     spec = _spec(numbers)
-    events: list[AnyEvent] = []
-    submitted: set[int] = set()
-    for flat in flat_events:
-        event = FlatEvent(*flat)
-        if event.kind % len(KINDS) == 0:
-            if event.who % NUM_REQUESTS_MAX in submitted:
-                continue
-            submitted.add(event.who % NUM_REQUESTS_MAX)
-        events.append(_event(event, spec))
+    events = [_event(FlatEvent(*flat), spec) for flat in flat_events]
     order = LANES[numbers.seed % len(LANES) :] + LANES[: numbers.seed % len(LANES)]
     policy = _POLICIES[numbers.policy % len(_POLICIES)]
     schedule = Schedule(
@@ -146,7 +139,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
         tick=min(flat.tick, 255),
         at=PLACES[flat.place % len(PLACES)],
         request=f"r{flat.who % NUM_REQUESTS_MAX}",
-        prompt=PromptDraw(tokens=length),
+        prompt=PromptDraw(tokens=length, variant=min(flat.e, 255)),
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),
         stop=stop,
@@ -190,6 +183,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
             st.integers(0, 24),
             byte,
             st.integers(0, 32),
+            st.integers(0, 2),
         )
 
     submits = st.lists(event(st.just(0)), min_size=1, max_size=NUM_REQUESTS_MAX)
@@ -227,7 +221,8 @@ def random_trace(seed: int) -> Trace:
     if (tight := _Digits(seed, "pool", 0)).below(5) < 3:
         need = max(spec.blocks_needed(1 + flat.a, 1 + flat.b) for flat in requests)
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
-    return interpret(numbers, (*requests, *_random_events(seed, spec, len(requests))))
+    events = _random_events(seed, spec, len(requests))
+    return interpret(numbers, (*requests, *events, *_random_reuse(seed, requests)))
 
 
 def _random_spec(seed: int) -> SpecNumbers:
@@ -278,6 +273,21 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
             )
         )
     return tuple(flats)
+
+
+def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
+    """Return submits under names used before, in one trace of four; half of them give the old one up first."""
+    swarm = _Digits(seed, "reuse", 0)
+    flats = []
+    for index in range(1 + swarm.below(4) if swarm.below(4) == 0 else 0):
+        digits = _Digits(seed, "reuse", 1 + index)
+        old = requests[digits.below(len(requests))]
+        tick, place = old.tick + 1 + digits.below(16), digits.below(len(PLACES))
+        if digits.below(2):
+            flats.append(old._replace(kind=KINDS.index("abort"), tick=tick, place=place))
+            place = min(len(PLACES) - 1, place + digits.below(2))
+        flats.append(old._replace(tick=tick, place=place, b=digits.below(16), e=digits.below(3)))
+    return flats
 
 
 def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:

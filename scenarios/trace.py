@@ -40,6 +40,10 @@ class Trace(Value):
                 raise ValueError(f"{'.'.join(map(str, problem.path))}: {problem.message}")
         return self
 
+    def submits(self) -> tuple[Submit, ...]:
+        """Return the submits among the events, as they stand there."""
+        return tuple(event for event in self.events if isinstance(event, Submit))
+
     def explicit(self) -> "Trace":
         """Return the same trace with every generator replaced by what it stands for."""
         events = tuple(self._explicit_event(event) for event in self.events)
@@ -59,13 +63,8 @@ class Trace(Value):
 def problems(trace: Trace) -> list[Problem]:
     """Return everything about a well-formed trace that no engine could run, in reading order."""
     found = _spec_problems(trace)
-    seen: dict[str, int] = {}
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
-            if event.request in seen:
-                message = f"request {event.request!r} is submitted twice (first by event {seen[event.request]})"
-                found.append(Problem(("events", index, "request"), f"{message}; each request needs its own name"))
-            seen.setdefault(event.request, index)
             found += _submit_problems(event, index, trace.spec)
         elif isinstance(event, SetK) and event.k > trace.spec.num_speculative_tokens:
             allowed = f"0 to num_speculative_tokens = {trace.spec.num_speculative_tokens}"

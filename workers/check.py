@@ -8,7 +8,7 @@ import traceback
 from collections import defaultdict
 from dataclasses import dataclass
 
-from scenarios.events import NoValidToken, Schedule, Stall, Submit
+from scenarios.events import NoValidToken, Schedule, Stall
 from scenarios.trace import Trace
 from workers.compare import Checker
 from workers.engine.engine import Engine
@@ -62,19 +62,17 @@ class Run:
             parts = FAULTS[fault].apply(parts, self._reached(fault))
         held = [Held((h.op.name, h.op.step), (h.until.name, h.until.step)) for h in trace.schedule.holds]
         self.machine = Machine(LANES, policy_of(trace.schedule), self.detector, held, options.without, options.blame)
-        scripts = {}
-        for event in trace.events:
-            if isinstance(event, Submit):
-                assert isinstance(event.prompt, tuple), "the trace is explicit"
-                length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
-                tape = tapes.tape(event.prompt, trace.spec, length)
-                scripts[event.request] = script(tape, len(event.prompt), str(event.accept), trace.spec)
+        scripts, self._work = [], 0
+        for event in trace.submits():
+            assert isinstance(event.prompt, tuple), "the trace is explicit"
+            length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
+            tape = tapes.tape(event.prompt, trace.spec, length)
+            scripts.append(script(tape, len(event.prompt), str(event.accept), trace.spec))
+            self._work += len(event.prompt) + event.max_tokens
         self.engine = Engine(
             trace.spec, trace.events, scripts, parts, self.machine, self.recorder, self.probes, trace.seed
         )
         self.checker = Checker(trace, tapes)
-        submits = [event for event in trace.events if isinstance(event, Submit)]
-        self._work = sum(len(event.prompt) + event.max_tokens for event in submits if isinstance(event.prompt, tuple))
         self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
         self._held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
 
@@ -85,7 +83,7 @@ class Run:
         """Return what the run did so far."""
         engine = self.engine
         return Stats(
-            requests=len(engine.requests),
+            requests=engine.num_submitted,
             steps=engine.tick,
             commits=engine.num_commits,
             captures=self.checker.num_compared,
@@ -128,6 +126,11 @@ class Run:
         if on_device is not None and (found is None or on_device.step < found.step + _follows_device(found)):
             found = on_device
         return found
+
+    def difference_so_far(self) -> Diverged | None:
+        """Compare what an engine that can go no further has shown."""
+        found = self.checker.follow(self.engine.log) or self.checker.captures(self.recorder.take())
+        return Diverged(stats=self.stats(), difference=self._explained(found)) if found is not None else None
 
     def _waiting(self) -> str:
         return self.checker.referee.waiting()
@@ -221,6 +224,10 @@ def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts
     except Deadlock as deadlock:
         return Stuck(stats=run.stats(), reason=str(deadlock))
     except Exception as error:
+        # What was captured before may show why: a crash is often the harm of a difference.
+        found = run.difference_so_far()
+        if found is not None:
+            return found
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
         return Crashed(stats=run.stats(), error=f"{type(error).__name__}: {error}", where=place)

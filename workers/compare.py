@@ -193,7 +193,7 @@ def _compare_columns(
             continue
         for truth, owner, expected, seen in zip(truths, owners, wanted, actual, strict=True):
             if expected is not UNDEFINED and expected != seen:
-                commit = owner.commit if isinstance(owner, RowTruth) else f"{truth.name}/{truth.epoch}"
+                commit = owner.commit if isinstance(owner, RowTruth) else f"{truth.who}/{truth.epoch}"
                 return _difference(variable, observed.step, truth.name, commit, None, expected, seen)
     return None
 

@@ -1,23 +1,28 @@
 """What the events of a trace demand of an engine, and what they allow: each is heard at its place, once.
 
-Verifies: that a submit, an abort or a preemption happened by the time its event is due, and at no other time.
+Verifies: that a submit, an abort or a preemption happened by the time its event is due, in the order of the events, and
+at no other time; whom an event means: the request submitted last under its name.
 Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
 """
 
+from typing import TypeAlias
+
 from scenarios.events import PLACES, Abort, AnyEvent, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
 from scenarios.trace import Trace
-from workers.log import Submitted
+from workers.log import Aborted, Preempted, Submitted
 from workers.oracle import Oracle
 from workers.truth import Truth
 
-Moment = tuple[int, int]
+Moment: TypeAlias = tuple[int, int]
+Happening: TypeAlias = Submitted | Aborted | Preempted
 
 
 class Duties:
     """The events in the order in which an engine hears them, and what they ask for now.
 
-    An event about a request that was not submitted before it asks for nothing. `k_step` drafts are due, the samples
-    of `samples_taken` are to be taken away, `reorder` waits for a batch.
+    An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
+    name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, `reorder` waits for
+    a batch.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
@@ -26,67 +31,89 @@ class Duties:
         self.samples_taken: set[int] = set()
         self._k_max = self.k_step
         self._oracle = oracle
-        self._submits: list[Submit] = []
-        self._num_submitted = 0
+        self._submits = trace.submits()
         self._stalled_until: dict[int, int] = {}
-        self._events: list[tuple[Moment, AnyEvent, int]] = []
-        self._asked: dict[tuple[type[AnyEvent], int], list[Moment]] = {}
+        self._events: list[tuple[Moment, int, AnyEvent]] = []
+        num_submits = 0
+        for event in trace.events:
+            self._events.append((_moment(event), num_submits, event))
+            num_submits += isinstance(event, Submit)
+        self._events.sort(key=lambda each: each[0])
         self._next = 0
         self._now: Moment = (-1, len(PLACES) - 1)
-        indexes: dict[str, int] = {}
-        for event in sorted(trace.events, key=_moment):
-            name = "" if isinstance(event, Reorder | SetK) else event.request
-            if isinstance(event, Submit):
-                indexes[name] = len(indexes)
-                self._submits.append(event)
-            if not name or name in indexes:
-                index = indexes.get(name, -1)
-                self._events.append((_moment(event), event, index))
-                self._asked.setdefault((type(event), index), []).append(_moment(event))
 
     def come_due(self, tick: int, place: Place) -> str | None:
         """Hear every event up to a place of a tick; return which of them was not obeyed, or None."""
         self._now = (tick, PLACES.index(place))
-        while self._next < len(self._events) and self._events[self._next][0] <= self._now:
-            _, event, index = self._events[self._next]
-            self._next += 1
-            wrong = self._hear(event, index)
+        return self._hear_until(self._now)
+
+    def happened(self, entry: Happening) -> str | None:
+        """Return what is wrong with something that happens to a request between two places, or None."""
+        if isinstance(entry, Submitted):
+            wrong = self._misdated(entry)
             if wrong is not None:
                 return wrong
-        early = len(self._oracle.requests) - self._num_submitted
-        return f"request {self._oracle.requests[-1].name} was submitted before its event" if early else None
-
-    def submitted(self, entry: Submitted) -> str | None:
-        """Return what is wrong with a submission, or None."""
-        if entry.request != len(self._oracle.requests) or entry.request >= len(self._submits):
-            return f"request {entry.request} was submitted out of order"
-        due = self._submits[entry.request].tick
-        return None if entry.tick == due else f"submitted at tick {entry.tick}, its event is due at tick {due}"
-
-    def asked_for(self, kind: type[Abort | Preempt], truth: Truth, tick: int) -> str | None:
-        """Return what is wrong with something that happens to a request between two places, or None."""
-        until = (self._now[0] + 1, 0)
-        if any(self._now < at <= until and at[0] == tick for at in self._asked.get((kind, truth.index), ())):
+        unheard = self._hear_until((self._now[0] + 1, 0))
+        if unheard is not None and self._is_asked_for(entry):
+            self._next += 1
             return None
-        return f"{kind.__name__.lower()} of request {truth.name} at tick {tick}, but no event asks for it"
+        name = self._oracle.requests[entry.request].name if not isinstance(entry, Submitted) else ""
+        match entry:
+            case Submitted(submit=submit):
+                return f"request {self._submits[submit].request} was submitted before its event"
+            case Aborted(tick=tick):
+                return f"abort of request {name} at tick {tick}, but no event asks for it"
+            case Preempted(tick=tick):
+                return f"preempt of request {name} at tick {tick}, but no event asks for it"
 
     def stalled(self, tick: int) -> set[int]:
         """Return the requests that are held back in a tick."""
         return {request for request, until in self._stalled_until.items() if until > tick}
 
-    def _hear(self, event: AnyEvent, index: int) -> str | None:
+    def _misdated(self, entry: Submitted) -> str | None:
+        if entry.request != len(self._oracle.requests) or not 0 <= entry.submit < len(self._submits):
+            return f"request {entry.request} was submitted out of order"
+        due = self._submits[entry.submit].tick
+        return None if entry.tick == due else f"submitted at tick {entry.tick}, its event is due at tick {due}"
+
+    def _hear_until(self, moment: Moment) -> str | None:
+        """Hear events up to a moment or the first that demands something; return what it demands, or None."""
+        while self._next < len(self._events) and self._events[self._next][0] <= moment:
+            unheard = self._hear(self._events[self._next][2])
+            if unheard is not None:
+                return unheard
+            self._next += 1
+        return None
+
+    def _is_asked_for(self, entry: Happening) -> bool:
+        """Tell whether the event that comes next asks for this."""
+        _, submit, event = self._events[self._next]
+        match event, entry:
+            case Submit(), Submitted():
+                return entry.submit == submit
+            case (Abort() as asked, Aborted()) | (Preempt() as asked, Preempted()):
+                return self._oracle.requests[entry.request] is self._bearer(asked) and entry.tick == asked.tick
+            case _:
+                return False
+
+    def _bearer(self, event: Submit | Abort | Preempt | Stall | NoValidToken) -> Truth | None:
+        """Return the live request an event names, or None."""
+        truth = self._oracle.newest(event.request)
+        return truth if truth is not None and truth.finish_reason is None else None
+
+    def _hear(self, event: AnyEvent) -> str | None:
+        """Hear an event; return what it demands of the engine now, or None."""
         match event:
             case SetK(k=k):
                 self.k_step = min(k, self._k_max)
             case Reorder():
                 self.reorder = event
             case Submit(request=name, tick=tick):
-                if self._num_submitted >= len(self._oracle.requests):
+                if self._bearer(event) is None:
                     return f"request {name} was not submitted, its event was due at tick {tick}"
-                self._num_submitted += 1
             case Abort() | Preempt() | Stall() | NoValidToken():
-                truth = self._oracle.requests[index]
-                if truth.finish_reason is None:
+                truth = self._bearer(event)
+                if truth is not None:
                     return self._hear_of(event, truth)
         return None
 

@@ -1,7 +1,8 @@
 """What the host of an engine decided, and when: the only thing the oracle is told besides the trace.
 
-Requests are named by the order of their submission, commits by (request, epoch, k): the epoch counts preemptions,
-k the steps that scheduled the request in this epoch. Values never enter the log, only decisions do.
+Requests are numbered in the order of their submission: a name that is used again is another request. Commits are named
+by (request, epoch, k): the epoch counts preemptions, k the steps that scheduled the request in this epoch. Values never
+enter the log, only decisions do.
 """
 
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ Cause: TypeAlias = Literal["event", "blocks"]
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A request entered the waiting queue."""
+    """A request entered the waiting queue; it came with the trace's submit number `submit`."""
 
     request: int
+    submit: int
     tick: int
 
 

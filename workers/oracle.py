@@ -3,7 +3,6 @@
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """
 
-from scenarios.events import PLACES, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers import model
@@ -43,8 +42,8 @@ class Oracle:
         self.releases: list[Release] = []
         self.delivered: list[tuple[int, ...]] = []
         self._tapes = tapes
-        self._submits = {event.request: event for event in trace.events if isinstance(event, Submit)}
-        self._order = submission_order(trace)
+        self._submits = trace.submits()
+        self._newest: dict[str, Truth] = {}
         self._scheduled: Scheduled | None = None
         self._before: dict[int, tuple[int, int, int]] = {}
         self._previous: set[tuple[int, int]] = set()
@@ -74,14 +73,20 @@ class Oracle:
             case Corrected():
                 pass
 
+    def newest(self, name: str) -> Truth | None:
+        """Return the request that bears a name: the one submitted last under it."""
+        return self._newest.get(name)
+
     def _live(self, index: int) -> Truth:
         if not 0 <= index < len(self.requests) or self.requests[index].finish_reason is not None:
             raise LogError(f"request {index} is not alive")
         return self.requests[index]
 
     def _submitted(self, entry: Submitted) -> None:
-        name = self._order[entry.request]
-        event = self._submits[name]
+        event = self._submits[entry.submit]
+        name, before = event.request, self._newest.get(event.request)
+        if before is not None and before.finish_reason is None:
+            raise LogError(f"request {name} was submitted while another of its name was alive")
         prompt, bits = event.prompt, event.accept
         assert isinstance(prompt, tuple), "the trace is explicit"
         assert isinstance(bits, str), "the trace is explicit"
@@ -89,18 +94,18 @@ class Oracle:
         limit = self.spec.length_limit(len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(f"request {entry.request} was submitted out of order")
-        self.requests.append(
-            Truth(
-                entry.request,
-                name,
-                tape,
-                script(tape, len(prompt), bits, self.spec),
-                len(prompt),
-                limit,
-                frozenset(event.stop),
-                len(prompt),
-            )
+        truth = self._newest[name] = Truth(
+            entry.request,
+            name,
+            before.incarnation + 1 if before is not None else 0,
+            tape,
+            script(tape, len(prompt), bits, self.spec),
+            len(prompt),
+            limit,
+            frozenset(event.stop),
+            len(prompt),
         )
+        self.requests.append(truth)
 
     def _take_schedule(self, entry: Scheduled) -> None:
         self._scheduled = entry
@@ -252,16 +257,10 @@ class Oracle:
         for position, word in truth.deltas_at_release.items():
             if position < length:
                 drafter_kv[position] = word
-        commit = f"{truth.name}/{truth.epoch}/freed"
+        commit = f"{truth.who}/{truth.epoch}/freed"
         self.releases.append(Release(truth, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
         truth.blocks, truth.slots, truth.state_slot = [], [], -1
 
     def still_in_batch(self, row: RowTruth) -> bool:
         """Tell whether a row of the step before is also a row of the step launched last."""
         return (row.row.request, row.row.epoch) in self._in_batch
-
-
-def submission_order(trace: Trace) -> list[str]:
-    """Return the names of requests in the order in which an engine sees them submitted."""
-    submits = [event for event in trace.events if isinstance(event, Submit)]
-    return [event.request for event in sorted(submits, key=lambda event: (event.tick, PLACES.index(event.at)))]

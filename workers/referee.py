@@ -8,7 +8,6 @@ Does not verify: values (`compare` does); which free block or state slot is hand
 
 from collections import deque
 
-from scenarios.events import Abort, Preempt
 from scenarios.trace import Trace
 from workers.decision import Decision, Share, Standing
 from workers.duties import Duties
@@ -67,7 +66,7 @@ class Referee:
                 return self._correct(step)
             case Submitted(request=request):
                 self._queue.append(request)
-                return self._duties.submitted(entry)
+                return self._duties.happened(entry)
             case Preempted(request=request) | Aborted(request=request) | Freed(request=request):
                 if not 0 <= request < len(self._oracle.requests):
                     return f"request {request} was never submitted"
@@ -102,8 +101,8 @@ class Referee:
         match entry:
             case Preempted():
                 return self._preempt(entry, truth)
-            case Aborted(tick=tick):
-                return self._duties.asked_for(Abort, truth, tick)
+            case Aborted():
+                return self._duties.happened(entry)
             case Freed():
                 return self._free(entry)
 
@@ -231,7 +230,7 @@ class Referee:
     def _preempt(self, entry: Preempted, truth: Truth) -> str | None:
         running = self._oracle.running
         if entry.cause == "event":
-            wrong = self._duties.asked_for(Preempt, truth, entry.tick)
+            wrong = self._duties.happened(entry)
             if wrong is not None:
                 return wrong
         else:
@@ -239,6 +238,10 @@ class Referee:
                 return f"request {entry.request} was preempted, but it is not the one admitted last"
             if entry.tick != self._next_tick():
                 return f"request {entry.request} was preempted at tick {entry.tick}, next is {self._next_tick()}"
+            # What an event before this step asks for comes before what the step needs.
+            wrong = self._duties.come_due(entry.tick, "before_schedule")
+            if wrong is not None:
+                return wrong
             self._victims.append(self._standing(truth))
         self._drafts_next[truth.index] = self._num_steps[truth.index] = 0
         self._queue.appendleft(truth.index)

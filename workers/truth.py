@@ -11,7 +11,7 @@ NO_DRAFT = -1
 
 @dataclass(slots=True, eq=False)
 class Truth:
-    """What is true of one request.
+    """What is true of one request; `incarnation` counts those that bore its name before.
 
     `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
     `sched_placeholders` what the scheduler must believe. `slots` maps a position to its cache slot. `deltas` holds
@@ -20,6 +20,7 @@ class Truth:
 
     index: int
     name: str
+    incarnation: int
     tape: Tape
     script: list[int]
     num_prompt: int
@@ -40,6 +41,11 @@ class Truth:
     state_slot: int = -1
     deltas: dict[int, int] = field(default_factory=dict)
     deltas_at_release: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def who(self) -> str:
+        """Request and incarnation, as reports show them."""
+        return f"{self.name}/{self.incarnation}"
 
 
 class RowTruth(NamedTuple):
@@ -69,8 +75,8 @@ class RowTruth(NamedTuple):
 
     @property
     def commit(self) -> str:
-        """The commit key, as reports show it."""
-        return f"{self.truth.name}/{self.row.epoch}/{self.row.k}"
+        """The commit key, as reports show it: request/incarnation/epoch/k."""
+        return f"{self.truth.who}/{self.row.epoch}/{self.row.k}"
 
     @property
     def base(self) -> int:

@@ -28,7 +28,7 @@ class Stats(Value):
 class Difference(Value):
     """The first place where engine and oracle part.
 
-    `commit` is request/epoch/k; `position` a token position or a column, where the variable has one;
+    `commit` is request/incarnation/epoch/k; `position` a token position or a column, where the variable has one;
     `writers` are the last device ops or host points that wrote the value, newest first, as lane:op@step;
     `missing_order` names two unordered accesses, where the race detector saw some.
     """

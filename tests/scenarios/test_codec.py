@@ -118,7 +118,6 @@ REFUSED = [
     (SUBMIT.replace("[1, 2]", "[1, x]"), 2, 'events[0].prompt[1] is "x"; an integer from 0 up is wanted'),
     (SUBMIT.replace("[1, 2]", "[]"), 2, "events[0].prompt is an empty list; a list with at least one item"),
     (SUBMIT.replace("[1, 2]", "[1,\n      99]"), 3, "events[0].prompt[1]: token id 99; allowed are 0 to"),
-    (SUBMIT + SUBMIT[8:], 3, "events[1].request: request 'a' is submitted twice"),
     ("spec: {num_blocks: 2}\n" + SUBMIT, 3, "request 'a' can never fit: it needs 4 blocks, num_blocks is 2"),
     ("spec: {depth: 3}\nevents: []", 1, "depth is 3; allowed are 1 and 2: counts are corrected by one step"),
     ("spec:\n  max_num_batched_tokens: 3\nevents: []", 2, "one decode needs 1 + K = 4"),

@@ -21,7 +21,6 @@ def unchecked(**parts: object) -> Trace:
 @pytest.mark.parametrize(
     ("parts", "path", "words"),
     [
-        ({"events": (submit(), submit())}, ("events", 1, "request"), "submitted twice (first by event 0)"),
         ({"events": (SetK(tick=0, k=4),)}, ("events", 0, "k"), "k is 4; allowed are 0 to num_speculative_tokens = 3"),
         ({"events": (submit(prompt=(1, 32)),)}, ("events", 0, "prompt", 1), "token id 32"),
         ({"events": (submit(stop=(40,)),)}, ("events", 0, "stop", 0), "vocab_size - 1 = 31"),

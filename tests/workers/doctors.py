@@ -308,7 +308,7 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         on(Preempted, lambda p, e: [replace(e, epoch=e.epoch + 1)]),
     ),
     "aborted without an event": ("abort of request", on(Scheduled, lambda p, e: unasked(p, e, Abort))),
-    "aborted twice": (r"request \d is not alive", on(Aborted, lambda p, e: [e, e])),
+    "aborted twice": (r"abort of request r\d at tick \d+, but no event", on(Aborted, lambda p, e: [e, e])),
     "launched out of order": (r"step \d+ was launched after", on(Launched, lambda p, e: [replace(e, step=e.step + 1)])),
     "launched twice": (r"step \d+ was launched after", on(Launched, lambda p, e: [e, e])),
     "launched but not scheduled": (

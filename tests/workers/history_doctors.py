@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from scenarios.events import NoValidToken, Submit
+from scenarios.events import NoValidToken
 from tests.workers.doctors import Doctor, Place, is_chunk, on, on_row
 from workers.log import (
     Aborted,
@@ -82,9 +82,11 @@ def not_heard(place: Place, entry: Aborted | Preempted | Submitted) -> list[Entr
 
 
 def submitted_early(place: Place, entry: Scheduled) -> list[Entry] | None:
-    submits = sorted(event.tick for event in place.trace.events if isinstance(event, Submit))
-    count = len(place.oracle.requests)
-    return [Submitted(count, submits[count]), entry] if count < len(submits) else None
+    """Submit a request whose event is due after the next place."""
+    for number, event in enumerate(place.trace.submits()):
+        if event.tick > entry.tick and place.oracle.newest(event.request) is None:
+            return [Submitted(len(place.oracle.requests), number, event.tick)]
+    return None
 
 
 def second_sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ the device runs the one before.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from scenarios.draw import draw
 from scenarios.events import Abort, AnyEvent, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
@@ -24,14 +24,14 @@ class Engine:
     """One engine: hand it a trace's events and call `step` until it is `drained`.
 
     `log` takes decisions and host observations in order; `probes` counts what happened.
-    `scripts` holds, for each request, the token its drafter proposes at each position.
+    `scripts` holds, for each submit among the events, the token its drafter proposes at each position.
     """
 
     def __init__(
         self,
         spec: EngineSpec,
         events: Sequence[AnyEvent],
-        scripts: Mapping[str, list[int]],
+        scripts: Sequence[list[int]],
         parts: Parts,
         machine: Machine,
         recorder: Recorder,
@@ -42,6 +42,7 @@ class Engine:
         self.tick = 0
         self.num_commits = 0
         self.run_ahead_max = 0
+        self.num_submitted = 0
         self.requests: dict[str, Request] = {}
         self.scheduler = Scheduler(spec, parts, self.log, probes)
         self.runner = Runner(spec, parts, machine, recorder, self.log, probes)
@@ -49,13 +50,15 @@ class Engine:
         self.probes = probes
         self._spec = spec
         self._seed = seed
-        self._scripts = scripts
         self._machine = machine
         self._flying: deque[Step] = deque()
         self._reorder: Reorder | None = None
-        self._events: dict[tuple[int, Place], list[AnyEvent]] = {}
+        self._scripts = scripts
+        self._events: dict[tuple[int, Place], list[tuple[AnyEvent, int]]] = {}
+        num_submits = 0
         for event in events:
-            self._events.setdefault((event.tick, event.at), []).append(event)
+            self._events.setdefault((event.tick, event.at), []).append((event, num_submits))
+            num_submits += isinstance(event, Submit)
         self.last_tick = max((event.tick for event in events), default=-1)
 
     def drained(self) -> bool:
@@ -144,13 +147,15 @@ class Engine:
         )
 
     def _happen(self, place: Place) -> None:
-        for event in self._events.get((self.tick, place), ()):
-            self._apply(event)
+        for event, submit in self._events.get((self.tick, place), ()):
+            self._apply(event, submit)
 
-    def _apply(self, event: AnyEvent) -> None:
+    def _apply(self, event: AnyEvent, submit: int) -> None:
         match event:
-            case Submit():
-                self._submit(event)
+            case Submit(request=name):
+                before = self.requests.get(name)
+                if before is None or before.finish_reason is not None:
+                    self._submit(event, submit)
             case Reorder():
                 self._reorder = event
             case SetK(k=k):
@@ -178,20 +183,22 @@ class Engine:
             case NoValidToken():
                 request.invalid_next = True
 
-    def _submit(self, event: Submit) -> None:
+    def _submit(self, event: Submit, submit: int) -> None:
         prompt = event.prompt
         assert isinstance(prompt, tuple), "the trace is explicit"
         request = Request(
-            index=len(self.requests),
+            index=self.num_submitted,
             name=event.request,
             tokens=list(prompt),
             num_prompt=len(prompt),
             length_limit=self._spec.length_limit(len(prompt), event.max_tokens),
             stop=frozenset(event.stop),
-            script=self._scripts[event.request],
+            script=self._scripts[submit],
         )
+        self.num_submitted += 1
+        self.probes["name_reused"] += event.request in self.requests
         self.requests[event.request] = request
-        self.log.append(Submitted(request.index, self.tick))
+        self.log.append(Submitted(request.index, submit, self.tick))
         for edge in _edges(len(prompt), self._spec):
             self.probes["prompt_" + edge] += 1
         self.scheduler.add(request)

@@ -1,6 +1,6 @@
 """The persistent dense batch: which request sits in which row, and the host's mirrors of each row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from workers.engine.request import Plan, PlanRow
@@ -40,6 +40,11 @@ def tokens_of(planned: PlanRow) -> list[int]:
     return list(planned.request.tokens)
 
 
+def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
+    """Return where a row was in the step before, or NO_PREVIOUS_ROW if it was not sampled there."""
+    return previous.get(row.key, NO_PREVIOUS_ROW)
+
+
 def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
     """Put rows in another order; `order` has the old row of each new one."""
     return [rows[index] for index in order]
@@ -55,9 +60,11 @@ class InputBatch:
         self,
         tokens_of: Callable[[PlanRow], list[int]] = tokens_of,
         permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows,
+        previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row,
     ) -> None:
         self._tokens_of = tokens_of
         self._permute_rows = permute_rows
+        self._previous_row = previous_row
         self.rows: list[Row] = []
         self.previous: dict[Key, int] = {}
         self.moves: list[tuple[int, int]] = []
@@ -111,7 +118,7 @@ class InputBatch:
 
     def prev_positions(self) -> list[int]:
         """Return, for each row, its row in the previous step, or NO_PREVIOUS_ROW if it was not sampled there."""
-        return [self.previous.get(row.key, NO_PREVIOUS_ROW) for row in self.rows]
+        return [self._previous_row(row, self.previous) for row in self.rows]
 
     def remember(self) -> None:
         """Keep which rows this step samples, for the next one; an empty step remembers none."""

@@ -1,12 +1,12 @@
 """The table of named functions an engine is built from: a fault replaces exactly one of them, in one engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scenarios.spec import EngineSpec
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
-from workers.engine.input_batch import Row, permute_rows, tokens_of
+from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.request import PlanRow, Request
 from workers.engine.rules import blocks_to_cover, blocks_to_free, drafts_after, drain_stale, end_of
 from workers.engine.staging import is_uniform, pad_state_slots
@@ -49,6 +49,7 @@ class Parts:
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
+    previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
     is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
     pad_state_slots: Callable[[Sequence[Row], int], list[int]] = pad_state_slots
     staging_slot: Callable[[int, int], int] = staging_slot

@@ -37,7 +37,7 @@ class Runner:
     ) -> None:
         self.spec = spec
         self.memory = Memory(spec, machine)
-        self.batch = InputBatch(parts.tokens_of, parts.permute_rows)
+        self.batch = InputBatch(parts.tokens_of, parts.permute_rows, parts.previous_row)
         self._parts = parts
         self._machine = machine
         self._log = log

@@ -1,0 +1,37 @@
+"""Faults when a name is used again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workers.engine.input_batch import Key, Row
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached
+from workers.kernels.signature import NO_PREVIOUS_ROW
+
+
+def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:
+    newest: dict[str, Key] = {}
+
+    def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
+        name = row.plan.request.name
+        found, before = parts.previous_row(row, previous), newest.get(name, row.key)
+        newest[name] = row.key
+        if found == NO_PREVIOUS_ROW and before[0] != row.key[0] and before in previous:
+            reached()
+            return previous[before]
+        return found
+
+    return replace(parts, previous_row=previous_row)
+
+
+FAULTS = (
+    Fault(
+        id="vllm-id-reuse",
+        source="vllm, request ids that are not made unique (derived from its source; no report)",
+        symptom="a new request is fed what was sampled for the one that bore its name before",
+        trigger="a request ends, and another of its name joins the very next step",
+        plane="counts",
+        requires=(),
+        apply=_rows_known_by_name,
+    ),
+)
