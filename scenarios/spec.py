@@ -22,6 +22,7 @@ class EngineSpec(Value):
     layers: Literal["hybrid", "attention"] = "hybrid"
     depth: Annotated[int, Field(strict=True, ge=1, le=8)] = 2
     accepted_counts: Literal["device", "host"] = "device"
+    recurrent_cache: Literal["none", "align"] = "none"
     pad: Annotated[bool, Field(strict=True)] = True
     vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32
     num_speculative_tokens: Annotated[int, Field(strict=True, ge=0, le=16)] = 3
@@ -33,6 +34,11 @@ class EngineSpec(Value):
     num_blocks: Annotated[int, Field(strict=True, ge=1, le=65536)] = 128
     conv_width: Annotated[int, Field(strict=True, ge=2, le=8)] = 3
     token_multiple: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
+
+    @property
+    def is_aligned(self) -> bool:
+        """Tell whether recurrent states are kept with cache blocks: the one at the end of each full block."""
+        return self.layers == "hybrid" and self.recurrent_cache == "align"
 
     @property
     def max_blocks_per_request(self) -> int:

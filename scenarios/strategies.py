@@ -57,6 +57,7 @@ class SpecNumbers(NamedTuple):
     token_multiple: int = 0
     policy: int = 0
     seed: int = 0
+    is_aligned: int = 0
 
 
 class FlatEvent(NamedTuple):
@@ -94,6 +95,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         layers="attention" if numbers.is_attention_only else "hybrid",
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
+        recurrent_cache="align" if numbers.is_aligned else "none",
         pad=not numbers.is_unpadded,
         num_speculative_tokens=k,
         max_num_seqs=1 + min(numbers.num_rows, 15),
@@ -170,6 +172,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, 7),
         st.integers(0, len(_POLICIES) - 1),
         st.integers(0, 2**32 - 1),
+        bit,
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -243,6 +246,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         token_multiple=sizes.of((0, 3, 3, 7)),
         policy=switches.below(len(_POLICIES)),
         seed=seed,
+        is_aligned=_Digits(seed, "aligned", 0).below(3) == 0,
     )
 
 

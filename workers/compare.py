@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scenarios.trace import Trace
-from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
+from workers.expected import Layout, expected_inputs, expected_kept, expected_release, expected_sampled, expected_state
 from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
 from workers.oracle import LogError, Oracle
@@ -75,7 +75,7 @@ class Checker:
     def _capture(self, capture: Observation) -> Difference | None:
         spec, oracle = self.spec, self.oracle
         if capture.point == "freed":
-            return self._layout(expected_release(oracle.releases.pop(0)), capture) if oracle.releases else None
+            return self._layout(expected_release(oracle.releases.pop(0), spec), capture) if oracle.releases else None
         step = oracle.steps.get(capture.step)
         if step is None:
             return None
@@ -84,6 +84,8 @@ class Checker:
                 return self._layout(expected_inputs(step, spec), capture)
             case "sampled":
                 return self._layout(expected_sampled(step, spec), capture)
+            case "kept":
+                return self._layout(expected_kept(step, spec), capture)
             case _:
                 self._captured.add(capture.step)
                 return self._layout(expected_state(step, spec), capture)

@@ -128,8 +128,13 @@ class Decision:
         ahead = standing.committed + standing.placeholders - computed
         wanted = ahead + drafts
         threshold = spec.long_prefill_token_threshold
-        if threshold and computed < standing.committed - 1:
+        is_prompt = computed < standing.committed - 1
+        if threshold and is_prompt:
             wanted = min(wanted, threshold)
+        if spec.is_aligned and is_prompt:
+            # A state is kept at the end of every block, so no chunk runs past one.
+            end_of_block = (computed // spec.block_size + 1) * spec.block_size
+            wanted = min(wanted, end_of_block - computed)
         n = min(wanted, self._budget, spec.max_model_len - computed)
         length = min(computed + n + spec.num_speculative_tokens, spec.max_model_len)
         num_blocks = max(0, -(-length // spec.block_size) - standing.num_blocks)

@@ -101,9 +101,40 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     return layout
 
 
-def expected_release(release: Release) -> Layout:
+def expected_kept(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return the states that must be kept with the blocks in which each row computed, once it is known what stays.
+
+    A capture shows the blocks from that of the token before the verified ones on: of a full block the state at its
+    end, of the last one the state after the last token that stays.
+    """
+    size, count = spec.block_size, spec.conv_width - 1
+    # A run of 1 + K tokens and the one before it touch at most so many blocks.
+    num_shown = 1 + (spec.num_speculative_tokens + size) // size
+    states: list[Segment] = []
+    windows: list[Segment] = []
+    for index, row in enumerate(step.rows):
+        first = max(0, row.base - 1) // size
+        for column in range(first, -(-row.kept // size)):
+            at, end = index * num_shown + column - first, min((column + 1) * size, row.kept)
+            states.append((at, [row.truth.tape.states[end - 1]], row, end - 1))
+            windows.append((at * count, row.truth.tape.window(end), row, end - count))
+    return {"block_state": states, "block_window": windows}
+
+
+def expected_release(release: Release, spec: EngineSpec) -> Layout:
     """Return what the caches of a request must hold when its blocks go back."""
-    return {"kv_at_end": [(0, release.kv, release, 0)], "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)]}
+    layout: Layout = {
+        "kv_at_end": [(0, release.kv, release, 0)],
+        "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)],
+    }
+    if spec.is_aligned:
+        tape, size, count, length = release.truth.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
+        ends = [min(start + size, length) for start in range(0, length, size)]
+        layout["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]
+        layout["block_window_at_end"] = [
+            (at * count, tape.window(end), release, end - count) for at, end in enumerate(ends)
+        ]
+    return layout
 
 
 def _where(rows: list[RowTruth], values: list[int], defined: list[int]) -> list[Segment]:

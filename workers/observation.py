@@ -49,11 +49,19 @@ VARIABLES: Mapping[str, Variable] = {
     "state": Variable("recurrent", "recurrent_update", "device", "state", "slot[accepted], if anything was computed"),
     "window": Variable("recurrent", "recurrent_update", "device", "state", "slot[accepted], if anything was computed"),
     "slot_accepted": Variable("recurrent", "count_sampled", "device", "state", "slots of real rows"),
+    "block_state": Variable("recurrent", "state_copy", "device", "kept", "blocks of tokens that stay, if aligned"),
+    "block_window": Variable("recurrent", "state_copy", "device", "kept", "blocks of tokens that stay, if aligned"),
     "drafter_kv": Variable("drafts", "draft_first_pass", "device", "state", "tokens below the true computed count"),
     "raw": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows with a valid token"),
     "proposed": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows not discarded"),
     "kv_at_end": Variable("kv", "kv_write", "device", "freed", "positions below the true computed count"),
     "drafter_kv_at_end": Variable("drafts", "draft_first_pass", "device", "freed", "positions below the true count"),
+    "block_state_at_end": Variable(
+        "recurrent", "state_copy", "device", "freed", "blocks of tokens computed, if aligned"
+    ),
+    "block_window_at_end": Variable(
+        "recurrent", "state_copy", "device", "freed", "blocks of tokens computed, if aligned"
+    ),
     "corrected_computed": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
     "tokens": Variable("tokens", "scheduler", "processed", "processed", "requests of the step that were alive"),
     "finish_reason": Variable("tokens", "scheduler", "processed", "processed", "requests of the step"),

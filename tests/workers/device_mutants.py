@@ -149,6 +149,12 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("speculative states are not kept", "tokens recurrent", "num_drafts", lambda a: a.num_drafts * 0),
         Fed("padding runs on slot 0", "tokens recurrent", "state_slot", lambda a: np.maximum(a.state_slot, 0)),
     ),
+    "state_copy": (
+        Fed("nothing was rejected", "recurrent", "accepted", lambda a: np.where(a.state_slot < 0, 0, a.num_drafts + 1)),
+        Fed("nothing is kept", "recurrent", "block_states", lambda a: a.block_states.copy()),
+        Fed("windows are not kept", "recurrent", "block_windows", lambda a: a.block_windows.copy()),
+        Fed("as if nothing were computed", "recurrent", "num_computed", lambda a: a.num_computed * 0),
+    ),
     "compute_logits": (
         Fed("of the first token", "tokens", "num_scheduled", lambda a: np.minimum(a.num_scheduled, 1 + a.num_drafts)),
         Fed("of the last token", "tokens", "num_drafts", lambda a: a.num_drafts * 0),

@@ -12,7 +12,8 @@ from workers.compare import Checker
 from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, View, capture_size
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
-from workers.expected import Layout, expected_inputs, expected_release, expected_sampled, expected_state
+from workers.expected import Layout, expected_inputs, expected_kept, expected_release, expected_sampled, expected_state
+from workers.kernels.state_copy import num_block_columns
 from workers.lanes.simulated import Lane, Machine
 from workers.log import Entry, Freed, Launched
 from workers.observation import Observation, Recorder
@@ -76,7 +77,7 @@ class Snapshots(Checker):
                 for index in range(len(values))
             },
         }
-        names = ("kv", "drafter_kv", "script", "states", "conv", "slot_accepted")
+        names = ("kv", "drafter_kv", "script", "states", "conv", "slot_accepted", "block_states", "block_windows")
         live |= {name: set() for name in names}
         for truth in self.oracle.requests:
             if not truth.blocks:
@@ -84,6 +85,10 @@ class Snapshots(Checker):
             cached = truth.slots[: truth.computed]
             live["kv"].update(cached)
             live["drafter_kv"].update(cached)
+            if spec.is_aligned:
+                held = truth.blocks[: -(-truth.computed // spec.block_size)]
+                live["block_states"].update(held)
+                live["block_windows"].update(block * (width - 1) + at for block in held for at in range(width - 1))
             line, slot = truth.state_slot * spec.max_model_len, truth.state_slot
             live["script"].update(range(line + truth.computed + 1, line + spec.max_model_len))
             if spec.layers == "hybrid" and truth.computed:
@@ -120,6 +125,11 @@ class HookedProbes(Probes):
         super().state(view, step, requests)
         self._lane.probe(lambda: self._after("state", step, view, []))
 
+    def block_states(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+        self._lane.probe(lambda: self._before("kept", step, view, []))
+        super().block_states(view, step, requests)
+        self._lane.probe(lambda: self._after("kept", step, view, []))
+
     def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
         release, owned = self._num_releases, list(blocks)
         self._num_releases += 1
@@ -151,10 +161,12 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Layout:
             return expected_inputs(snapshots.steps[step].truth, spec)
         case "sampled":
             return expected_sampled(snapshots.steps[step].truth, spec)
+        case "kept":
+            return expected_kept(snapshots.steps[step].truth, spec) if spec.is_aligned else {}
         case "state":
             return expected_state(snapshots.steps[step].truth, spec)
         case _:
-            return expected_release(snapshots.releases[step])
+            return expected_release(snapshots.releases[step], spec)
 
 
 def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequence[int]) -> tuple[str, int]:
@@ -177,6 +189,22 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
         case "kv_at_end" | "drafter_kv_at_end":
             slot = blocks[index // spec.block_size] * spec.block_size + index % spec.block_size
             return variable.removesuffix("_at_end"), slot
+        case "block_state_at_end":
+            return "block_states", blocks[index]
+        case "block_window_at_end":
+            block, offset = divmod(index, width - 1)
+            return "block_windows", blocks[block] * (width - 1) + offset
+        case "block_state" | "block_window":
+            words = 1 if variable == "block_state" else width - 1
+            place, offset = divmod(index, words)
+            row, column = divmod(place, num_block_columns(spec.block_size, k))
+            n, d = (
+                int(data["inputs"][FIELDS.index(name) * rows_max + row]) for name in ("num_scheduled", "num_drafts")
+            )
+            column += max(int(data["num_computed"][row]) + n - d - 2, 0) // spec.block_size
+            layout = run.engine.runner.memory.layout
+            block = int(data["inputs"][layout.block_table + row * layout.max_blocks + column])
+            return variable + "s", block * words + offset
         case "slot_accepted":
             return variable, int(data["inputs"][state_slot + index])
         case "state":

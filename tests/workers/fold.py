@@ -41,7 +41,7 @@ def expectations(trace: Trace, log: Sequence[Entry]) -> str:
             layouts = (expected(step, trace.spec) for expected in (expected_inputs, expected_sampled, expected_state))
             found += [_plain(layout) for layout in layouts]
         if isinstance(entry, Freed):
-            found.append(_plain(expected_release(oracle.releases[-1])))
+            found.append(_plain(expected_release(oracle.releases[-1], trace.spec)))
         found += [
             (truth.name, truth.committed, truth.sched_computed, truth.sched_placeholders, truth.finish_reason)
             for truth in oracle.requests

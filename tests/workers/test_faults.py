@@ -23,6 +23,7 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "host": "device",
     "device": "host",
     "hybrid": "attention",
+    "align": "none",
     True: False,
 }
 

@@ -110,6 +110,9 @@ class Memory:
         self.drafter_kv = words("drafter_kv", cache)
         self.states = words("states", spec.max_num_seqs * (2 + k))
         self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
+        kept = spec.num_blocks if spec.is_aligned else 0
+        self.block_states = words("block_states", kept)
+        self.block_windows = words("block_windows", kept * (spec.conv_width - 1))
         logits = device_array(rows * (1 + k) * spec.vocab_size, np.float32)
         self.logits = machine.buffer("logits", logits, lane="compute")
 

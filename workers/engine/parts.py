@@ -8,17 +8,18 @@ from workers.engine.counts import CountsInFlight, backup_index, gather_counts, t
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.request import PlanRow, Request
-from workers.engine.rules import blocks_to_cover, blocks_to_free, drafts_after, drain_stale, end_of
+from workers.engine.rules import blocks_to_cover, blocks_to_free, clip_to_block, drafts_after, drain_stale, end_of
 from workers.engine.staging import is_uniform, pad_state_slots
 from workers.kernels import copies, draft
 from workers.kernels.attention import attention
 from workers.kernels.compute_logits import compute_logits
 from workers.kernels.count_sampled import count_sampled
 from workers.kernels.kv_write import kv_write
-from workers.kernels.poison import poison
+from workers.kernels.poison import poison, poison_states
 from workers.kernels.prepare_inputs import prepare_inputs
 from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.rejection_sample import rejection_sample
+from workers.kernels.state_copy import state_copy
 from workers.lanes.simulated import Event, Lane
 
 Kernel = Callable[..., None]
@@ -44,6 +45,7 @@ class Parts:
     roll_back: Callable[[Request, int, int], None] = roll_back
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
     blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free
+    clip_to_block: Callable[[Request, int, int], int] = clip_to_block
     drafts_after: Callable[[PlanRow, int], int] = drafts_after
     drain_stale: Callable[[Request, PlanRow, list[int]], None] = drain_stale
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
@@ -66,10 +68,12 @@ class Parts:
     copy_counts: Kernel = copies.copy_counts
     copy_accepted: Kernel = copies.copy_accepted
     poison: Kernel = poison
+    poison_states: Kernel = poison_states
     prepare_inputs: Kernel = prepare_inputs
     kv_write: Kernel = kv_write
     attention: Kernel = attention
     recurrent_update: Kernel = recurrent_update
+    state_copy: Kernel = state_copy
     compute_logits: Kernel = compute_logits
     rejection_sample: Kernel = rejection_sample
     count_sampled: Kernel = count_sampled

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
+from workers.kernels.state_copy import num_block_columns
 from workers.lanes.simulated import Lane
 from workers.observation import Recorder
 
@@ -97,15 +98,45 @@ class Probes:
             memory.conv.all,
         )
 
+    def block_states(self, view: View, step: int, requests: Requests) -> None:
+        """Capture the states kept with the blocks of each row, from that of the token before the verified ones on."""
+        spec, max_blocks = self._spec, self._memory.max_blocks
+        size, length = spec.block_size, spec.conv_width - 1
+        columns = np.arange(num_block_columns(size, spec.num_speculative_tokens))
+        record = self._recorder.capture
+
+        def look(computed: Array, scheduled: Array, drafts: Array, table: Array, states: Array, windows: Array) -> None:
+            first = np.maximum(computed + scheduled - drafts - 2, 0) // size
+            column = np.minimum(first[:, None] + columns, max_blocks - 1)
+            block = np.maximum(np.take_along_axis(table.reshape(-1, max_blocks), column, axis=1), 0).ravel()
+            arrays = (states[block], windows.reshape(-1, length)[block].ravel())
+            record("kept", step, requests, ("block_state", "block_window"), arrays)
+
+        memory = self._memory
+        self._compute.probe(
+            look,
+            view.num_computed,
+            view.num_scheduled,
+            view.num_drafts,
+            view.block_table,
+            memory.block_states.all,
+            memory.block_windows.all,
+        )
+
     def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
         """Capture everything in a request's blocks."""
         size = self._spec.block_size
         slots = (np.array(blocks, dtype=np.int64)[:, None] * size + np.arange(size)).ravel()
-        record = self._recorder.capture
+        record, memory, chosen = self._recorder.capture, self._memory, list(blocks)
+        is_aligned, length = self._spec.is_aligned, self._spec.conv_width - 1
+
+        def look(kv: Array, drafter_kv: Array, states: Array, windows: Array) -> None:
+            names, arrays = ["kv_at_end", "drafter_kv_at_end"], [kv[slots], drafter_kv[slots]]
+            if is_aligned:
+                names += ["block_state_at_end", "block_window_at_end"]
+                arrays += [states[chosen], windows.reshape(-1, length)[chosen].ravel()]
+            record(point, step, (request,), names, arrays)
+
         self._compute.probe(
-            lambda kv, drafter_kv: record(
-                point, step, (request,), ("kv_at_end", "drafter_kv_at_end"), (kv[slots], drafter_kv[slots])
-            ),
-            self._memory.kv.all,
-            self._memory.drafter_kv.all,
+            look, memory.kv.all, memory.drafter_kv.all, memory.block_states.all, memory.block_windows.all
         )

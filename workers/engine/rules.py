@@ -15,6 +15,14 @@ def blocks_to_free(request: Request, block_size: int) -> list[int]:
     return request.blocks
 
 
+def clip_to_block(request: Request, n: int, block_size: int) -> int:
+    """Return how many of n prompt tokens a step computes where states are kept with blocks: up to the block's end.
+
+    A chunk keeps two states, those before and after its last token, so no boundary may lie before them.
+    """
+    return min(n, block_size - request.num_computed % block_size)
+
+
 def drafts_after(row: PlanRow, k_step: int) -> int:
     """Return the drafts that the step after a row is to verify: none after a chunk that was not the last."""
     return 0 if row.discard else k_step

@@ -11,6 +11,7 @@ from workers.engine.input_batch import InputBatch
 from workers.engine.memory import FIELDS, Memory, Staging
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
+from workers.engine.recurrent import launch_poison, launch_state_copy
 from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import Shape, backup_tokens, row_table, shape_of, token_table, write_block_table
@@ -100,6 +101,8 @@ class Runner:
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._sampler.launch(forward, step, previous)
+        if self.spec.is_aligned:
+            launch_state_copy(self.context, forward)
         eagle.launch(self.context, forward)
         self.context.probes.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
@@ -143,6 +146,8 @@ class Runner:
             start = memory.layout.fresh_blocks
             span, size = memory.inputs.span(start, start + len(fresh)), self.spec.block_size
             self.compute.launch(parts.poison, span, memory.kv.all, memory.drafter_kv.all, len(fresh), size)
+            if self.spec.is_aligned:
+                launch_poison(self.context, span, len(fresh))
 
     def _write(self, staging: Staging, table: list[list[int]], shape: Shape, fresh: list[int]) -> None:
         """Write everything the host says about a step into its staging slot."""

@@ -101,6 +101,10 @@ class Scheduler:
         is_prefill = request.num_computed < len(request.tokens) - 1
         if threshold and is_prefill:
             wanted = min(wanted, threshold)
+        if is_prefill and self.spec.is_aligned:
+            clipped = self._parts.clip_to_block(request, wanted, self.spec.block_size)
+            self._probes["clipped_chunk"] += clipped < wanted
+            wanted = clipped
         n = min(wanted, budget, self.spec.max_model_len - request.num_computed)
         assert n > 0, f"request {request.name}: nothing to schedule"
         return n
@@ -299,6 +303,11 @@ class Scheduler:
         probes["partial_accept"] += 1 < len(sampled) <= row.d
         probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
         probes["no_accept"] += row.d > 0 and len(sampled) == 1
+        if self.spec.is_aligned and sampled:
+            verified, size = len(request.tokens) - 1, self.spec.block_size
+            crossed = (verified + len(sampled)) // size - verified // size
+            probes["boundary_in_run"] += crossed > 0
+            probes["boundaries_in_run"] += crossed > 1
         count, reason = self._parts.end_of(request, sampled)
         request.tokens.extend(sampled[:count])
         if reason is not None:

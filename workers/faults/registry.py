@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from workers.faults import counts, lifetime, mapping, names, placeholders, recurrent, slots, waits
+from workers.faults import aligned, counts, lifetime, mapping, names, placeholders, recurrent, slots, waits
 from workers.faults.fault import Fault
 
-FAMILIES = (counts, mapping, placeholders, recurrent, slots, lifetime, names, waits)
+FAMILIES = (counts, mapping, placeholders, recurrent, aligned, slots, lifetime, names, waits)
 FAULTS: Mapping[str, Fault] = {fault.id: fault for family in FAMILIES for fault in family.FAULTS}

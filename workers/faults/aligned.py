@@ -1,0 +1,97 @@
+"""Faults in the recurrent states that are kept with cache blocks. Those in a device op exist on the NumPy tier."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.engine.request import Request
+from workers.faults.fault import Fault, Reached, op_like, run
+
+ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
+
+
+def _rejected_tokens_stay(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        rejecting = (given.num_drafts > 0) & (given.accepted < 1 + given.num_drafts)
+        if rejecting.any():
+            reached()
+        run(parts.state_copy, given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted))
+
+    return replace(parts, state_copy=op_like(parts.state_copy, body))
+
+
+def _counts_from_the_tail(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        num_real = np.count_nonzero(given.state_slot >= 0)
+        # Padding rows come last, so a slice that ends with the buffer begins too late.
+        shifted = given.accepted.copy()
+        shifted[:num_real] = given.accepted[len(given.accepted) - num_real :]
+        if (shifted != given.accepted).any():
+            reached()
+        run(parts.state_copy, given, accepted=shifted)
+
+    return replace(parts, state_copy=op_like(parts.state_copy, body))
+
+
+def _columns_of_another_group(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        half = max(1, given.block_size // 2)
+        if half < given.block_size:
+            reached()
+        run(parts.state_copy, given, block_size=half)
+
+    return replace(parts, state_copy=op_like(parts.state_copy, body))
+
+
+def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
+    def clip_to_block(request: Request, n: int, block_size: int) -> int:
+        clipped = parts.clip_to_block(request, n, block_size)
+        # The last boundary of the prompt, less the block that a drafter needs anew: none, for less than two blocks.
+        if len(request.tokens) // block_size > 1 or clipped == n:
+            return clipped
+        reached()
+        return n
+
+    return replace(parts, clip_to_block=clip_to_block)
+
+
+FAULTS = (
+    Fault(
+        id="mlxlm-1109-no-roll-back",
+        source="mlx-lm PR #1109",
+        symptom="the recurrent state kept with a block holds tokens that were rejected",
+        trigger="a draft is rejected: the cache of a recurrent layer cannot be trimmed, and is not",
+        plane="recurrent",
+        requires=ALIGNED,
+        apply=_rejected_tokens_stay,
+    ),
+    Fault(
+        id="sglang-32555-counts-from-the-tail",
+        source="sglang PR #32555",
+        symptom="the state of a block is kept by the accepted count of another row, or of padding",
+        trigger="a padded batch: what was written at the front of a buffer is read at its end",
+        plane="recurrent",
+        requires=(*ALIGNED, ("pad", True)),
+        apply=_counts_from_the_tail,
+    ),
+    Fault(
+        id="vllm-55507-block-of-another-size",
+        source="vllm PR #55507, issue #53142; there attention's block size, here half a block",
+        symptom="a recurrent state is kept with the block of another position, or of another request",
+        trigger="the column of a state is found with another block size than that of its table",
+        plane="recurrent",
+        requires=ALIGNED,
+        apply=_columns_of_another_group,
+    ),
+    Fault(
+        id="vllm-45477-unaligned-chunk",
+        source="vllm PR #45477, issue #43559",
+        symptom="the state in the middle of a chunk, or none, is kept for that at the end of a block",
+        trigger="a prompt shorter than two blocks is computed past the end of its first one in one chunk",
+        plane="books",
+        requires=ALIGNED,
+        apply=_short_prompts_are_not_clipped,
+    ),
+)
