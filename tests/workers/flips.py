@@ -195,13 +195,15 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
             block, offset = divmod(index, width - 1)
             return "block_windows", blocks[block] * (width - 1) + offset
         case "block_state" | "block_window":
+            assert view is not None
             words = 1 if variable == "block_state" else width - 1
             place, offset = divmod(index, words)
             row, column = divmod(place, num_block_columns(spec.block_size, k))
             n, d = (
                 int(data["inputs"][FIELDS.index(name) * rows_max + row]) for name in ("num_scheduled", "num_drafts")
             )
-            column += max(int(data["num_computed"][row]) + n - d - 2, 0) // spec.block_size
+            computed = int(data["num_computed"][view.num_computed.key[0] + row])
+            column += max(computed + n - d - 2, 0) // spec.block_size
             layout = run.engine.runner.memory.layout
             block = int(data["inputs"][layout.block_table + row * layout.max_blocks + column])
             return variable + "s", block * words + offset
