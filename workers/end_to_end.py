@@ -1,0 +1,69 @@
+"""What tests of engines compare today, as a baseline: outputs at the end of an asynchronous run against another's.
+
+Verifies: tokens and finish reason of every request, that a run ends, and that it does not crash.
+Does not verify: anything before the end. Of a request that is aborted only the common part of its tokens is compared:
+how far it came depends on when.
+"""
+
+from typing import NamedTuple
+
+from scenarios.events import Abort, Schedule
+from scenarios.trace import Trace
+from workers.check import Options, Run
+from workers.engine.parts import Parts
+from workers.lanes.lane import Deadlock
+from workers.tape import Tapes
+
+
+class Output(NamedTuple):
+    """What a client gets of one request."""
+
+    tokens: tuple[int, ...]
+    finish_reason: str | None
+
+
+Outputs = dict[str, Output]
+
+
+def outputs(trace: Trace, tapes: Tapes, steps_max: int) -> Outputs | str:
+    """Run an explicit trace with nothing checked; return each request's output, or how the run broke off."""
+    run = Run(trace, tapes, Options(races=False), Parts())
+    engine = run.engine
+    try:
+        while not engine.drained():
+            if engine.tick > steps_max:
+                return "it does not end"
+            engine.step()
+            engine.log.clear()
+            run.recorder.take()
+    except Deadlock:
+        return "deadlock"
+    except Exception as error:
+        return f"{type(error).__name__}"
+    return {
+        request.name: Output(tuple(request.tokens[request.num_prompt :]), request.finish_reason)
+        for request in engine.requests.values()
+    }
+
+
+def synchronous(trace: Trace) -> Trace:
+    """Return the same trace for an engine that processes each step before it schedules the next."""
+    spec = trace.spec.model_copy(update={"depth": 1})
+    return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
+
+
+def first_difference(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -> str | None:
+    """Return the first output that is not as wanted, or None; a run that broke off is always seen."""
+    if isinstance(seen, str):
+        return seen
+    if isinstance(wanted, str):
+        return f"the other run: {wanted}"
+    aborted = {event.request for event in trace.events if isinstance(event, Abort)}
+    for name, output in wanted.items():
+        other = seen[name]
+        common = min(len(output.tokens), len(other.tokens))
+        if output.tokens[:common] != other.tokens[:common]:
+            return f"tokens of {name}"
+        if name not in aborted and output != other:
+            return f"length or finish reason of {name}"
+    return None
