@@ -1,18 +1,12 @@
-"""Hold one fault against one trace: is it found, and do tests of outputs find it.
+"""Hold one fault against one trace: do our checks find it, and do tests of outputs find it.
 
-The same trace, under its own schedule, is all that either gets; only their checks differ.
+Both get the same trace under its own schedule; only what is checked differs.
 """
-
-from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import wraps
-from typing import Any
 
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.check import CLEAN, Options, check
-from workers.end_to_end import Outputs, first_difference, outputs, synchronous
-from workers.engine.parts import Parts
+from workers.check import check
+from workers.end_to_end import first_difference, outputs, synchronous
 from workers.faults.registry import FAULTS
 from workers.tape import Tapes
 from workers.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Verdict
@@ -23,35 +17,51 @@ BASELINE_STEPS_MAX = 4000
 class Shot(Value):
     """What came of one trace with one fault.
 
-    `possible` says that the trace meets what the fault requires, `reached` that the replaced part was called,
-    `triggered` that the faulty path was taken. `plane` and `variable` are of the first difference, or empty.
+    `reached`: the trace meets what the fault requires, so that the faulty code runs; `triggered`: it took the faulty
+    path; `plane` and `variable` are of the first difference, or empty.
     """
 
-    possible: bool
-    reached: bool = False
+    reached: bool
     triggered: bool = False
     steps: int = 0
     plane: str = ""
     variable: str = ""
 
 
+class Baseline(Value):
+    """What comparing outputs at the end sees: against a synchronous run of the same code, and of correct code."""
+
+    against_synchronous: bool
+    against_correct: bool
+
+
 def shoot(fault: str, trace: Trace, tapes: Tapes) -> Shot:
-    """Run an explicit trace with a fault switched on, every check watching."""
+    """Run an explicit trace with a fault switched on and every check watching."""
     if FAULTS[fault].missing(trace.spec) is not None:
-        return Shot(possible=False)
-    called: list[str] = []
-    faulty = FAULTS[fault].apply(CLEAN, lambda: None)
-    parts = _watched(faulty, lambda: called.append("") if not called else None)
-    verdict = check(trace.model_copy(update={"faults": (fault,)}), tapes, Options(), parts)
-    plane, variable = found_in(verdict)
+        return Shot(reached=False)
+    verdict = check(trace.model_copy(update={"faults": (fault,)}), tapes)
     assert not isinstance(verdict, Lost), verdict
+    plane, variable = found_in(verdict)
     return Shot(
-        possible=True,
-        reached=bool(called),
+        reached=True,
         triggered=verdict.stats.probes.get(f"fault {fault}", 0) > 0,
         steps=verdict.stats.steps,
         plane=plane,
         variable=variable,
+    )
+
+
+def compare_outputs(fault: str, trace: Trace, tapes: Tapes) -> Baseline:
+    """Run the same trace with nothing but its outputs looked at."""
+    if FAULTS[fault].missing(trace.spec) is not None:
+        return Baseline(against_synchronous=False, against_correct=False)
+    faulty = trace.model_copy(update={"faults": (fault,)})
+    seen = outputs(faulty, tapes, BASELINE_STEPS_MAX)
+    same_code = outputs(synchronous(faulty), tapes, BASELINE_STEPS_MAX)
+    correct = outputs(synchronous(trace), tapes, BASELINE_STEPS_MAX)
+    return Baseline(
+        against_synchronous=first_difference(trace, seen, same_code) is not None,
+        against_correct=first_difference(trace, seen, correct) is not None,
     )
 
 

@@ -1,0 +1,69 @@
+"""How long things take that did not happen in every trial: the estimator of Kaplan and Meier.
+
+Source: Kaplan and Meier, JASA 53 (1958); Greenwood's variance on the log(-log) scale for the confidence bounds, and
+the interval of Brookmeyer and Crowley (Biometrics 38, 1982) for the median.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Z_95 = 1.959963984540054
+
+
+class Time(NamedTuple):
+    """One trial: when it ended, and whether that was the event; otherwise it was given up then (censored)."""
+
+    at: float
+    happened: bool
+
+
+class Point(NamedTuple):
+    """The share of trials in which the event has not happened after a time, with bounds of 95 % confidence."""
+
+    at: float
+    survival: float
+    low: float
+    high: float
+
+
+class Median(NamedTuple):
+    """The time by which half of the trials are over, with its bounds; None is beyond what was observed."""
+
+    at: float | None
+    low: float | None
+    high: float | None
+
+
+def curve(times: Sequence[Time]) -> list[Point]:
+    """Return the survival curve: one point for each time at which the event happened."""
+    points: list[Point] = []
+    survival, greenwood = 1.0, 0.0
+    for at in sorted({time.at for time in times if time.happened}):
+        at_risk = sum(time.at >= at for time in times)
+        events = sum(time.happened and time.at == at for time in times)
+        survival *= 1 - events / at_risk
+        if events == at_risk:
+            points.append(Point(at, 0.0, 0.0, points[-1].high if points else 1.0))
+            break
+        greenwood += events / (at_risk * (at_risk - events))
+        spread = Z_95 * math.sqrt(greenwood) / abs(math.log(survival))
+        points.append(Point(at, survival, survival ** math.exp(spread), survival ** math.exp(-spread)))
+    return points
+
+
+def median(times: Sequence[Time]) -> Median:
+    """Return the median time to the event.
+
+    Its bounds are where the bounds of the curve pass one half: the lower one first.
+    """
+    points = curve(times)
+
+    def first(below: Sequence[float]) -> float | None:
+        return next((point.at for point, share in zip(points, below, strict=True) if share <= 0.5), None)
+
+    return Median(
+        first([point.survival for point in points]),
+        first([point.low for point in points]),
+        first([point.high for point in points]),
+    )
