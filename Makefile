@@ -36,5 +36,5 @@ clean:
 	touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP_INSTALL) -e '.[gpu,dev]'
+	$(PIP_INSTALL) -e '.[gpu,figures,dev]'
 	touch $@ .venv/installed
