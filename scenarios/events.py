@@ -15,6 +15,8 @@ from scenarios.spec import Count, Index, Name, Value
 Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
 PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
 
+PreemptMode: TypeAlias = Literal["deliver", "drop"]
+
 BITS_MAX = 65536
 RequestName: TypeAlias = Name
 Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+$", max_length=BITS_MAX)]
@@ -67,10 +69,15 @@ class Abort(Event):
 
 
 class Preempt(Event):
-    """A running request loses its blocks and its state and waits to be recomputed; its results in flight count."""
+    """A running request loses its blocks and its state and is to be recomputed.
+
+    With `deliver` its results in flight count, and it waits for them; with `drop` they are thrown away and sampled
+    again, and it may go on at once.
+    """
 
     do: Literal["preempt"] = "preempt"
     request: RequestName
+    mode: PreemptMode = "deliver"
 
 
 class Stall(Event):

@@ -21,6 +21,8 @@ PROBES: Mapping[str, str] = {
     "preemption": "a request loses its blocks",
     "preemption_by_blocks": "a request loses its blocks because another needs some",
     "preemption_in_flight": "a request loses its blocks with a step in flight",
+    "dropped_output": "a result is thrown away because its request was preempted in drop mode",
+    "resume_in_flight": "a request goes on before its results from before a preemption have been thrown away",
     "stale_wait": "a preempted request waits for its results in flight",
     "abort": "a live request is aborted",
     "abort_in_flight": "a request is aborted with a step in flight",

@@ -18,6 +18,7 @@ from scenarios.events import (
     AnyEvent,
     NoValidToken,
     Preempt,
+    PreemptMode,
     PromptDraw,
     Reorder,
     Schedule,
@@ -31,6 +32,7 @@ from scenarios.trace import Trace
 NUM_REQUESTS_MAX = 8
 KINDS = ("submit", "abort", "preempt", "stall", "reorder", "set_k", "no_valid_token")
 _HOW = get_args(Reorder.model_fields["how"].annotation)
+_MODES = get_args(PreemptMode)
 _POLICIES = get_args(Schedule.model_fields["policy"].annotation)
 _PATTERNS: tuple[str | AcceptRate, ...] = (
     "all",
@@ -118,7 +120,7 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
         case "abort":
             return Abort(tick=tick, at=at, request=request)
         case "preempt":
-            return Preempt(tick=tick, at=at, request=request)
+            return Preempt(tick=tick, at=at, request=request, mode=_MODES[flat.a % len(_MODES)])
         case "stall":
             return Stall(tick=tick, at=at, request=request, ticks=1 + min(flat.a, 15))
         case "reorder":

@@ -91,8 +91,11 @@ class Duties:
         match event, entry:
             case Submit(), Submitted():
                 return entry.submit == submit
-            case (Abort() as asked, Aborted()) | (Preempt() as asked, Preempted()):
-                return self._oracle.requests[entry.request] is self._bearer(asked) and entry.tick == asked.tick
+            case Abort(), Aborted():
+                return self._oracle.requests[entry.request] is self._bearer(event) and entry.tick == event.tick
+            case Preempt(), Preempted():
+                is_due = entry.tick == event.tick and entry.mode == event.mode
+                return is_due and self._oracle.requests[entry.request] is self._bearer(event)
             case _:
                 return False
 

@@ -8,6 +8,8 @@ enter the log, only decisions do.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from scenarios.events import PreemptMode
+
 SkipReason: TypeAlias = Literal["stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted"]
 Cause: TypeAlias = Literal["event", "blocks"]
 
@@ -31,12 +33,13 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A running request lost its blocks and state; `epoch` is its new epoch."""
+    """A running request lost its blocks and state; `epoch` is its new epoch, `mode` what becomes of its results."""
 
     request: int
     epoch: int
     cause: Cause
     tick: int
+    mode: PreemptMode = "deliver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,9 @@ class Oracle:
                 continue
             first = truth.committed
             stale = row.row.epoch != truth.epoch
+            if row.row.epoch < truth.drop_before:
+                self.delivered.append(())
+                continue
             if not stale and not row.discard:
                 rejected = 1 + row.row.d - row.valid
                 truth.sched_computed -= rejected
@@ -241,6 +244,8 @@ class Oracle:
         truth.computed_at_release, truth.computed = truth.computed, 0
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
         truth.epoch = entry.epoch
+        if entry.mode == "drop":
+            truth.drop_before = entry.epoch
         truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
         truth.drafts = []
         truth.running = False

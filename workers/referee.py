@@ -146,7 +146,11 @@ class Referee:
         stale: set[int] = set()
         if self._queue:
             in_flight = (row for scheduled in self._unprocessed for row in scheduled.rows)
-            stale = {row.request for row in in_flight if row.epoch != requests[row.request].epoch}
+            stale = {
+                row.request
+                for row in in_flight
+                if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
+            }
         decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale)
         # Victims were preempted from the end, so the last of them ran right behind those that still run.
         decision.go_on([*map(self._standing, self._oracle.running), *reversed(self._victims)])
@@ -236,6 +240,8 @@ class Referee:
         else:
             if not running or running[-1] is not truth:
                 return f"request {entry.request} was preempted, but it is not the one admitted last"
+            if entry.mode != "deliver":
+                return f"request {entry.request} was preempted for blocks in mode {entry.mode}, due is deliver"
             if entry.tick != self._next_tick():
                 return f"request {entry.request} was preempted at tick {entry.tick}, next is {self._next_tick()}"
             # What an event before this step asks for comes before what the step needs.

@@ -14,8 +14,9 @@ class Truth:
     """What is true of one request; `incarnation` counts those that bore its name before.
 
     `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
-    `sched_placeholders` what the scheduler must believe. `slots` maps a position to its cache slot. `deltas` holds
-    the drafter's cache words that differ from the tape's: those at the end of a chunk that was not the last.
+    `sched_placeholders` what the scheduler must believe. Results of epochs below `drop_before` are thrown away. `slots`
+    maps a position to its cache slot. `deltas` holds the drafter's cache words that differ from the tape's: those at
+    the end of a chunk that was not the last.
     """
 
     index: int
@@ -28,6 +29,7 @@ class Truth:
     stop: frozenset[int]
     committed: int
     epoch: int = 0
+    drop_before: int = 0
     running: bool = False
     finish_reason: str | None = None
     computed: int = 0

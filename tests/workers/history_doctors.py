@@ -193,6 +193,17 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         r"request \d was preempted at tick \d+, next is",
         by_blocks(lambda e: [replace(e, tick=e.tick + 1)]),
     ),
+    "a preemption by an event in the other mode": (
+        "preempt of request r. at tick",
+        on(
+            Preempted,
+            lambda p, e: [replace(e, mode="deliver" if e.mode == "drop" else "drop")] if e.cause == "event" else None,
+        ),
+    ),
+    "a preemption for blocks that drops results": (
+        r"request \d was preempted for blocks in mode drop",
+        by_blocks(lambda e: [replace(e, mode="drop")]),
+    ),
     "results between preemptions and their step": (
         r"requests were preempted for step \d+, which is not scheduled yet",
         by_blocks(lambda e: [e, Processed(0)]),

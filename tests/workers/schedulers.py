@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Any
 
+from scenarios.events import PreemptMode
 from workers.engine.request import PlanRow, Request
 from workers.engine.scheduler import Scheduler
 from workers.log import Cause, SkipReason
@@ -83,8 +84,8 @@ class NeverPads(Scheduler):
 class QueuesVictimsLast(Scheduler):
     """Puts a preempted request at the end of the waiting queue."""
 
-    def preempt(self, request: Request, cause: Cause) -> None:
-        super().preempt(request, cause)
+    def preempt(self, request: Request, cause: Cause, mode: PreemptMode = "deliver") -> None:
+        super().preempt(request, cause, mode)
         self.waiting.rotate(-1)
 
 

@@ -174,9 +174,9 @@ class Engine:
                 self.probes["abort"] += 1
                 self.probes["abort_in_flight"] += request.num_in_flight > 0
                 self.scheduler.finish(request, "abort")
-            case Preempt():
+            case Preempt(mode=mode):
                 if request.running:
-                    self.scheduler.preempt(request, "event")
+                    self.scheduler.preempt(request, "event", mode)
             case Stall(ticks=ticks):
                 first = self.tick + (event.at != "before_schedule")
                 request.stalled_until = max(request.stalled_until, first + ticks)

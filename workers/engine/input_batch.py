@@ -98,9 +98,8 @@ class InputBatch:
     def _add(self, places: list[Row | None], wanted: dict[Key, PlanRow]) -> None:
         for key, planned in wanted.items():
             request = planned.request
-            assert planned.num_placeholders == 0, "a row that joins the batch has nothing in flight"
-            tokens = self._tokens_of(planned)
-            row = Row(key, planned, planned.num_computed, planned.num_known, tokens, list(request.blocks))
+            tokens, num_no_spec = self._tokens_of(planned), planned.num_known + planned.num_placeholders
+            row = Row(key, planned, planned.num_computed, num_no_spec, tokens, list(request.blocks))
             if None in places:
                 places[places.index(None)] = row
             else:

@@ -3,12 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.request import PlanRow, Request
-from workers.engine.rules import blocks_to_cover, blocks_to_free, clip_to_block, drafts_after, drain_stale, end_of
+from workers.engine.rules import (
+    blocks_to_cover,
+    blocks_to_free,
+    clip_to_block,
+    delivered_late,
+    drafts_after,
+    drain_stale,
+    end_of,
+    reset_counts,
+)
 from workers.engine.staging import is_uniform, pad_state_slots
 from workers.kernels import copies, draft
 from workers.kernels.attention import attention
@@ -48,6 +58,8 @@ class Parts:
     clip_to_block: Callable[[Request, int, int], int] = clip_to_block
     drafts_after: Callable[[PlanRow, int], int] = drafts_after
     drain_stale: Callable[[Request, PlanRow, list[int]], None] = drain_stale
+    reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
+    delivered_late: Callable[[Request, PlanRow, list[int]], list[int]] = delivered_late
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows

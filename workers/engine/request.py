@@ -11,6 +11,8 @@ class Request:
     `tokens` holds only committed tokens. `num_computed` and `num_placeholders` are optimistic: they count every
     scheduled token as computed and every scheduled draft as accepted until its step is processed, and
     num_computed - num_placeholders == len(tokens) - 1 holds once a step has sampled for the request.
+    Of the tokens in flight `num_stale` belong to an earlier epoch and will be delivered, `num_dropped` to an epoch
+    before `drop_before`, whose results are thrown away.
     """
 
     index: int
@@ -26,6 +28,8 @@ class Request:
     num_placeholders: int = 0
     num_in_flight: int = 0
     num_stale: int = 0
+    num_dropped: int = 0
+    drop_before: int = 0
     num_drafts_next: int = 0
     num_accepted_last: int = 0
     running: bool = False

@@ -1,5 +1,6 @@
 """The scheduler's small rules: what blocks cover, what is freed, what is proposed next, where a request ends."""
 
+from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.request import PlanRow, Request
 
@@ -31,6 +32,16 @@ def drafts_after(row: PlanRow, k_step: int) -> int:
 def drain_stale(request: Request, row: PlanRow, sampled: list[int]) -> None:
     """Take a row of an earlier epoch off what is in flight: all it scheduled, however much of it was accepted."""
     request.num_stale -= row.n
+
+
+def reset_counts(request: Request, mode: PreemptMode) -> None:
+    """Give up what was counted for a request that loses its blocks, for what is in flight too."""
+    request.num_computed = request.num_placeholders = request.num_drafts_next = 0
+
+
+def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+    """Return what a row of an earlier epoch still brings: all it sampled, unless the request dropped that epoch."""
+    return [] if row.epoch < request.drop_before else sampled
 
 
 def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
@@ -152,6 +153,7 @@ class Scheduler:
         request.running = True
         self.running.append(request)
         self._probes["resume" if request.epoch else "admit"] += 1
+        self._probes["resume_in_flight"] += request.num_dropped > 0
         self._take(request, n, blocks, draft, padded)
         return None
 
@@ -238,23 +240,25 @@ class Scheduler:
         else:
             request.num_placeholders += 1 + row.d
 
-    def preempt(self, request: Request, cause: Cause) -> None:
+    def preempt(self, request: Request, cause: Cause, mode: PreemptMode = "deliver") -> None:
         """Take blocks and state from a running request and put it at the head of the waiting queue.
 
-        What it has in flight will still be delivered, but touches no count.
+        What it has in flight will still be delivered or, in drop mode, thrown away; it touches no count.
         """
         assert request.running, f"request {request.name} is not running"
         self.running.remove(request)
         request.running = False
         request.epoch += 1
         request.k = 0
-        request.num_computed = request.num_placeholders = request.num_drafts_next = 0
-        request.num_stale = request.num_in_flight
-        self._log.append(Preempted(request.index, request.epoch, cause, self.tick))
+        self._parts.reset_counts(request, mode)
+        if mode == "drop":
+            request.drop_before, request.num_dropped = request.epoch, request.num_in_flight
+        request.num_stale = request.num_in_flight - request.num_dropped
+        self._log.append(Preempted(request.index, request.epoch, cause, self.tick, mode))
         self._release(request)
         self.waiting.appendleft(request)
         self._probes["preemption"] += 1
-        self._probes["preemption_in_flight"] += request.num_stale > 0
+        self._probes["preemption_in_flight"] += request.num_in_flight > 0
         self._probes["preemption_by_blocks"] += cause == "blocks"
 
     def finish(self, request: Request, reason: str) -> None:
@@ -279,16 +283,17 @@ class Scheduler:
     def process(self, row: PlanRow, sampled: list[int]) -> list[int]:
         """Commit what a row sampled and return the tokens that were appended.
 
-        Results of an earlier epoch are appended too, but its counts were given up when it was preempted.
+        Results of an earlier epoch are appended too, if at all, but its counts were given up with it.
         """
         request = row.request
         stale = row.epoch != request.epoch
         request.num_in_flight -= row.n
         if stale:
-            self._parts.drain_stale(request, row, sampled)
-            assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
+            self._drain(request, row, sampled)
         if request.finish_reason is not None:
             return []
+        if stale:
+            sampled = self._parts.delivered_late(request, row, sampled)
         if not stale and not row.discard:
             request.num_accepted_last = len(sampled)
             self._parts.roll_back(request, row.d, len(sampled))
@@ -297,6 +302,15 @@ class Scheduler:
             request.num_placeholders -= len(appended)
             assert request.num_placeholders >= 0, f"request {request.name}: {request.num_placeholders} placeholders"
         return appended
+
+    def _drain(self, request: Request, row: PlanRow, sampled: list[int]) -> None:
+        if row.epoch < request.drop_before:
+            request.num_dropped -= row.n
+            self._probes["dropped_output"] += bool(sampled) and request.finish_reason is None
+        else:
+            self._parts.drain_stale(request, row, sampled)
+        assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
+        assert request.num_dropped >= 0, f"request {request.name}: {request.num_dropped} tokens to drop"
 
     def _append(self, request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
         probes = self._probes

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from scenarios.events import PreemptMode
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached
@@ -25,6 +26,41 @@ def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
         request.num_stale -= len(sampled)
 
     return replace(parts, drain_stale=drain_stale)
+
+
+def _late_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
+    def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+        if request.num_placeholders or not parts.delivered_late(request, row, sampled):
+            return parts.delivered_late(request, row, sampled)
+        reached()
+        return []
+
+    return replace(parts, delivered_late=delivered_late)
+
+
+def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
+    dropped: set[tuple[int, int]] = set()
+
+    def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+        key = request.index, request.drop_before
+        if row.epoch >= request.drop_before or not sampled or key not in dropped:
+            dropped.update([key] if sampled and row.epoch < request.drop_before else [])
+            return parts.delivered_late(request, row, sampled)
+        reached()
+        return sampled
+
+    return replace(parts, delivered_late=delivered_late)
+
+
+def _dropping_keeps_placeholders(parts: Parts, reached: Reached) -> Parts:
+    def reset_counts(request: Request, mode: PreemptMode) -> None:
+        kept = request.num_placeholders
+        parts.reset_counts(request, mode)
+        if mode == "drop" and kept:
+            reached()
+            request.num_placeholders = kept
+
+    return replace(parts, reset_counts=reset_counts)
 
 
 def _tail_is_kept(parts: Parts, reached: Reached) -> Parts:
@@ -67,6 +103,33 @@ FAULTS = (
         plane="books",
         requires=(),
         apply=_stale_by_accepted,
+    ),
+    Fault(
+        id="gaudi-1794-late-results",
+        source="vllm-gaudi PR #1794",
+        symptom="what was sampled before a preemption never arrives, and is sampled again",
+        trigger="a request is preempted in deliver mode with a sample in flight",
+        plane="tokens",
+        requires=(),
+        apply=_late_results_are_swallowed,
+    ),
+    Fault(
+        id="vllm-48245-one-result",
+        source="vllm PR #48245, variant: a flag drops one result",
+        symptom="a preempted request is sent tokens that do not follow its last ones",
+        trigger="a request is preempted in drop mode with two samples in flight",
+        plane="tokens",
+        requires=(("depth", 2),),
+        apply=_one_result_is_dropped,
+    ),
+    Fault(
+        id="vllm-49860-placeholders",
+        source="vllm PR #49860",
+        symptom="a request counts placeholders for results that were thrown away",
+        trigger="a request is preempted in drop mode with a sample in flight",
+        plane="counts",
+        requires=(),
+        apply=_dropping_keeps_placeholders,
     ),
     Fault(
         id="sglang-13826-tail-blocks",
