@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.triton.arithmetic import embed, kv_word
-from workers.kernels.triton.signature import In, InOut, Out, check_flat
+from workers.kernels.triton.signature import PAD_SLOT, In, InOut, Out, check_flat
 
 BLOCK_TOKENS = 128
 
@@ -27,6 +27,6 @@ def _kernel(p_input_ids, p_positions, p_slots, p_hidden, p_kv, num_tokens, layer
     is_token = o_token < num_tokens
     b_hidden = embed(tl.load(p_input_ids + o_token, mask=is_token, other=0))
     b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
-    o_slot = tl.load(p_slots + o_token, mask=is_token, other=-1)
+    o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
     tl.store(p_hidden + o_token, b_hidden, mask=is_token)
     tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, layer), mask=o_slot >= 0)

@@ -17,6 +17,9 @@ InOut: TypeAlias = Annotated[Tensor, "inout"]
 NO_TOKEN = tl.constexpr(definition.NO_TOKEN)
 NO_DRAFT = tl.constexpr(definition.NO_DRAFT)
 PAD_SLOT = tl.constexpr(definition.PAD_SLOT)
+PAD_ROW = tl.constexpr(definition.PAD_ROW)
+PAD_BLOCK = tl.constexpr(definition.PAD_BLOCK)
+PAD_STATE_SLOT = tl.constexpr(definition.PAD_STATE_SLOT)
 POISON = tl.constexpr(definition.POISON)
 
 

@@ -1,0 +1,40 @@
+"""Copies move what their definitions move, between the host and the device too."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.workers.kernels.triton.launches import DEVICE, assert_equal
+from workers.kernels import copies as definition
+from workers.kernels.triton import copies
+
+OPS = ("copy_inputs", "copy_script", "copy_output", "copy_counts", "copy_accepted")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_copy_moves_every_element_and_no_other(name: str) -> None:
+    source = np.random.default_rng(0).integers(-9, 9, 33)
+    first = "sampled" if name == "copy_output" else name.removeprefix("copy_").replace("inputs", "source")
+    first = {"script": "source", "counts": "valid"}.get(first, first)
+    arguments = {first: source, "destination": np.full(33, 77)}
+    assert_equal(getattr(copies, name), getattr(definition, name), **arguments)
+
+
+def test_a_copy_crosses_between_pinned_memory_and_the_device() -> None:
+    there, back = torch.zeros(7, dtype=torch.int64, device=DEVICE), torch.zeros(7, dtype=torch.int64)
+    source = torch.arange(7)
+    if DEVICE == "cuda":
+        source, back = source.pin_memory(), back.pin_memory()
+    copies.copy_inputs(source, there)
+    copies.copy_output(there, back)
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    assert back.tolist() == list(range(7))
+
+
+def test_a_copy_refuses_to_repeat_or_to_convert() -> None:
+    words = torch.zeros(7, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(AssertionError, match="1 elements copied to 7"):
+        copies.copy_counts(words[:1], words)
+    with pytest.raises(AssertionError, match=r"torch.int64 copied to torch.int32"):
+        copies.copy_accepted(words, words.to(torch.int32))
