@@ -98,8 +98,8 @@ def _kernel(
         o_column = o_offset - o_sampled
         b_known = tl.load(p_host_ids + o_token, mask=is_token & (o_column < 0), other=0)
         b_next = tl.load(p_next + o_previous + o_column, mask=is_token & (o_column == 0), other=0)
-        b_draft = tl.load(p_draft + o_previous * k + o_column - 1, mask=is_token & (o_column > 0), other=0)
-        b_id = b_known + b_next + b_draft
+        b_proposed = tl.load(p_draft + o_previous * k + o_column - 1, mask=is_token & (o_column > 0), other=0)
+        b_id = b_known + b_next + b_proposed
         tl.store(p_positions + o_token, b_position, mask=is_token)
         tl.store(p_slots + o_token, b_slot, mask=is_token)
         # What the host does not know, and drafts that nobody proposed, are no ids for the model.
