@@ -9,6 +9,7 @@ captured call.
 import statistics
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from benchmarks.turns import Call, percentile, ratio, turn_times_us
 from workers.kernels.signature import NO_TOKEN
 from workers.kernels.triton.count_sampled import count_sampled
+from workers.kernels.triton.launch import bind, current_stream
 from workers.kernels.triton.prepare_inputs import prepare_inputs
 
 NUM_SPECULATIVE_TOKENS = 3
@@ -63,13 +65,21 @@ class Step:
 
     def fused(self) -> None:
         """Launch the two kernels."""
-        prepare_inputs(
+        prepare_inputs(*self.inputs())
+        count_sampled(*self.counts())
+
+    def inputs(self) -> tuple[Any, ...]:
+        """Return what `prepare_inputs` takes."""
+        return (
             self.previous, self.prev_scheduled, self.prev_drafts, self.prev_computed, self.valid, self.next,
             self.draft_tokens, self.slot_accepted, self.computed_host, self.start, self.scheduled, self.drafts,
             self.slot, self.host_ids, self.token_row, self.table, self.computed, self.lens, self.read,
             self.positions, self.slots, self.ids, self.scheduled_drafts, BLOCK_SIZE, MAX_BLOCKS, WIDTH - 1,
         )  # fmt: skip
-        count_sampled(
+
+    def counts(self) -> tuple[Any, ...]:
+        """Return what `count_sampled` takes."""
+        return (
             self.sampled, self.discard, self.backup, self.ids, self.start, self.scheduled, self.drafts, self.slot,
             self.slot_accepted, self.accepted, self.valid, self.next, self.index, WIDTH, VOCAB_SIZE,
         )  # fmt: skip
@@ -90,6 +100,18 @@ class Step:
         self.valid.copy_(torch.where(self.discard > 0, 0, accepted))
         last = sampled.gather(1, (accepted - 1).clamp(min=0)[:, None])[:, 0]
         self.next.copy_(torch.where(self.discard > 0, self.backup, last))
+
+
+def bound(step: Step) -> Call:
+    """Return the two launches, bound to their arguments."""
+    launches = [*bind(prepare_inputs, *step.inputs()), *bind(count_sampled, *step.counts())]
+    stream = current_stream()
+
+    def call() -> None:
+        for launch in launches:
+            launch(stream)
+
+    return call
 
 
 def captured(call: Call) -> Callable[[], None]:
@@ -122,11 +144,13 @@ def main() -> int:
     for num_rows in NUM_ROWS:
         check_equal(num_rows)
         step = Step(num_rows)
-        forms: dict[str, Call] = {"separate": step.separate, "fused": step.fused}
+        forms: dict[str, Call] = {"separate": step.separate, "fused": step.fused, "fused, bound": bound(step)}
         eager = turn_times_us(forms, TURNS, torch.cuda.synchronize)
-        graphs = {name: captured(form) for name, form in forms.items()}
+        # A bound launch names its stream, a graph captures another one; what it would capture is the same.
+        graphs = {name: captured(forms[name]) for name in ("separate", "fused")}
         replayed = turn_times_us(graphs, TURNS, torch.cuda.synchronize)
         graph = {name: [time / GRAPH_CALLS for time in times] for name, times in replayed.items()}
+        graph["fused, bound"] = graph["fused"]
         for name in forms:
             print(
                 f"{num_rows:5} {name:18} {statistics.median(eager[name]):8.2f} {percentile(eager[name], 99):8.2f} "

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from workers.kernels.triton.arithmetic import attention as weighted
 from workers.kernels.triton.arithmetic import mix
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import PAD_ROW, In, InOut, Out, check_flat
 
 BLOCK_TOKENS = 16
@@ -30,7 +31,7 @@ def attention(
     check_flat(kv, block_table, token_row, positions, hidden, output)
     num_tokens = hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
-    _kernel[grid](
+    launch(_kernel, grid)(
         kv, block_table, token_row, positions, hidden, output,
         num_tokens, num_blocks_max * block_size,
         max_blocks,

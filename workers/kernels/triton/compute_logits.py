@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.triton.arithmetic import logit
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import In, Out, check_flat
 
 BLOCK_COLUMNS = 16
@@ -29,7 +30,7 @@ def compute_logits(
     num_columns = num_drafts.numel() * width
     assert logits.numel() == num_columns * vocab_size
     grid = (-(-num_columns // BLOCK_COLUMNS), -(-vocab_size // BLOCK_VOCABULARY))
-    _kernel[grid](
+    launch(_kernel, grid)(
         hidden, query_start, num_scheduled, num_drafts, logits,
         num_columns, hidden.numel(), vocab_size,
         width, BLOCK_COLUMNS, BLOCK_VOCABULARY,

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import NO_TOKEN, In, InOut, Out, check_flat
 
 
@@ -31,7 +32,7 @@ def count_sampled(
     outputs = (slot_accepted, accepted, valid, next_tokens, token_index)
     arguments = (sampled, input_ids, *rows, *outputs)
     check_flat(*arguments)
-    _kernel[(discard.numel(),)](*arguments, width, vocab_size, triton.next_power_of_2(width), num_warps=1)
+    launch(_kernel, (discard.numel(),))(*arguments, width, vocab_size, triton.next_power_of_2(width), num_warps=1)
 
 
 @triton.jit(do_not_specialize=["width", "vocab_size"])

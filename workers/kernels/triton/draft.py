@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.triton.arithmetic import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import NO_DRAFT, PAD_BLOCK, PAD_SLOT, In, InOut, Out, check_flat
 
 BLOCK_TOKENS = 64
@@ -34,7 +35,7 @@ def draft_first_pass(
     check_flat(hidden, input_ids, positions, slots, token_index, next_tokens, num_scheduled, drafter_hidden, drafter_kv)
     num_tokens = hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
-    _first_pass_kernel[grid](
+    launch(_first_pass_kernel, grid)(
         hidden, input_ids, positions, slots, token_index, next_tokens, num_scheduled, drafter_hidden, drafter_kv,
         num_tokens, token_index.numel(),
         BLOCK_TOKENS, BLOCK_ROWS,
@@ -76,7 +77,7 @@ def draft_chain(
     num_rows = token_index.numel()
     assert raw.numel() == draft_tokens.numel() == num_rows * num_speculative_tokens
     grid = (-(-num_rows // BLOCK_ROWS),)
-    _chain_kernel[grid](
+    launch(_chain_kernel, grid)(
         drafter_hidden, positions, token_index, num_scheduled, valid, state_slot, block_table, script, drafter_kv, raw,
         draft_tokens,
         num_rows, num_blocks_max * block_size, max_model_len, num_proposed,

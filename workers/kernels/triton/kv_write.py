@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.triton.arithmetic import embed, kv_word
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import PAD_SLOT, In, InOut, Out, check_flat
 
 BLOCK_TOKENS = 128
@@ -18,7 +19,7 @@ def kv_write(input_ids: In, positions: In, slots: In, hidden: Out, kv: InOut, la
     check_flat(input_ids, positions, slots, hidden, kv)
     num_tokens = hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
-    _kernel[grid](input_ids, positions, slots, hidden, kv, num_tokens, layer, BLOCK_TOKENS)
+    launch(_kernel, grid)(input_ids, positions, slots, hidden, kv, num_tokens, layer, BLOCK_TOKENS)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import POISON, In, InOut, check_flat
 
 BLOCK_WORDS = 256
@@ -16,7 +17,7 @@ def poison(blocks: In, kv: InOut, drafter_kv: InOut, num_blocks: int, block_size
     check_flat(blocks, kv, drafter_kv)
     assert blocks.numel() >= num_blocks
     num_words = num_blocks * block_size
-    _kernel[(-(-num_words // BLOCK_WORDS),)](blocks, kv, drafter_kv, num_words, block_size, BLOCK_WORDS)
+    launch(_kernel, (-(-num_words // BLOCK_WORDS),))(blocks, kv, drafter_kv, num_words, block_size, BLOCK_WORDS)
 
 
 @triton.jit(do_not_specialize=["num_words"])

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import NO_DRAFT, PAD_SLOT, In, Out, check_flat
 
 BLOCK_TOKENS = 128
@@ -49,7 +50,7 @@ def prepare_inputs(
     num_rows, num_tokens, k = prev_position.numel(), token_row.numel(), num_speculative_tokens
     grid = (num_rows + triton.cdiv(num_tokens, BLOCK_TOKENS),)
     sizes = (num_rows, num_tokens, block_size, max_blocks, k)
-    _kernel[grid](*arguments, *sizes, triton.next_power_of_2(max(k, 1)), BLOCK_TOKENS)
+    launch(_kernel, grid)(*arguments, *sizes, triton.next_power_of_2(max(k, 1)), BLOCK_TOKENS)
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_tokens", "block_size", "max_blocks", "k"])

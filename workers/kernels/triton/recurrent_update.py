@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.triton.arithmetic import DECAY, mix, tap
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import PAD_STATE_SLOT, In, InOut, check_flat
 
 BLOCK_ROWS = 32
@@ -38,7 +39,7 @@ def recurrent_update(
     check_flat(hidden, num_computed, query_start, num_scheduled, num_drafts, state_slot, accepted, states, conv)
     num_rows = state_slot.numel()
     grid = (-(-num_rows // BLOCK_ROWS),)
-    _kernel[grid](
+    launch(_kernel, grid)(
         hidden, num_computed, query_start, num_scheduled, num_drafts, state_slot, accepted, states, conv,
         num_rows, num_queries_max,
         2 + num_speculative_tokens, conv_width + num_speculative_tokens,

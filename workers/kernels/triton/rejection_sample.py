@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import NO_TOKEN, In, Out, check_flat
 
 BLOCK_VOCABULARY_MAX = 1024
@@ -32,7 +33,7 @@ def rejection_sample(
     assert sampled.numel() == num_rows * width
     block_columns = 1 << num_speculative_tokens.bit_length()
     block_vocabulary = min(1 << (vocab_size - 1).bit_length(), BLOCK_VOCABULARY_MAX)
-    _kernel[(num_rows,)](
+    launch(_kernel, (num_rows,))(
         logits, scheduled_drafts, num_scheduled, num_drafts, invalid, sampled,
         vocab_size,
         width, block_columns, block_vocabulary,

@@ -14,7 +14,9 @@ from workers.kernels.triton.signature import check_flat
 from workers.lanes.lane import Function, op_of
 
 FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels" / "triton"
-MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "arithmetic", "signature"))
+MODULES = sorted(
+    path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "arithmetic", "launch", "signature")
+)
 
 
 def ops_of(module: str) -> dict[str, Function]:
