@@ -1,4 +1,4 @@
-"""Which features do not go together: combinations that are refused, each with its reason, in one table."""
+"""Which features do not go together: what is refused, and what has no effect, each with its reason, in one table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,3 +40,42 @@ REFUSED: tuple[Refusal, ...] = (
 def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
     """Return everything about a specification that is refused while these faults are on."""
     return [rule for rule in REFUSED if rule.applies(spec) and rule.lifted_by not in faults]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedOff:
+    """A switch that an engine leaves off although it was asked for: the key, when, and why.
+
+    A trace that switches the fault `lifted_by` on has it on: it is there to show what would go wrong.
+    """
+
+    key: str
+    applies: Callable[[EngineSpec], bool]
+    when: str
+    reason: str
+    lifted_by: str | None = None
+
+    def message(self, spec: EngineSpec) -> str:
+        """Say what was asked for, that it has no effect, and why."""
+        return f"{self.key} is {getattr(spec, self.key)}, but switched off {self.when}: {self.reason}"
+
+
+SWITCHED_OFF: tuple[SwitchedOff, ...] = (
+    SwitchedOff(
+        key="cascade",
+        applies=lambda spec: spec.cascade and spec.depth > 1,
+        when="at depth 2",
+        reason="the host counts drafts in flight as computed, so its common prefix may hold tokens that are rejected",
+        lifted_by="vllm-32951-cascade-stays-on",
+    ),
+)
+
+
+def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
+    """Return everything a specification asks for that has no effect while these faults are on."""
+    return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
+
+
+def is_switched_off(spec: EngineSpec, key: str) -> bool:
+    """Tell whether a sound engine leaves a switch of its specification off."""
+    return any(rule.key == key and rule.applies(spec) for rule in SWITCHED_OFF)

@@ -14,6 +14,7 @@ PROBES: Mapping[str, str] = {
     "no_accept": "none of a row's drafts is accepted",
     "boundary_in_run": "an accepted run reaches the end of a block, and the recurrent state there is kept",
     "boundaries_in_run": "an accepted run reaches the ends of several blocks, and every state there is kept",
+    "cascade": "attention sums leading blocks that all rows share once",
     "condense": "a row moves because another left",
     "condense_in_flight": "a row moves because another left, at depth 2, with the step before unprocessed",
     "reorder": "rows are permuted, and one moves",

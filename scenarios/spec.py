@@ -23,6 +23,7 @@ class EngineSpec(Value):
     depth: Annotated[int, Field(strict=True, ge=1, le=8)] = 2
     accepted_counts: Literal["device", "host"] = "device"
     recurrent_cache: Literal["none", "align"] = "none"
+    cascade: Annotated[bool, Field(strict=True)] = False
     pad: Annotated[bool, Field(strict=True)] = True
     vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32
     num_speculative_tokens: Annotated[int, Field(strict=True, ge=0, le=16)] = 3
@@ -50,6 +51,10 @@ class EngineSpec(Value):
         return min(prompt_length + max_tokens, self.max_model_len)
 
     def blocks_needed(self, prompt_length: int, max_tokens: int) -> int:
-        """Return the most blocks a request can hold when it runs alone: its tokens and three speculative runs."""
-        limit = self.length_limit(prompt_length, max_tokens) + 3 * self.num_speculative_tokens
+        """Return the most blocks a request can hold when it runs alone: its tokens and three speculative runs.
+
+        Those are two in flight and the one that follows; where more are in flight, so many more.
+        """
+        runs = max(3, 1 + self.depth)
+        limit = self.length_limit(prompt_length, max_tokens) + runs * self.num_speculative_tokens
         return -(-min(limit, self.max_model_len) // self.block_size)

@@ -60,6 +60,7 @@ class SpecNumbers(NamedTuple):
     policy: int = 0
     seed: int = 0
     is_aligned: int = 0
+    is_cascading: int = 0
 
 
 class FlatEvent(NamedTuple):
@@ -98,6 +99,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
         recurrent_cache="align" if numbers.is_aligned else "none",
+        cascade=numbers.is_cascading > 0,
         pad=not numbers.is_unpadded,
         num_speculative_tokens=k,
         max_num_seqs=1 + min(numbers.num_rows, 15),
@@ -175,6 +177,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, len(_POLICIES) - 1),
         st.integers(0, 2**32 - 1),
         bit,
+        bit,
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -249,6 +252,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         policy=switches.below(len(_POLICIES)),
         seed=seed,
         is_aligned=_Digits(seed, "aligned", 0).below(3) == 0,
+        is_cascading=_Digits(seed, "cascade", 0).below(4) == 0,
     )
 
 

@@ -17,7 +17,6 @@ from workers.tape import Tapes
 from workers.truth import RowTruth, Truth
 from workers.verdict import Difference
 
-_STEPS_KEPT = 2
 # What a value may be outside its domain.
 UNDEFINED: Any = object()
 
@@ -67,7 +66,7 @@ class Checker:
     def _forget(self) -> None:
         """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
         steps = self.oracle.steps
-        for number in [number for number in steps if number < self.step - _STEPS_KEPT]:
+        for number in [number for number in steps if number < self.step - max(2, self.spec.depth)]:
             if number in self._captured or not steps[number].rows:
                 del steps[number]
                 self._captured.discard(number)

@@ -111,8 +111,8 @@ class Tapes:
 
 
 def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
-    """Return how many positions a run can reach: the length limit and three speculative runs."""
-    return spec.length_limit(num_prompt, max_tokens) + 3 * (1 + spec.num_speculative_tokens)
+    """Return how many positions a run can reach: the length limit and as many speculative runs as may be in flight."""
+    return spec.length_limit(num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:

@@ -142,6 +142,10 @@ FED: Mapping[str, tuple[Fed, ...]] = {
             lambda a: np.where(np.roll(a.block_table, -1) < 0, 0, a.block_table),
         ),
     ),
+    "cascade_attention": (
+        Fed("of another prefix", "tokens kv", "block_table", lambda a: np.roll(a.block_table, 1)),
+        Fed("without the token itself", "tokens kv", "positions", lambda a: np.maximum(a.positions - 1, 0)),
+    ),
     "recurrent_update": (
         Fed("nothing was accepted", "tokens recurrent", "accepted", lambda a: a.accepted * 0 + 1),
         Fed("one too few accepted", "tokens recurrent", "accepted", lambda a: np.maximum(a.accepted - 1, 0)),
@@ -233,6 +237,11 @@ DEVICE_MUTANTS = (
 
 # Nothing an engine may rely on changes, so nothing can be found; each says why.
 EQUIVALENT = (
+    Mutant(
+        "one common block fewer is summed once: the rest of each row makes up for it",
+        "",
+        fed("cascade_attention", num_common_blocks=lambda a: a.num_common_blocks - 1),
+    ),
     Mutant("poison is skipped: it only makes unreadable what nobody reads", "", never("poison")),
     Mutant("so is the poison of states kept with blocks", "", never("poison_states")),
     Mutant(

@@ -6,7 +6,10 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from scenarios.spec import EngineSpec
+from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, gather_counts, true_count
+from workers.engine.input_batch import Row
 from workers.engine.parts import Kernel, Parts
 from workers.engine.request import PlanRow, Request
 
@@ -128,7 +131,14 @@ COPIES: Mapping[str, str] = {
     "copy_accepted": "counts",
 }
 
+
+def one_block_too_many(rows: Sequence[Row], spec: EngineSpec) -> int:
+    found = common_blocks(rows, spec)
+    return found + (found > 0)
+
+
 HOST_MUTANTS = (
+    Mutant("a common prefix counts the block that is being filled", "kv", Parts(common_blocks=one_block_too_many)),
     Mutant("the victim is the request admitted first", "books", Parts(choose_victim=lambda running: running[0])),
     Mutant("roll_back forgets placeholders", "counts", Parts(roll_back=forgets_placeholders)),
     Mutant("roll_back forgets computed tokens", "counts", Parts(roll_back=forgets_computed)),

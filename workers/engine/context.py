@@ -28,6 +28,7 @@ class Forward(NamedTuple):
     """One step as the device sees it: its padded spans, its rows' requests, and bounds that hold for every row.
 
     `num_blocks_max` bounds the blocks any row reads, `num_queries_max` its tokens; `k_step` drafts are proposed.
+    The first `num_common_blocks` blocks are the same for every row, and full.
     """
 
     step: int
@@ -36,3 +37,4 @@ class Forward(NamedTuple):
     num_blocks_max: int
     num_queries_max: int
     k_step: int
+    num_common_blocks: int

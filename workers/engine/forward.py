@@ -45,18 +45,7 @@ def launch_target(context: Context, forward: Forward) -> None:
     view = forward.view
     k = spec.num_speculative_tokens
     launch(parts.kv_write, view.input_ids, view.positions, view.slots, view.hidden, memory.kv.all, 0)
-    launch(
-        parts.attention,
-        memory.kv.all,
-        view.block_table,
-        view.token_row,
-        view.positions,
-        view.hidden,
-        view.attended,
-        spec.block_size,
-        memory.max_blocks,
-        forward.num_blocks_max,
-    )
+    _launch_attention(context, forward)
     if spec.layers == "hybrid":
         launch(
             parts.recurrent_update,
@@ -83,3 +72,14 @@ def launch_target(context: Context, forward: Forward) -> None:
         k,
         spec.vocab_size,
     )
+
+
+def _launch_attention(context: Context, forward: Forward) -> None:
+    parts, memory, view = context.parts, context.memory, forward.view
+    size, max_blocks, num_blocks_max = context.spec.block_size, memory.max_blocks, forward.num_blocks_max
+    buffers = (memory.kv.all, view.block_table, view.token_row, view.positions, view.hidden, view.attended)
+    launch, common = context.compute.launch, forward.num_common_blocks
+    if common:
+        launch(parts.cascade_attention, *buffers, size, max_blocks, num_blocks_max, common)
+    else:
+        launch(parts.attention, *buffers, size, max_blocks, num_blocks_max)

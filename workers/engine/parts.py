@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scenarios.events import PreemptMode
+from scenarios.features import DEPTH_MAX
 from scenarios.spec import EngineSpec
+from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
@@ -22,6 +24,7 @@ from workers.engine.rules import (
 from workers.engine.staging import is_uniform, pad_state_slots
 from workers.kernels import copies, draft
 from workers.kernels.attention import attention
+from workers.kernels.cascade_attention import cascade_attention
 from workers.kernels.compute_logits import compute_logits
 from workers.kernels.count_sampled import count_sampled
 from workers.kernels.kv_write import kv_write
@@ -47,10 +50,16 @@ def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
     request.num_placeholders -= rejected
 
 
+def steps_in_flight(spec: EngineSpec) -> int:
+    """Return how many steps may be unprocessed when the next is launched: no more than corrections reach back."""
+    return min(spec.depth, DEPTH_MAX)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The functions of one engine, each under the name of what it does."""
 
+    steps_in_flight: Callable[[EngineSpec], int] = steps_in_flight
     choose_victim: Callable[[Sequence[Request]], Request] = last_of
     roll_back: Callable[[Request, int, int], None] = roll_back
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
@@ -66,6 +75,7 @@ class Parts:
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
     is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
     pad_state_slots: Callable[[Sequence[Row], int], list[int]] = pad_state_slots
+    common_blocks: Callable[[Sequence[Row], EngineSpec], int] = common_blocks
     staging_slot: Callable[[int, int], int] = staging_slot
     wait_for_readers: Callable[[Lane, Event], None] = wait_for_readers
     wait_for_output: Callable[[Event], None] = wait_for_output
@@ -84,6 +94,7 @@ class Parts:
     prepare_inputs: Kernel = prepare_inputs
     kv_write: Kernel = kv_write
     attention: Kernel = attention
+    cascade_attention: Kernel = cascade_attention
     recurrent_update: Kernel = recurrent_update
     state_copy: Kernel = state_copy
     compute_logits: Kernel = compute_logits

@@ -97,7 +97,9 @@ class Runner:
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max(row.n for row in rows)
-        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step)
+        common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
+        self._probes["cascade"] += common > 0
+        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._sampler.launch(forward, step, previous)

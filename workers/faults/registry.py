@@ -2,8 +2,20 @@
 
 from collections.abc import Mapping
 
-from workers.faults import aligned, counts, lifetime, mapping, names, placeholders, recurrent, slots, waits
+from workers.faults import (
+    aligned,
+    cascade,
+    counts,
+    depth,
+    lifetime,
+    mapping,
+    names,
+    placeholders,
+    recurrent,
+    slots,
+    waits,
+)
 from workers.faults.fault import Fault
 
-FAMILIES = (counts, mapping, placeholders, recurrent, aligned, slots, lifetime, names, waits)
+FAMILIES = (counts, mapping, placeholders, recurrent, aligned, cascade, slots, lifetime, names, waits, depth)
 FAULTS: Mapping[str, Fault] = {fault.id: fault for family in FAMILIES for fault in family.FAULTS}

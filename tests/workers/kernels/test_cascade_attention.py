@@ -1,0 +1,86 @@
+"""A prefix that rows share is summed once, and nobody can tell."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.workers.kernels.batches import (
+    BLOCK_SIZE,
+    MAX_BLOCKS,
+    Batch,
+    assert_pad_never_indexes,
+    batches,
+    call,
+    each_shape,
+    words,
+)
+from workers.kernels.attention import attention
+from workers.kernels.cascade_attention import cascade_attention
+from workers.kernels.signature import POISON
+
+NUM_SHARED = 2
+
+
+def with_shared_prefix(batch: Batch) -> Batch:
+    """Return a batch whose rows all lie behind the first two blocks of row 0, which are theirs too."""
+    last = batch.num_rows * MAX_BLOCKS + NUM_SHARED
+    free, shared = iter(batch.rng.permutation(last).tolist()), tuple(range(last, last + NUM_SHARED))
+    rows = []
+    for row in batch.rows:
+        computed = min(max(row.computed, NUM_SHARED * BLOCK_SIZE), MAX_BLOCKS * BLOCK_SIZE - row.n)
+        own = -(-(computed + row.n) // BLOCK_SIZE) - NUM_SHARED
+        rows.append(replace(row, computed=computed, blocks=(*shared, *(next(free) for _ in range(own)))))
+    return replace(batch, rows=tuple(rows), num_blocks=last + NUM_SHARED + 1)
+
+
+@each_shape
+def test_the_sums_are_those_of_attention_however_many_of_the_shared_blocks_are_summed_once(
+    num_rows: int, k: int, uniform: bool, padded: bool
+) -> None:
+    for drawn in batches(num_rows, k, uniform, padded):
+        batch = with_shared_prefix(drawn)
+        arguments = {
+            "kv": words(batch.rng, batch.num_slots),
+            "block_table": batch.block_table,
+            "token_row": batch.token_row,
+            "positions": batch.positions,
+            "hidden": batch.token_words(),
+            "output": np.full(batch.num_tokens, POISON, dtype=np.uint64),
+            "block_size": BLOCK_SIZE,
+            "max_blocks": MAX_BLOCKS,
+            "num_blocks_max": batch.num_blocks_max,
+        }
+        expected = call(attention, **arguments)
+        for common in range(1, NUM_SHARED + 1):
+            cascading = {**arguments, "num_common_blocks": common}
+            found = call(cascade_attention, **cascading)
+            assert found["output"].tolist() == expected["output"].tolist()
+            assert found["hidden"].tolist() == expected["hidden"].tolist()
+            assert_pad_never_indexes(cascade_attention, cascading, "kv")
+
+
+@pytest.mark.parametrize("common", [1, 2])
+def test_shared_blocks_are_read_by_the_table_of_row_0_alone(common: int) -> None:
+    (drawn,) = batches(3, 3, False, False, 1)
+    batch = with_shared_prefix(drawn)
+    table = batch.block_table.reshape(3, MAX_BLOCKS)
+    arguments = {
+        "kv": words(batch.rng, batch.num_slots),
+        "block_table": table.ravel(),
+        "token_row": batch.token_row,
+        "positions": batch.positions,
+        "hidden": batch.token_words(),
+        "output": np.full(batch.num_tokens, POISON, dtype=np.uint64),
+        "block_size": BLOCK_SIZE,
+        "max_blocks": MAX_BLOCKS,
+        "num_blocks_max": batch.num_blocks_max,
+        "num_common_blocks": common,
+    }
+    found = call(cascade_attention, **arguments)["output"].tolist()
+    others = table.copy()
+    others[1:, :common] = 0
+    assert call(cascade_attention, **{**arguments, "block_table": others.ravel()})["output"].tolist() == found
+    first = table.copy()
+    first[0, :common] = 0
+    assert call(cascade_attention, **{**arguments, "block_table": first.ravel()})["output"].tolist() != found
