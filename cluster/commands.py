@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +17,8 @@ from cluster.pool import InProcessPool, Pool, PoolError, RayCluster, RayPool
 from cluster.report import Line, document, print_report, progress_for
 from cluster.store import CampaignError, Store, new_campaign_folder
 from scenarios.codec import ScenarioError
+from scenarios.features import switched_off
+from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.verdict import Lost, Vacuous
 
@@ -62,6 +64,7 @@ def run(
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
     scenarios = read_scenarios(paths, seed, fault or ())
+    _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray)
     if address is None and (workers or 1) > 1:
         raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
@@ -79,6 +82,17 @@ def run(
     else:
         print_report(lines, sys.stdout, remarks)
     return code
+
+
+def _warn(traces: Mapping[str, Trace]) -> None:
+    """Say once of each switch that is left off although it was asked for, where and why."""
+    named: dict[str, list[str]] = {}
+    for name, trace in traces.items():
+        for rule in switched_off(trace.spec, trace.faults):
+            named.setdefault(rule.message(trace.spec), []).append(name)
+    for message, names in named.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(f"warning: {names[0]}{more}: {message}", file=sys.stderr)
 
 
 def _carry_out(campaign: Campaign, address: str | None, workers: int | None, deadline: float, stop: Stop) -> int:
@@ -152,6 +166,9 @@ def replay(
     trace = read_trace(file)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})
+        for problem in problems(trace):
+            raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
+    _warn({str(file): trace})
     line = Line(str(file), load_judge(WORKER).judge(trace, False))
     code = exit_code([line.verdict])
     if as_json:

@@ -278,3 +278,26 @@ def test_neither_replay_nor_a_run_without_ray_loads_ray_or_torch(tmp_path: Path)
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_switch_that_has_no_effect_is_warned_of_once_with_its_reason(tmp_path: Path) -> None:
+    below = scenarios(tmp_path, 2)
+    for path in below.iterdir():
+        path.write_text(path.read_text().replace("spec: {", "spec: {cascade: true, "))
+    warned = "warning: scn/s00.yaml and 1 more: cascade is True, but switched off at depth 2: the host counts drafts"
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(warned)
+    done = specstorm(tmp_path, "run", "scn/s00.yaml", "--ray", "off", "--fault", "vllm-32951-cascade-stays-on")
+    assert "warning" not in done.stderr
+
+
+def test_a_trace_that_only_its_fault_makes_possible_is_not_replayed_without_it(tmp_path: Path) -> None:
+    (tmp_path / "deep.yaml").write_text(
+        SCENARIO.format(seed=0).replace("spec: {", "faults: [specstorm-depth-3]\nspec: {depth: 3, ")
+    )
+    assert specstorm(tmp_path, "replay", "deep.yaml").returncode in (0, 1)
+    done = specstorm(tmp_path, "replay", "deep.yaml", "--no-faults")
+    assert done.returncode == 2
+    assert "without its faults it cannot run: depth is 3; allowed are 1 and 2" in done.stderr

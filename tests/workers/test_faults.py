@@ -7,6 +7,7 @@ from itertools import combinations
 import pytest
 
 from scenarios.events import Schedule
+from scenarios.features import DEPTH_MAX
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.check import CLEAN, Options, check
@@ -18,8 +19,11 @@ from workers.verdict import Agreed, Difference, Diverged, Vacuous
 TAPES = Tapes()
 SEEDS = range(200)
 BACKUP, ACCEPTED = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
+# Where every draft in flight is accepted its count is right by luck, and the token that the host lacks shows it.
+ALSO = {"specstorm-depth-3": "inputs"}
 OTHERWISE: Mapping[str | int, str | int] = {
     2: 1,
+    3: 2,
     "host": "device",
     "device": "host",
     "hybrid": "attention",
@@ -85,11 +89,14 @@ def test_random_traces_find_a_fault_in_its_plane_where_the_clean_engine_agrees(f
     found = first_differences(fault)
     planes = [difference.plane for difference in found.values()]
     assert len(planes) >= 5
-    assert planes.count(FAULTS[fault].plane) >= 0.8 * len(planes), planes
+    assert FAULTS[fault].plane in planes
+    assert sum(plane in (FAULTS[fault].plane, ALSO.get(fault)) for plane in planes) >= 0.8 * len(planes), planes
     policy, options = watched(fault)
     for seed in found:
-        trace = with_fault(fault, seed, policy).model_copy(update={"faults": ()})
-        assert isinstance(check(trace, TAPES, options), Agreed)
+        trace = with_fault(fault, seed, policy)
+        spec = trace.spec.model_copy(update={"depth": min(trace.spec.depth, DEPTH_MAX)})
+        sound = trace.model_copy(update={"spec": spec, "faults": ()})
+        assert isinstance(check(sound, TAPES, options), Agreed)
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if FAULTS[fault].requires])

@@ -49,7 +49,7 @@ class Engine:
         self.scheduler.on_release = self.runner.scan
         self.probes = probes
         self._spec = spec
-        self._depth = parts.steps_in_flight(spec)
+        self._must_process = parts.must_process
         self._seed = seed
         self._machine = machine
         self._flying: deque[Step] = deque()
@@ -89,7 +89,7 @@ class Engine:
         )
         self._flying.append(self.runner.launch(plan, permute))
         self._happen("after_launch")
-        ready = len(self._flying) >= self._depth
+        ready = self._must_process(len(self._flying), self._spec.depth)
         if ready:
             self._machine.point("wait_output")
             outputs = self.runner.output(self._flying[0])

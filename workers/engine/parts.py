@@ -50,16 +50,16 @@ def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
     request.num_placeholders -= rejected
 
 
-def steps_in_flight(spec: EngineSpec) -> int:
-    """Return how many steps may be unprocessed when the next is launched: no more than corrections reach back."""
-    return min(spec.depth, DEPTH_MAX)
+def must_process(num_in_flight: int, depth: int) -> bool:
+    """Tell whether a step must be processed before the next is scheduled: corrections reach back by one alone."""
+    return num_in_flight >= min(depth, DEPTH_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The functions of one engine, each under the name of what it does."""
 
-    steps_in_flight: Callable[[EngineSpec], int] = steps_in_flight
+    must_process: Callable[[int, int], bool] = must_process
     choose_victim: Callable[[Sequence[Request]], Request] = last_of
     roll_back: Callable[[Request, int, int], None] = roll_back
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover

@@ -102,7 +102,7 @@ class Runner:
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
-        self._sampler.launch(forward, step, previous)
+        self._sampler.launch(forward, step)
         if self.spec.is_aligned:
             launch_state_copy(self.context, forward)
         eagle.launch(self.context, forward)

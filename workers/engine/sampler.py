@@ -14,14 +14,17 @@ class Sampler:
         self._sampled_ready = machine.event("sampled_ready")
         self._output_done = [machine.event("output_done") for _ in context.memory.outputs]
         self._counts_done = [machine.event("counts_done") for _ in context.memory.counts]
+        # The step that used the buffers last: an empty one uses none.
+        self._last: Step | None = None
 
-    def launch(self, forward: Forward, step: Step, previous: Step | None) -> None:
+    def launch(self, forward: Forward, step: Step) -> None:
         """Enqueue what samples a step and counts it, and the copies of its results; `step` learns where they land."""
         context, view = self._context, forward.view
         launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
         k = spec.num_speculative_tokens
-        if previous is not None and previous.output_done is not None:
-            context.compute.wait(previous.output_done)
+        last, self._last = self._last, step
+        if last is not None and last.output_done is not None:
+            context.compute.wait(last.output_done)
         launch(
             parts.rejection_sample,
             view.logits,
@@ -33,8 +36,8 @@ class Sampler:
             k,
             spec.vocab_size,
         )
-        if previous is not None and previous.counts_done is not None:
-            context.compute.wait(previous.counts_done)
+        if last is not None and last.counts_done is not None:
+            context.compute.wait(last.counts_done)
         launch(
             parts.count_sampled,
             view.sampled,

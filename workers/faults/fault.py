@@ -36,8 +36,7 @@ def run(kernel: Kernel, given: SimpleNamespace, **changes: object) -> None:
 class Fault:
     """A bug named after its source; plane and trigger were written down before it was first measured.
 
-    `requires` names fields of the specification and the value, or one of the values, that each must have for the fault
-    to be possible.
+    `requires` names fields of the specification and the value each must have for the fault to be possible.
     `apply` takes the parts of an engine and a function to call whenever the faulty path is taken.
     """
 
@@ -46,17 +45,13 @@ class Fault:
     symptom: str
     trigger: str
     plane: str
-    requires: tuple[tuple[str, str | int | tuple[int, ...]], ...]
+    requires: tuple[tuple[str, str | int], ...]
     apply: Callable[[Parts, Reached], Parts]
-
-    def requirements(self) -> dict[str, tuple[str | int, ...]]:
-        """Return the values that fields of the specification may have."""
-        return {key: wanted if isinstance(wanted, tuple) else (wanted,) for key, wanted in self.requires}
 
     def missing(self, spec: EngineSpec) -> str | None:
         """Return what of a specification rules this fault out, if anything does."""
-        for key, allowed in self.requirements().items():
+        for key, wanted in self.requires:
             seen = getattr(spec, key)
-            if seen not in allowed:
-                return f"fault {self.id} requires {key} = {' or '.join(map(str, allowed))}, the trace has {seen}"
+            if seen != wanted:
+                return f"fault {self.id} requires {key} = {wanted}, the trace has {seen}"
         return None
