@@ -52,17 +52,32 @@ def _kernel(
     is_real = b_row >= 0
     b_position = tl.load(p_positions + o_token, mask=is_real, other=0)
     p_table = p_block_table + b_row * max_blocks
-    b_sum = tl.zeros([BLOCK_TOKENS], dtype=tl.uint64)
-    b_sum_position = tl.zeros([BLOCK_TOKENS], dtype=tl.uint64)
-    for start in range(0, length, BLOCK_POSITIONS):
+    b_sum, b_sum_position = sum_paged(
+        p_kv, p_table, b_position, is_real, 0, length, BLOCK_SIZE, BLOCK_TOKENS, BLOCK_POSITIONS
+    )
+    b_output = weighted(b_sum, b_sum_position, b_position)
+    b_hidden = tl.load(p_hidden + o_token, mask=is_real, other=0)
+    tl.store(p_hidden + o_token, mix(b_hidden + b_output), mask=is_real)
+    tl.store(p_output + o_token, b_output, mask=is_token)
+
+
+@triton.jit
+def sum_paged(
+    p_kv, p_table, b_last, is_real, first, length,
+    BLOCK_SIZE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """Return for each row of a block table the sum of kv, and of kv times position, over first <= position <= last.
+
+    Positions from `length` on have no blocks.
+    """
+    b_sum = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
+    b_sum_position = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
+    for start in range(first, length, BLOCK_POSITIONS):
         o_position = start + tl.arange(0, BLOCK_POSITIONS).to(tl.int64)
-        is_seen = (o_position < length)[None, :] & (o_position[None, :] <= b_position[:, None]) & is_real[:, None]
+        is_seen = (o_position < length)[None, :] & (o_position[None, :] <= b_last[:, None]) & is_real[:, None]
         b_block = tl.load(p_table[:, None] + (o_position // BLOCK_SIZE)[None, :], mask=is_seen, other=0)
         o_kv = tl.maximum(b_block, 0) * BLOCK_SIZE + (o_position % BLOCK_SIZE)[None, :]
         b_kv = tl.load(p_kv + o_kv, mask=is_seen, other=0)
         b_sum += tl.sum(b_kv, axis=1)
         b_sum_position += tl.sum(b_kv * o_position.to(tl.uint64)[None, :], axis=1)
-    b_output = weighted(b_sum, b_sum_position, b_position)
-    b_hidden = tl.load(p_hidden + o_token, mask=is_real, other=0)
-    tl.store(p_hidden + o_token, mix(b_hidden + b_output), mask=is_real)
-    tl.store(p_output + o_token, b_output, mask=is_token)
+    return b_sum, b_sum_position

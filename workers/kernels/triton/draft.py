@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.triton.arithmetic import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
+from workers.kernels.triton.attention import sum_paged
 from workers.kernels.triton.launch import launch
 from workers.kernels.triton.signature import NO_DRAFT, PAD_BLOCK, PAD_SLOT, In, InOut, Out, check_flat
 
@@ -132,17 +133,9 @@ def _chain_kernel(
     b_vector = tl.load(p_drafter_hidden + o_last, mask=is_real, other=0)
     p_row_script = p_script + tl.load(p_state_slot + o_row, mask=is_real, other=0) * max_model_len
     p_table = p_block_table + o_row * max_blocks
-    b_sum = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
-    b_sum_position = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
-    for start in range(0, length, BLOCK_POSITIONS):
-        o_position = start + tl.arange(0, BLOCK_POSITIONS).to(tl.int64)
-        is_seen = (o_position < length)[None, :] & (o_position[None, :] <= b_last[:, None]) & is_real[:, None]
-        b_block = tl.load(p_table[:, None] + (o_position // BLOCK_SIZE)[None, :], mask=is_seen, other=0)
-        o_kv = tl.maximum(b_block, 0) * BLOCK_SIZE + (o_position % BLOCK_SIZE)[None, :]
-        b_kv = tl.load(p_drafter_kv + o_kv, mask=is_seen, other=0)
-        b_sum += tl.sum(b_kv, axis=1)
-        b_sum_position += tl.sum(b_kv * o_position.to(tl.uint64)[None, :], axis=1)
-
+    b_sum, b_sum_position = sum_paged(
+        p_drafter_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
+    )
     b_raw = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
     b_draft = tl.zeros([BLOCK_ROWS], dtype=tl.int64)
     for index in range(num_proposed):

@@ -67,11 +67,15 @@ class Case:
         return np.full(count, INT_POISON, dtype=np.int64)
 
 
-def case(num_real: int, k: int, block_size: int = 4, padding: int = 2, seed: int = 0) -> Case:
-    """Make a batch of decodes and chunks; some rows have computed nothing, one ends where the model does."""
+def case(num_real: int, k: int, block_size: int = 4, padding: int = 2, seed: int = 0, more_blocks: int = 0) -> Case:
+    """Make a batch of decodes and chunks; some rows have computed nothing, one ends where the model does.
+
+    The block table of each row ends with at least `more_blocks` entries that are padding.
+    """
     rng = np.random.default_rng([num_real, k, block_size, padding, seed])
     num_rows, max_blocks = num_real + padding, 29 // block_size + 3
     max_model_len = max_blocks * block_size - 1
+    max_blocks += more_blocks
     drafts = rng.integers(0, k + 1, num_real)
     scheduled = 1 + drafts + rng.integers(0, 7, num_real) * rng.integers(0, 2, num_real)
     computed = rng.integers(0, max_model_len - scheduled + 1) * rng.integers(0, 4, num_real).clip(max=1)

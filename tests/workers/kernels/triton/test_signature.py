@@ -1,8 +1,9 @@
 """Every Triton op declares what its definition declares, and refuses what a kernel would misread."""
 
 from importlib import import_module
-from inspect import signature
+from inspect import isfunction, signature
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ MODULES = sorted(
 def ops_of(module: str) -> dict[str, Function]:
     """Return the public functions that a module defines, by name."""
     found = vars(import_module(module)).items()
-    return {name: each for name, each in found if getattr(each, "__module__", "") == module and name[0] != "_"}
+    return {name: each for name, each in found if isfunction(each) and each.__module__ == module and name[0] != "_"}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -33,6 +34,18 @@ def test_every_twin_has_the_name_the_parameters_and_the_access_modes_of_its_defi
         assert op_of(twin).name == op_of(definitions[name]).name == name
         assert op_of(twin).modes == op_of(definitions[name]).modes
         assert list(signature(twin).parameters) == list(signature(definitions[name]).parameters)
+
+
+def test_every_definition_has_its_twin() -> None:
+    modules = {path.stem for path in FOLDER.parent.glob("*.py")} - {"__init__", "arithmetic", "signature"}
+    ops = {
+        (module, name)
+        for module in modules
+        for name, each in ops_of(f"workers.kernels.{module}").items()
+        if get_type_hints(each)["return"] is type(None)
+    }
+    twins = {(module, name) for module in MODULES for name in ops_of(f"workers.kernels.triton.{module}")}
+    assert twins == ops
 
 
 def test_a_slice_with_a_step_or_a_table_of_two_dimensions_is_refused() -> None:
