@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StringConstraints
 
 from scenarios.draw import below
+from scenarios.sampling import SamplingParams
 from scenarios.spec import Count, Index, Name, Value
 
 Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
@@ -59,6 +60,7 @@ class Submit(Event):
     max_tokens: Count
     accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
     stop: tuple[Index, ...] = ()
+    params: SamplingParams = SamplingParams()
 
 
 class Abort(Event):
@@ -109,8 +111,15 @@ class NoValidToken(Event):
     request: RequestName
 
 
+class NanLogits(Event):
+    """The next step that samples for this request computes logits that are not numbers."""
+
+    do: Literal["nan_logits"] = "nan_logits"
+    request: RequestName
+
+
 AnyEvent: TypeAlias = Annotated[
-    Submit | Abort | Preempt | Stall | Reorder | SetK | NoValidToken, Field(discriminator="do")
+    Submit | Abort | Preempt | Stall | Reorder | SetK | NoValidToken | NanLogits, Field(discriminator="do")
 ]
 
 LaneName: TypeAlias = Literal["host", "compute", "h2d", "d2h_output", "d2h_counts"]

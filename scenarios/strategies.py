@@ -10,12 +10,14 @@ from typing import NamedTuple, get_args
 from hypothesis import strategies as st
 
 from scenarios.draw import draw
+from scenarios.draw_params import params_of
 from scenarios.events import (
     LANES,
     PLACES,
     Abort,
     AcceptRate,
     AnyEvent,
+    NanLogits,
     NoValidToken,
     Preempt,
     PreemptMode,
@@ -30,7 +32,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
-KINDS = ("submit", "abort", "preempt", "stall", "reorder", "set_k", "no_valid_token")
+KINDS = ("submit", "abort", "preempt", "stall", "reorder", "set_k", "no_valid_token", "nan_logits")
 _HOW = get_args(Reorder.model_fields["how"].annotation)
 _MODES = get_args(PreemptMode)
 _POLICIES = get_args(Schedule.model_fields["policy"].annotation)
@@ -64,7 +66,10 @@ class SpecNumbers(NamedTuple):
 
 
 class FlatEvent(NamedTuple):
-    """One event; `a` to `e` are prompt length, max_tokens, pattern, stop, variant of a submit, else `a` is its size."""
+    """One event; `a` to `f` are prompt length, max_tokens, pattern, stop, variant and parameters of a submit.
+
+    Of any other event `a` is its size.
+    """
 
     kind: int
     tick: int
@@ -75,6 +80,7 @@ class FlatEvent(NamedTuple):
     c: int
     d: int
     e: int = 0
+    f: int = 0
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
@@ -129,6 +135,8 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
             return Reorder(tick=tick, at=at, how=_HOW[flat.a % len(_HOW)])
         case "set_k":
             return SetK(tick=tick, at=at, k=min(flat.a, spec.num_speculative_tokens))
+        case "nan_logits":
+            return NanLogits(tick=tick, at=at, request=request)
         case _:
             return NoValidToken(tick=tick, at=at, request=request)
 
@@ -149,6 +157,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),
         stop=stop,
+        params=params_of(flat.f, spec),
     )
 
 
@@ -192,6 +201,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
             byte,
             st.integers(0, 32),
             st.integers(0, 2),
+            st.integers(0, 1023),
         )
 
     submits = st.lists(event(st.just(0)), min_size=1, max_size=NUM_REQUESTS_MAX)
@@ -263,6 +273,8 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
     has_late_places, has_stops = swarm.below(2), swarm.below(3) == 0
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
+    params = _Digits(seed, "params", 0)
+    has_params, kinds = params.below(3) == 0, params.below(64)
     k, block = spec.num_speculative_tokens, spec.block_size
     edges = (1, k, k + 1, block - 1, block, block + 1)
     flats = []
@@ -280,6 +292,7 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
                 b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
                 c=pattern if pattern < len(_PATTERNS) else len(_PATTERNS) + digits.below(4096),
                 d=1 + digits.below(spec.vocab_size) if has_stops else 0,
+                f=_random_params(seed, who, kinds) if has_params else 0,
             )
         )
     return tuple(flats)
@@ -300,12 +313,20 @@ def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
     return flats
 
 
+def _random_params(seed: int, who: int, kinds: int) -> int:
+    """Return the number of a request's sampling parameters: of some kinds, or none."""
+    digits = _Digits(seed, "params", 1 + who)
+    return digits.below(64) & kinds | 64 * digits.below(1 << 20) if digits.below(4) else 0
+
+
 def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:
     swarm = _Digits(seed, "events", 0)
     ticks = swarm.of((8, 16, 31))
     flats = []
     for kind in range(1, len(KINDS)):
         exists, most = swarm.below(2), swarm.of((1, 2, 4))
+        # A request ends where its logits are no numbers: that often would leave too little of the others.
+        exists &= KINDS[kind] != "nan_logits" or seed % 4 == 0
         for index in range(1 + swarm.below(most) if exists else 0):
             digits = _Digits(seed, KINDS[kind], index)
             size = spec.num_speculative_tokens + 1 if KINDS[kind] == "set_k" else 4

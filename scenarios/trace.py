@@ -111,6 +111,7 @@ def _submit_problems(event: Submit, index: int, spec: EngineSpec) -> list[Proble
             if token >= spec.vocab_size:
                 message = f"token id {token}; allowed are 0 to vocab_size - 1 = {spec.vocab_size - 1}"
                 found.append(Problem((*at, key, position), message))
+    found += [Problem((*at, "params", *where), text) for where, text in event.params.problems(spec.vocab_size)]
     needed = spec.blocks_needed(length, event.max_tokens)
     if length < spec.max_model_len and needed > spec.num_blocks:
         message = f"request {event.request!r} can never fit: it needs {needed} blocks, num_blocks is {spec.num_blocks}"

@@ -28,6 +28,7 @@ ORACLE = (
     "workers.truth",
     "workers.draft_truth",
     "workers.tape",
+    "workers.choice",
     "workers.model",
     "workers.log",
     "workers.observation",
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.truth": ORACLE,
     "workers.draft_truth": ORACLE,
     "workers.tape": ORACLE,
+    "workers.choice": ORACLE,
     "workers.engine": (
         "scenarios",
         "workers.engine",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from scenarios.events import NoValidToken, Schedule, Stall
 from scenarios.trace import Trace
+from workers.choice import rules_of
 from workers.compare import Checker
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
@@ -66,7 +67,7 @@ class Run:
         for event in trace.submits():
             assert isinstance(event.prompt, tuple), "the trace is explicit"
             length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
-            tape = tapes.tape(event.prompt, trace.spec, length)
+            tape = tapes.tape(event.prompt, trace.spec, length, rules_of(event))
             scripts.append(script(tape, len(event.prompt), str(event.accept), trace.spec))
             self._work += len(event.prompt) + event.max_tokens
         self.engine = Engine(

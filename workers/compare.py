@@ -92,7 +92,9 @@ class Checker:
     def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
         self.num_compared += len(layout)
         for variable, segments in layout.items():
-            actual = capture.values[variable]
+            actual = capture.values.get(variable)
+            if actual is None:
+                return _difference(variable, capture.step, "", "", None, "values", "none was captured")
             for offset, values, row, first in segments:
                 seen = actual[offset : offset + len(values)]
                 wanted = values if type(values) is list else list(values)

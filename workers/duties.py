@@ -7,7 +7,19 @@ Does not verify: stalls, samples taken away, K and permutations; it says what is
 
 from typing import TypeAlias
 
-from scenarios.events import PLACES, Abort, AnyEvent, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
+from scenarios.events import (
+    PLACES,
+    Abort,
+    AnyEvent,
+    NanLogits,
+    NoValidToken,
+    Place,
+    Preempt,
+    Reorder,
+    SetK,
+    Stall,
+    Submit,
+)
 from scenarios.trace import Trace
 from workers.log import Aborted, Preempted, Submitted
 from workers.oracle import Oracle
@@ -21,14 +33,15 @@ class Duties:
     """The events in the order in which an engine hears them, and what they ask for now.
 
     An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
-    name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, `reorder` waits for
-    a batch.
+    name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, the logits of
+    `spoiled` to be NaN, `reorder` waits for a batch.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         self.k_step = trace.spec.num_speculative_tokens
         self.reorder: Reorder | None = None
         self.samples_taken: set[int] = set()
+        self.spoiled: set[int] = set()
         self._k_max = self.k_step
         self._oracle = oracle
         self._submits = trace.submits()
@@ -99,7 +112,7 @@ class Duties:
             case _:
                 return False
 
-    def _bearer(self, event: Submit | Abort | Preempt | Stall | NoValidToken) -> Truth | None:
+    def _bearer(self, event: Submit | Abort | Preempt | Stall | NoValidToken | NanLogits) -> Truth | None:
         """Return the live request an event names, or None."""
         truth = self._oracle.newest(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
@@ -114,13 +127,13 @@ class Duties:
             case Submit(request=name, tick=tick):
                 if self._bearer(event) is None:
                     return f"request {name} was not submitted, its event was due at tick {tick}"
-            case Abort() | Preempt() | Stall() | NoValidToken():
+            case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
                 truth = self._bearer(event)
                 if truth is not None:
                     return self._hear_of(event, truth)
         return None
 
-    def _hear_of(self, event: Abort | Preempt | Stall | NoValidToken, truth: Truth) -> str | None:
+    def _hear_of(self, event: Abort | Preempt | Stall | NoValidToken | NanLogits, truth: Truth) -> str | None:
         match event:
             case Abort(tick=tick):
                 return f"request {truth.name} goes on, its abort was due at tick {tick}"
@@ -131,6 +144,8 @@ class Duties:
                 self._stalled_until[truth.index] = max(until, self._stalled_until.get(truth.index, 0))
             case NoValidToken():
                 self.samples_taken.add(truth.index)
+            case NanLogits():
+                self.spoiled.add(truth.index)
         return None
 
 

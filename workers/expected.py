@@ -59,10 +59,19 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
     kept: list[tuple[int, Tape, RowTruth, int, int]] = [
         (start, row.truth.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
     ]
-    return {
+    layout: Layout = {
         "kv": [(start, tape.kv[first:end], row, first) for start, tape, row, first, end in kept],
         "attention": [(start, tape.attention[first:end], row, first) for start, tape, row, first, end in kept],
         "hidden": [(start, tape.hidden[first:end], row, first) for start, tape, row, first, end in kept],
+    }
+    hashes: list[Segment] = [
+        (index * width, row.truth.tape.logits_at(row.base, row.valid), row, row.base)
+        for index, row in enumerate(rows)
+        if row.truth.tape.logits and row.valid
+    ]
+    if hashes:
+        layout["logits"] = hashes
+    return layout | {
         "sampled": [
             (index * width, row.truth.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
             for index, row in enumerate(rows)

@@ -54,7 +54,8 @@ class Freed:
 class ScheduledRow(NamedTuple):
     """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
 
-    `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away.
+    `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away,
+    `spoiled` that an event makes its logits NaN.
     """
 
     request: int
@@ -66,6 +67,7 @@ class ScheduledRow(NamedTuple):
     state_slot: int
     padded: bool
     invalid: bool
+    spoiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

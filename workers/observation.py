@@ -42,6 +42,7 @@ VARIABLES: Mapping[str, Variable] = {
     "kv": Variable("kv", "kv_write", "device", "sampled", "tokens below the true computed count after the step"),
     "attention": Variable("kv", "attention", "device", "sampled", "tokens below the true computed count"),
     "hidden": Variable("recurrent", "recurrent_update", "device", "sampled", "tokens below the true computed count"),
+    "logits": Variable("logits", "process_logits", "device", "sampled", "valid columns of rows that process theirs"),
     "sampled": Variable("tokens", "rejection_sample", "device", "sampled", "valid columns of rows not discarded"),
     "accepted": Variable("counts", "count_sampled", "device", "sampled", "real rows"),
     "valid": Variable("counts", "count_sampled", "device", "sampled", "real rows"),

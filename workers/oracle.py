@@ -6,6 +6,7 @@ It is told which tokens were scheduled where and when; tokens, drafts, counts an
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers import model
+from workers.choice import rules_of
 from workers.draft_truth import raw_words
 from workers.log import (
     Aborted,
@@ -90,7 +91,8 @@ class Oracle:
         prompt, bits = event.prompt, event.accept
         assert isinstance(prompt, tuple), "the trace is explicit"
         assert isinstance(bits, str), "the trace is explicit"
-        tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec))
+        length = tape_length(len(prompt), event.max_tokens, self.spec)
+        tape = self._tapes.tape(prompt, self.spec, length, rules_of(event))
         limit = self.spec.length_limit(len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(f"request {entry.request} was submitted out of order")
@@ -155,11 +157,11 @@ class Oracle:
         if (row.request, row.epoch) in self._previous:
             drafts = (truth.drafts + drafts)[: row.d]
         valid = 0
-        if not discard and not row.invalid:
+        if not (discard or row.invalid or row.spoiled):
             right = 0
             while right < row.d and drafts[right] == tape.tokens[base + 1 + right]:
                 right += 1
-            valid = 1 + right
+            valid = min(1 + right, tape.end - base - 1)
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
@@ -216,6 +218,8 @@ class Oracle:
             if row.valid and row.base + 1 != truth.committed:
                 raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {truth.committed}")
             self._commit(truth, row.valid)
+            if not (row.valid or row.discard or row.row.invalid):
+                self._finish(truth, "error")
             if not stale:
                 truth.sched_placeholders -= truth.committed - first
             self.delivered.append(tuple(truth.tape.tokens[first : truth.committed]))

@@ -208,6 +208,10 @@ class Referee:
             return "its sample was not taken away, an event asks for that"
         if is_taken:
             self._duties.samples_taken.remove(row.request)
+        is_spoiled = row.request in self._duties.spoiled and not share.is_chunk
+        if row.spoiled != is_spoiled:
+            return f"its logits are made NaN: {row.spoiled}; due is {is_spoiled}"
+        self._duties.spoiled.discard(row.request if is_spoiled else -1)
         return None
 
     def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:

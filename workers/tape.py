@@ -1,14 +1,19 @@
 """The value oracle: everything a request computes, from its prompt alone.
 
-A tape holds the values at all positions of a prompt and its greedy continuation; they are computed once and then
-looked up. It ignores stop conditions, so steps that are wasted after a stop can be compared too.
+A tape holds the values at all positions of a prompt and its greedy continuation under a request's rules; they are
+computed once and then looked up. It ignores stop conditions, so steps that are wasted after a stop can be compared too.
 """
 
+from math import inf
+
 import numpy as np
+from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers import model
+from workers.choice import Rules, hash_of, processed
 
+NEVER = 1 << 62
 _TOKEN_LIMIT = 400_000
 _SHIFTS = (np.uint64(23), np.uint64(47))
 _MULTIPLIER = np.uint64(0x2127599BF4325C37)
@@ -21,11 +26,17 @@ class Tape:
     `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
     recurrent layer, `drafter_kv` the drafter's cache when each position is followed by its true next token.
     `drafter_sums` are running sums of drafter_kv and of drafter_kv times position. `raw` remembers what the drafter
-    computes after a position for given drafts, as long as its cache is the tape's.
+    computes after a position for given drafts, as long as its cache is the tape's. With rules, `logits` hashes the
+    processed logits after each position from the last of the prompt on; the token at position `end` cannot be chosen,
+    for all its logits are -inf, and what the tape goes on with is never accepted.
     """
 
-    def __init__(self, prompt: tuple[int, ...], spec: EngineSpec) -> None:
+    def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
         self.tokens = list(prompt)
+        self.logits: list[int] = []
+        self._first_logits = len(prompt) - 1
+        self.end = NEVER
+        self._rules = rules
         self.kv: list[int] = []
         self.attention: list[int] = []
         self.inputs: list[int] = []
@@ -51,6 +62,11 @@ class Tape:
         found = self.inputs[max(0, end - count) : end]
         return [0] * (count - len(found)) + found
 
+    def logits_at(self, position: int, count: int) -> list[int]:
+        """Return hashes of the processed logits after `count` positions."""
+        first = position - self._first_logits
+        return self.logits[first : first + count]
+
     def _next(self) -> None:
         position = len(self.kv)
         hidden = model.embed(self.tokens[position])
@@ -68,7 +84,7 @@ class Tape:
             hidden = model.after_recurrent(hidden, state)
         self.hidden.append(hidden)
         if position + 1 == len(self.tokens):
-            self.tokens.append(self._argmax(hidden))
+            self.tokens.append(self._argmax(hidden) if self._rules is None else self._choose(hidden, self._rules))
         self._follow(position, hidden)
 
     def _follow(self, position: int, hidden: int) -> None:
@@ -81,30 +97,42 @@ class Tape:
 
     def _argmax(self, hidden: int) -> int:
         """Return the token of the largest `model.logit`, the lowest among equals."""
-        x = self._vocabulary + np.uint64(hidden)
+        return int(self._logits(hidden).argmax())
+
+    def _choose(self, hidden: int, rules: Rules) -> int:
+        """Return the token of the largest processed logit, the lowest among equals."""
+        logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)
+        self.logits.append(hash_of(logits))
+        if max(logits) == -inf:
+            self.end = min(self.end, len(self.tokens))
+        return logits.index(max(logits))
+
+    def _logits(self, hidden: int) -> NDArray[np.uint64]:
+        """Return `model.logit` of every token."""
+        x: NDArray[np.uint64] = self._vocabulary + np.uint64(hidden)
         x ^= x >> _SHIFTS[0]
         x *= _MULTIPLIER
         x ^= x >> _SHIFTS[1]
         x >>= _LOGIT_SHIFT
-        return int(x.argmax())
+        return x
 
 
 class Tapes:
     """The tapes made so far: a prompt seen again costs nothing. Bounded; what is dropped is computed again."""
 
     def __init__(self) -> None:
-        self._tapes: dict[tuple[tuple[int, ...], str, int, int], Tape] = {}
+        self._tapes: dict[tuple[tuple[int, ...], str, int, int, Rules | None], Tape] = {}
         self._num_tokens = 0
 
-    def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int) -> Tape:
-        """Return the tape of a prompt, computed for all positions below `length` at least."""
-        key = (prompt, spec.layers, spec.vocab_size, spec.conv_width)
+    def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
+        """Return the tape of a prompt under some rules, computed for all positions below `length` at least."""
+        key = (prompt, spec.layers, spec.vocab_size, spec.conv_width, rules)
         found = self._tapes.get(key)
         if found is None:
             if self._num_tokens > _TOKEN_LIMIT:
                 self._tapes.clear()
                 self._num_tokens = 0
-            found = self._tapes[key] = Tape(prompt, spec)
+            found = self._tapes[key] = Tape(prompt, spec, rules)
             self._num_tokens += length
         found.extend(length)
         return found

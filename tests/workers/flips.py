@@ -13,6 +13,7 @@ from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, View, capture_size
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.expected import Layout, expected_inputs, expected_kept, expected_release, expected_sampled, expected_state
+from workers.kernels.process_logits import line_of
 from workers.kernels.state_copy import num_block_columns
 from workers.lanes.simulated import Lane, Machine
 from workers.log import Entry, Freed, Launched
@@ -77,8 +78,8 @@ class Snapshots(Checker):
                 for index in range(len(values))
             },
         }
-        names = ("kv", "drafter_kv", "script", "states", "conv", "slot_accepted", "block_states", "block_windows")
-        live |= {name: set() for name in names}
+        caches = ("kv", "drafter_kv", "lines", "script", "states", "conv")
+        live |= {name: set() for name in (*caches, "slot_accepted", "block_states", "block_windows")}
         for truth in self.oracle.requests:
             if not truth.blocks:
                 continue
@@ -91,6 +92,10 @@ class Snapshots(Checker):
                 live["block_windows"].update(block * (width - 1) + at for block in held for at in range(width - 1))
             line, slot = truth.state_slot * spec.max_model_len, truth.state_slot
             live["script"].update(range(line + truth.computed + 1, line + spec.max_model_len))
+            if truth.tape.logits:
+                at, length = line_of(spec.vocab_size), line_of(spec.vocab_size).tokens + spec.max_model_len
+                first = slot * length
+                live["lines"].update(range(first, first + at.tokens + max(truth.computed, truth.committed)))
             if spec.layers == "hybrid" and truth.computed:
                 if spec.accepted_counts == "device":
                     live["slot_accepted"].add(slot)
@@ -115,9 +120,9 @@ class HookedProbes(Probes):
         super().inputs(view, step, requests)
         self._lane.probe(lambda: self._after("inputs", step, view, []))
 
-    def sampled(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+    def sampled(self, view: View, step: int, requests: tuple[int, ...], has_processed: bool) -> None:
         self._lane.probe(lambda: self._before("sampled", step, view, []))
-        super().sampled(view, step, requests)
+        super().sampled(view, step, requests, has_processed)
         self._lane.probe(lambda: self._after("sampled", step, view, []))
 
     def state(self, view: View, step: int, requests: tuple[int, ...]) -> None:
@@ -184,6 +189,8 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
             return "attended", index
         case "proposed":
             return "draft_tokens", index
+        case "logits":
+            return "logits", index * spec.vocab_size
         case "kv" | "drafter_kv":
             return variable, int(data["slots"][index])
         case "kv_at_end" | "drafter_kv_at_end":

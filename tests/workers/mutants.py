@@ -10,6 +10,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, gather_counts, true_count
 from workers.engine.input_batch import Row
+from workers.engine.params_line import params_line
 from workers.engine.parts import Kernel, Parts
 from workers.engine.request import PlanRow, Request
 
@@ -111,6 +112,10 @@ def subtracts(computed: int, row: PlanRow, num_valid: int) -> int:
     return row.num_computed + row.n - (0 if row.discard else 1 + row.d - num_valid)
 
 
+def resumed_output_is_prompt(request: Request, spec: EngineSpec) -> list[int]:
+    return [len(request.tokens), *params_line(request, spec)[1:]]
+
+
 def stale(part: str) -> Parts:
     """Return parts of which one copies what was there when the copy before it ran."""
     held: dict[tuple[int, ...], Any] = {}
@@ -126,6 +131,7 @@ def stale(part: str) -> Parts:
 COPIES: Mapping[str, str] = {
     "copy_inputs": "counts inputs kv tokens",
     "copy_script": "drafts",
+    "copy_line": "logits counts",
     "copy_output": "tokens books",
     "copy_counts": "counts",
     "copy_accepted": "counts",
@@ -157,6 +163,7 @@ HOST_MUTANTS = (
     Mutant("accepted counts are read at the current row", "counts", Parts(gather_counts=counts_of_this_row)),
     Mutant("accepted counts are read before they land", "races", Parts(gather_counts=counts_not_waited_for)),
     Mutant("a gap loses the accepted count", "counts", Parts(gather_counts=gaps_lose_the_count)),
+    Mutant("a resumed request's output counts as prompt", "logits", Parts(params_line=resumed_output_is_prompt)),
     *(Mutant(f"{name} does nothing", planes, never(name)) for name, planes in COPIES.items()),
     *(Mutant(f"{name} brings what was there before", planes, stale(name)) for name, planes in COPIES.items()),
 )

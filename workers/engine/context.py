@@ -29,6 +29,7 @@ class Forward(NamedTuple):
 
     `num_blocks_max` bounds the blocks any row reads, `num_queries_max` its tokens; `k_step` drafts are proposed.
     The first `num_common_blocks` blocks are the same for every row, and full.
+    The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event.
     """
 
     step: int
@@ -38,3 +39,5 @@ class Forward(NamedTuple):
     num_queries_max: int
     k_step: int
     num_common_blocks: int
+    processed: tuple[int, ...] = ()
+    spoiled: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from scenarios.draw import draw
-from scenarios.events import Abort, AnyEvent, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
+from scenarios.events import Abort, AnyEvent, NanLogits, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import Request
@@ -163,12 +163,12 @@ class Engine:
                 k = min(k, self._spec.num_speculative_tokens)
                 self.probes["k_change"] += k != self.scheduler.k_step
                 self.scheduler.k_step = k
-            case Abort(request=name) | Preempt(request=name) | Stall(request=name) | NoValidToken(request=name):
-                request = self.requests.get(name)
+            case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
+                request = self.requests.get(event.request)
                 if request is not None and request.finish_reason is None:
                     self._apply_to(event, request)
 
-    def _apply_to(self, event: Abort | Preempt | Stall | NoValidToken, request: Request) -> None:
+    def _apply_to(self, event: Abort | Preempt | Stall | NoValidToken | NanLogits, request: Request) -> None:
         match event:
             case Abort():
                 self.log.append(Aborted(request.index, self.tick))
@@ -183,6 +183,8 @@ class Engine:
                 request.stalled_until = max(request.stalled_until, first + ticks)
             case NoValidToken():
                 request.invalid_next = True
+            case NanLogits():
+                request.spoiled_next = True
 
     def _submit(self, event: Submit, submit: int) -> None:
         prompt = event.prompt
@@ -195,6 +197,7 @@ class Engine:
             length_limit=self._spec.length_limit(len(prompt), event.max_tokens),
             stop=frozenset(event.stop),
             script=self._scripts[submit],
+            params=event.params,
         )
         self.num_submitted += 1
         self.probes["name_reused"] += event.request in self.requests

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scenarios.spec import EngineSpec
+from workers.kernels.process_logits import line_of
 from workers.kernels.signature import POISON
 from workers.lanes.lane import Buffer, Span, device_array
 from workers.lanes.simulated import Machine
@@ -36,7 +37,8 @@ def capture_size(num_rows: int) -> int:
 class Layout:
     """Where what the host says about a step lies, in pinned memory and on the device alike.
 
-    First the fields of rows, then token ids, the row of each token, the block table, and the blocks that change hands.
+    First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands, and
+    the rows whose logits are processed or spoiled.
     """
 
     def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int) -> None:
@@ -45,7 +47,9 @@ class Layout:
         self.token_row = self.tokens + tokens_max
         self.block_table = self.token_row + tokens_max
         self.fresh_blocks = self.block_table + rows_max * max_blocks
-        self.length = self.fresh_blocks + num_blocks
+        self.processed_rows = self.fresh_blocks + num_blocks
+        self.spoiled_rows = self.processed_rows + rows_max
+        self.length = self.spoiled_rows + rows_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class Staging:
 
     inputs: Buffer
     scripts: Buffer
+    lines: Buffer
 
 
 class Memory:
@@ -73,6 +78,7 @@ class Memory:
         self.max_blocks = spec.max_blocks_per_request
         self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks)
         script = spec.max_num_seqs * spec.max_model_len
+        self.line_length = line_of(spec.vocab_size).tokens + spec.max_model_len
         cache = spec.num_blocks * spec.block_size
         self._views: dict[tuple[int, int, int], View] = {}
 
@@ -88,6 +94,7 @@ class Memory:
         self._rings(spec, machine, script)
         self.inputs = machine.buffer("inputs", device_array(self.layout.length), whole=True)
         self.script = integers("script", script)
+        self.lines = integers("lines", spec.max_num_seqs * self.line_length)
         self.num_computed = scratch("num_computed", NUM_COMPUTED_RING * rows)
         self.seq_lens = scratch("seq_lens", rows)
         self.positions = scratch("positions", tokens)
@@ -125,7 +132,8 @@ class Memory:
             return [machine.buffer(f"{name}[{slot}]", device_array(length), pinned=True) for slot in slots]
 
         inputs, scripts = ring("staging", "staging", self.layout.length), ring("staging_scripts", "staging", script)
-        self.staging = [Staging(*slot) for slot in zip(inputs, scripts, strict=True)]
+        lines = ring("staging_lines", "staging", spec.max_num_seqs * self.line_length)
+        self.staging = [Staging(*slot) for slot in zip(inputs, scripts, lines, strict=True)]
         self.outputs = ring("output", "output", rows * (1 + spec.num_speculative_tokens))
         self.counts = ring("counts", "counts", rows)
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)

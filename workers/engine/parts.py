@@ -10,6 +10,7 @@ from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
+from workers.engine.params_line import params_line
 from workers.engine.request import PlanRow, Request
 from workers.engine.rules import (
     blocks_to_cover,
@@ -30,6 +31,7 @@ from workers.kernels.count_sampled import count_sampled
 from workers.kernels.kv_write import kv_write
 from workers.kernels.poison import poison, poison_states
 from workers.kernels.prepare_inputs import prepare_inputs
+from workers.kernels.process_logits import process_logits, spoil_logits, write_history
 from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.rejection_sample import rejection_sample
 from workers.kernels.state_copy import state_copy
@@ -71,6 +73,7 @@ class Parts:
     delivered_late: Callable[[Request, PlanRow, list[int]], list[int]] = delivered_late
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
+    params_line: Callable[[Request, EngineSpec], list[int]] = params_line
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
     is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
@@ -86,6 +89,7 @@ class Parts:
     ] = gather_counts
     copy_inputs: Kernel = copies.copy_inputs
     copy_script: Kernel = copies.copy_script
+    copy_line: Kernel = copies.copy_line
     copy_output: Kernel = copies.copy_output
     copy_counts: Kernel = copies.copy_counts
     copy_accepted: Kernel = copies.copy_accepted
@@ -98,6 +102,9 @@ class Parts:
     recurrent_update: Kernel = recurrent_update
     state_copy: Kernel = state_copy
     compute_logits: Kernel = compute_logits
+    spoil_logits: Kernel = spoil_logits
+    write_history: Kernel = write_history
+    process_logits: Kernel = process_logits
     rejection_sample: Kernel = rejection_sample
     count_sampled: Kernel = count_sampled
     draft_first_pass: Kernel = draft.draft_first_pass

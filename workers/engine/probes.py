@@ -12,6 +12,7 @@ from workers.lanes.simulated import Lane
 from workers.observation import Recorder
 
 Array = NDArray[Any]
+NAN_BITS = 0x7FC00000
 Requests = tuple[int, ...]
 
 
@@ -40,14 +41,24 @@ class Probes:
             view.input_ids,
         )
 
-    def sampled(self, view: View, step: int, requests: Requests) -> None:
-        """Capture what the model computed, what was sampled from it, and what was counted."""
-        names = ("kv", "attention", "hidden", "sampled", "accepted", "valid", "next_tokens")
-        record = self._recorder.capture
+    def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
+        """Capture what the model computed, what was sampled from it, and what was counted.
+
+        Of logits that are processed, a hash of every column.
+        """
+        names: tuple[str, ...] = ("kv", "attention", "hidden", "sampled", "accepted", "valid", "next_tokens")
+        names += ("logits",) if has_processed else ()
+        record, vocab_size = self._recorder.capture, self._spec.vocab_size
+
+        def look(kv: Array, slots: Array, logits: Array, *arrays: Array) -> None:
+            hashed = (hashes(logits, vocab_size),) if has_processed else ()
+            record("sampled", step, requests, names, (kv[np.maximum(slots, 0)], *arrays, *hashed))
+
         self._compute.probe(
-            lambda kv, slots, *arrays: record("sampled", step, requests, names, (kv[np.maximum(slots, 0)], *arrays)),
+            look,
             self._memory.kv.all,
             view.slots,
+            view.logits,
             view.attended,
             view.hidden,
             view.sampled,
@@ -140,3 +151,11 @@ class Probes:
         self._compute.probe(
             look, memory.kv.all, memory.drafter_kv.all, memory.block_states.all, memory.block_windows.all
         )
+
+
+def hashes(logits: Array, vocab_size: int) -> Array:
+    """Return, for each V logits, the sum of their bits times the odd numbers 1, 3, 5, ..., modulo 2^64."""
+    bits = logits.view(np.uint32).reshape(-1, vocab_size).astype(np.uint64)
+    # Which of the many bit patterns that are not a number is found depends on the device.
+    bits[np.isnan(logits).reshape(bits.shape)] = NAN_BITS
+    return bits @ (2 * np.arange(vocab_size, dtype=np.uint64) + np.uint64(1))

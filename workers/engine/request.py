@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scenarios.sampling import SamplingParams
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -22,6 +24,7 @@ class Request:
     length_limit: int
     stop: frozenset[int]
     script: list[int]
+    params: SamplingParams = field(default_factory=SamplingParams)
     epoch: int = 0
     k: int = 0
     num_computed: int = 0
@@ -38,6 +41,7 @@ class Request:
     state_slot: int = -1
     stalled_until: int = 0
     invalid_next: bool = False
+    spoiled_next: bool = False
     last_step: int = -1
 
 
@@ -61,6 +65,7 @@ class PlanRow(NamedTuple):
     new_blocks: tuple[int, ...]
     padded: bool
     invalid: bool
+    spoiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from scenarios.spec import EngineSpec
+from workers.engine import processing
 from workers.engine.context import Context, Forward
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters import eagle
@@ -93,15 +94,21 @@ class Runner:
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
-        self._stage(plan, previous, shape)
+        processed, spoiled = processing.rows_to_process(batch.rows)
+        self._probes["processed_logits"] += bool(processed)
+        self._probes["processed_drafts"] += any(rows[index].d for index in processed)
+        self._stage(plan, previous, shape, processed, spoiled)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max(row.n for row in rows)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         self._probes["cascade"] += common > 0
-        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common)
+        forward = Forward(
+            plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, processed, spoiled
+        )
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
+        processing.launch(self.context, forward)
         self._sampler.launch(forward, step)
         if self.spec.is_aligned:
             launch_state_copy(self.context, forward)
@@ -110,7 +117,7 @@ class Runner:
         self._inputs_read.record(self.compute)
         return step
 
-    def _stage(self, plan: Plan, previous: Step | None, shape: Shape) -> None:
+    def _stage(self, plan: Plan, previous: Step | None, shape: Shape, *rows_named: Sequence[int]) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
         staging = memory.staging[parts.staging_slot(plan.step, len(memory.staging))]
@@ -138,10 +145,11 @@ class Runner:
             )
         )
         fresh = [block for row in plan.rows for block in row.new_blocks]
-        self._write(staging, table, shape, fresh)
+        self._write(staging, table, shape, fresh, rows_named)
         parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
         self._copy_scripts(plan, staging)
+        processing.copy_lines(self.context, machine, plan, staging)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)
         if fresh:
@@ -151,7 +159,14 @@ class Runner:
             if self.spec.is_aligned:
                 launch_poison(self.context, span, len(fresh))
 
-    def _write(self, staging: Staging, table: list[list[int]], shape: Shape, fresh: list[int]) -> None:
+    def _write(
+        self,
+        staging: Staging,
+        table: list[list[int]],
+        shape: Shape,
+        fresh: list[int],
+        rows_named: Sequence[Sequence[int]],
+    ) -> None:
         """Write everything the host says about a step into its staging slot."""
         rows, layout = self.batch.rows, self.memory.layout
         ids, token_row = token_table(rows, shape)
@@ -161,6 +176,9 @@ class Runner:
             staged[layout.token_row : layout.token_row + shape.num_tokens] = token_row
             write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
             staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
+            for start, named in zip((layout.processed_rows, layout.spoiled_rows), rows_named, strict=True):
+                if named:
+                    staged[start : start + len(named)] = named
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
         """Stage and copy the drafts that rows which start are to be proposed."""

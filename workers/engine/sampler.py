@@ -56,7 +56,7 @@ class Sampler:
             1 + k,
             spec.vocab_size,
         )
-        context.probes.sampled(view, step.number, forward.requests)
+        context.probes.sampled(view, step.number, forward.requests, bool(forward.processed))
         self._sampled_ready.record(context.compute)
         self._launch_copies(view, step)
 

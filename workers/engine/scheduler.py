@@ -181,6 +181,10 @@ class Scheduler:
         if invalid:
             request.invalid_next = False
             self._probes["no_valid_token"] += 1
+        spoiled = request.spoiled_next and not discard
+        if spoiled:
+            request.spoiled_next = False
+            self._probes["nan_logits"] += 1
         draft.rows.append(
             PlanRow(
                 request=request,
@@ -196,6 +200,7 @@ class Scheduler:
                 new_blocks=tuple(blocks),
                 padded=padded,
                 invalid=invalid,
+                spoiled=spoiled,
             )
         )
         draft.budget -= n
@@ -223,6 +228,7 @@ class Scheduler:
                 row.request.state_slot,
                 row.padded,
                 row.invalid,
+                row.spoiled,
             )
             for row in plan.rows
         )
@@ -323,6 +329,9 @@ class Scheduler:
             probes["boundary_in_run"] += crossed > 0
             probes["boundaries_in_run"] += crossed > 1
         count, reason = self._parts.end_of(request, sampled)
+        if not (sampled or row.discard or row.invalid or row.epoch < request.drop_before):
+            probes["no_logit"] += 1
+            reason = "error"
         request.tokens.extend(sampled[:count])
         if reason is not None:
             probes[reason + "_inside_run"] += count < len(sampled)

@@ -11,11 +11,25 @@ from workers.faults import (
     mapping,
     names,
     placeholders,
+    processing,
     recurrent,
     slots,
     waits,
 )
 from workers.faults.fault import Fault
 
-FAMILIES = (counts, mapping, placeholders, recurrent, aligned, cascade, slots, lifetime, names, waits, depth)
+FAMILIES = (
+    counts,
+    mapping,
+    placeholders,
+    recurrent,
+    aligned,
+    cascade,
+    slots,
+    lifetime,
+    names,
+    processing,
+    waits,
+    depth,
+)
 FAULTS: Mapping[str, Fault] = {fault.id: fault for family in FAMILIES for fault in family.FAULTS}

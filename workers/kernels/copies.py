@@ -13,6 +13,11 @@ def copy_script(source: In, destination: Out) -> None:
     destination[:] = source
 
 
+def copy_line(source: In, destination: Out) -> None:
+    """Copy the sampling parameters and the history of a new request into the line of its state slot."""
+    destination[:] = source
+
+
 def copy_output(sampled: In, destination: Out) -> None:
     """Copy the sampled tokens to the host."""
     destination[:] = sampled

@@ -21,13 +21,21 @@ def rejection_sample(
     Shapes: logits [num_rows * (1 + K) * V]; scheduled_drafts [num_rows * K]; num_scheduled, num_drafts, invalid
     [num_rows]; sampled [num_rows * (1 + K)]. Greedy: a draft is accepted iff it is the target's argmax, lowest index
     first; NO_DRAFT never is. Valid tokens are a contiguous prefix, the rest is NO_TOKEN. Padding rows, and rows
-    marked invalid, have none.
+    marked invalid, have none. A column without a largest logit (one is NaN, or all are -inf) has no token: the row
+    ends before it.
     Source: Leviathan et al., arXiv 2211.17192, at temperature 0; vLLM PR #37238.
     """
     k = num_speculative_tokens
     num_rows = len(num_drafts)
-    target = logits.reshape(num_rows, 1 + k, vocab_size).argmax(axis=2)
+    columns = logits.reshape(-1, vocab_size)
+    largest = columns.argmax(axis=1)
+    is_token = columns[arange(len(largest)), largest] > -np.inf
+    target = largest.reshape(num_rows, 1 + k)
     matches = (scheduled_drafts.reshape(num_rows, k) == target[:, :k]) & (arange(k) < num_drafts[:, None])
+    if not is_token.all():
+        defined = is_token.reshape(num_rows, 1 + k)
+        matches &= defined[:, :k]
+        target = np.where(defined, target, NO_TOKEN)
     # The first column that does not match; the sentinel column never does.
     refused = np.ones((num_rows, 1 + k), dtype=bool)
     np.logical_not(matches, out=refused[:, :k])

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.workers.kernels.batches import (
     Batch,
@@ -16,6 +17,19 @@ from workers.kernels.rejection_sample import rejection_sample
 from workers.kernels.signature import NO_DRAFT, NO_TOKEN
 
 V = 5
+
+
+@pytest.mark.parametrize("nothing", [[np.nan] * V, [-np.inf] * V, [1, np.nan, 3, -np.inf, 0]])
+def test_a_column_without_a_largest_logit_yields_no_token_and_ends_the_row(nothing: list[float]) -> None:
+    logits = np.tile(np.array([0, 9, 1, -np.inf, 2], dtype=np.float32), (3, 3, 1))
+    for row in range(3):
+        logits[row, row] = nothing
+    sampled = int_poison(9)
+    fields = [np.array(values) for values in ([3] * 3, [2] * 3, [0] * 3)]
+    # Drafts that nobody proposed are no tokens either.
+    drafts = np.array([NO_DRAFT, 1, 1, NO_DRAFT, 1, 1])
+    rejection_sample(logits.ravel(), drafts, fields[0], fields[1], fields[2], sampled, 2, V)
+    assert sampled.tolist() == [NO_TOKEN] * 3 + [1] + [NO_TOKEN] * 2 + [1, 1, NO_TOKEN]
 
 
 def lowest_argmax(scores: list[float]) -> int:

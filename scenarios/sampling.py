@@ -1,0 +1,64 @@
+"""How the tokens of one request are chosen from the target's logits."""
+
+from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from scenarios.spec import Index, Value
+
+PENALTY_STEPS = 64
+BAD_WORDS_MAX = 8
+BAD_WORD_LENGTH_MAX = 8
+REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
+
+Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
+Tokens: TypeAlias = tuple[Index, ...]
+
+
+class SamplingParams(Value):
+    """What is done to the target's logits before a token is chosen; the defaults leave them as they are.
+
+    No stop token is chosen among the first `min_tokens` output tokens, no token that completes one of `bad_words`,
+    and none outside `allowed_tokens`, if there are any. Every token of prompt and output has its logit divided by
+    `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
+    `frequency_penalty` for each occurrence are subtracted.
+    Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
+    """
+
+    min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
+    bad_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
+    allowed_tokens: Tokens = ()
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
+
+    @property
+    def changes_logits(self) -> bool:
+        """Tell whether anything is done to the logits of this request."""
+        return self.min_tokens > 0 or bool(self.bad_words or self.allowed_tokens) or self.has_penalties
+
+    @property
+    def has_penalties(self) -> bool:
+        """Tell whether logits depend on how often a token occurred."""
+        return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
+
+    def problems(self, vocab_size: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield where something is asked for that no engine does: a path of keys and indexes, and a message."""
+        for key in ("presence_penalty", "frequency_penalty"):
+            penalty = getattr(self, key)
+            if not (penalty * PENALTY_STEPS).is_integer():
+                yield (key,), f"{key} is {penalty}; allowed are multiples of 1/{PENALTY_STEPS}, which are exact"
+        if self.repetition_penalty not in REPETITION_PENALTIES:
+            allowed = ", ".join(f"{penalty:g}" for penalty in REPETITION_PENALTIES)
+            yield ("repetition_penalty",), f"repetition_penalty is {self.repetition_penalty}; allowed are {allowed}"
+        for index, word in enumerate(self.bad_words):
+            if len(word) > BAD_WORD_LENGTH_MAX:
+                message = f"a bad word of {len(word)} tokens; at most {BAD_WORD_LENGTH_MAX} are allowed"
+                yield ("bad_words", index), message
+        places = [(("allowed_tokens", place), token) for place, token in enumerate(self.allowed_tokens)]
+        for index, word in enumerate(self.bad_words):
+            places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
+        for where, token in places:
+            if token >= vocab_size:
+                yield where, f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"

@@ -1,0 +1,51 @@
+"""Sampling parameters are exact, or they are refused with what is allowed."""
+
+import pytest
+
+from scenarios.codec import ScenarioError, dumps, loads
+from scenarios.draw_params import params_of
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+
+SUBMIT = "events:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 9, params: {{{params}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ("presence_penalty: 0.3", "presence_penalty is 0.3; allowed are multiples of 1/64"),
+        ("frequency_penalty: 2.5", "2.5; a number from -2 to 2 is wanted"),
+        ("repetition_penalty: 1.1", "repetition_penalty is 1.1; allowed are 0.125, 0.25, 0.5, 1, 2, 4, 8"),
+        ("bad_words: [[1, 2], []]", "a list with at least one item"),
+        ("bad_words: [[1, 2, 3, 4, 5, 6, 7, 8, 9]]", "a bad word of 9 tokens; at most 8 are allowed"),
+        ("bad_words: [[1, 32]]", "token id 32; allowed are 0 to vocab_size - 1 = 31"),
+        ("allowed_tokens: [32]", "token id 32; allowed are 0 to vocab_size - 1 = 31"),
+        ("min_tokens: -1", "an integer from 0 to 1000000 is wanted"),
+        ("min_token: 1", "did you mean min_tokens?"),
+    ],
+)
+def test_what_is_not_exact_or_not_possible_is_refused_by_what_is_allowed(params: str, words: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        loads(SUBMIT.format(params=params), "a.yaml")
+    assert str(refused.value).startswith("a.yaml:2: ")
+    assert words in str(refused.value)
+
+
+def test_parameters_survive_yaml_and_none_are_not_written() -> None:
+    text = SUBMIT.format(params="bad_words: [[1, 2], [3]], presence_penalty: -0.5")
+    trace = loads(text, "a.yaml")
+    assert loads(dumps(trace), "b.yaml") == trace
+    assert "params" not in dumps(
+        loads(text.replace(", params: {bad_words: [[1, 2], [3]], presence_penalty: -0.5}", ""), "a")
+    )
+
+
+@pytest.mark.parametrize("vocab_size", [2, 32])
+def test_every_number_stands_for_parameters_that_are_allowed_and_all_kinds_occur(vocab_size: int) -> None:
+    spec = EngineSpec(vocab_size=vocab_size)
+    found = [params_of(number, spec) for number in range(1024)]
+    assert found[0] == SamplingParams()
+    for params in found:
+        assert [*params.problems(vocab_size)] == []
+    for key, default in SamplingParams():
+        assert any(getattr(params, key) != default for params in found), key

@@ -1,0 +1,92 @@
+"""The ops that change logits by a request's parameters, against the oracle's arithmetic of one logit at a time."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from scenarios.draw_params import params_of
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from workers.choice import Rules, hash_of, processed
+from workers.engine.params_line import params_line
+from workers.engine.probes import hashes
+from workers.engine.request import Request
+from workers.kernels.process_logits import line_of, process_logits, spoil_logits, write_history
+
+LENGTH = 24
+
+
+def request_of(params: SamplingParams, tokens: list[int], num_prompt: int, stop: frozenset[int]) -> Request:
+    return Request(0, "r", tokens, num_prompt, LENGTH, stop, [], params)
+
+
+@pytest.mark.parametrize("vocab_size", [2, 7, 32, 33, 129])
+def test_every_verified_column_is_processed_by_the_tokens_before_it_and_nothing_else_is_touched(
+    vocab_size: int,
+) -> None:
+    rng = np.random.default_rng(vocab_size)
+    spec = EngineSpec(vocab_size=vocab_size, max_model_len=LENGTH)
+    num_slots, num_rows, k = 5, 4, 3
+    length = line_of(vocab_size).tokens + LENGTH
+    for _ in range(20):
+        lines = rng.integers(-9, 1 << 40, num_slots * length)
+        slots = rng.permutation(num_slots)[:num_rows]
+        drafts, known = rng.integers(0, k + 1, num_rows), rng.integers(2, LENGTH - k, num_rows)
+        prompts = [int(rng.integers(1, count)) for count in known]
+        texts = [rng.integers(0, min(vocab_size, 5), count + k).tolist() for count in known]
+        stops = [frozenset(rng.integers(0, vocab_size, 2).tolist()) for _ in range(num_rows)]
+        params = [params_of(int(rng.integers(1, 1 << 16)), spec) for _ in range(num_rows)]
+        scheduled = drafts + 1
+        start = np.concatenate(([0], np.cumsum(scheduled)[:-1]))
+        computed, ids = known - 1, np.full(int(scheduled.sum()), -7)
+        for row in range(num_rows):
+            # The last token of each text is not known to the host.
+            request = request_of(params[row], texts[row][: known[row] - 1], prompts[row], stops[row])
+            lines[slots[row] * length : (slots[row] + 1) * length] = params_line(request, spec)
+            ids[start[row] : start[row] + scheduled[row]] = texts[row][known[row] - 1 : known[row] + drafts[row]]
+        logits = rng.integers(0, 1 << 24, (num_rows, 1 + k, vocab_size)).astype(np.float32)
+        before, rows = logits.copy(), np.flatnonzero(rng.integers(0, 4, num_rows))
+        write_history(rows, slots, computed, start, scheduled, drafts, ids, lines, length, vocab_size)
+        process_logits(rows, slots, computed, scheduled, drafts, lines, logits.reshape(-1), length, k, vocab_size)
+        for row in range(num_rows):
+            for column in range(1 + k):
+                wanted = before[row, column].tolist()
+                if row in rows and column <= drafts[row]:
+                    tokens = texts[row][: known[row] + column]
+                    wanted = processed([int(x) for x in wanted], Rules(params[row], stops[row]), tokens, prompts[row])
+                assert logits[row, column].tolist() == wanted
+                assert hashes(logits[row, column], vocab_size)[0] == hash_of(wanted)
+
+
+def test_spoiled_rows_are_no_numbers_and_the_others_stay() -> None:
+    logits = np.arange(12, dtype=np.float32)
+    spoil_logits(np.array([1]), logits, 4)
+    assert np.isnan(logits[4:8]).all()
+    assert logits[[0, 3, 8, 11]].tolist() == [0, 3, 8, 11]
+
+
+@pytest.mark.parametrize(
+    ("params", "tokens", "wanted"),
+    [
+        # Two of the prompt are left alone by what counts the output alone.
+        (SamplingParams(presence_penalty=0.5), [3, 3, 1], [16, 16 - 8, 16, 16]),
+        (SamplingParams(frequency_penalty=0.25), [3, 3, 1, 1, 1], [16, 16 - 12, 16, 16]),
+        (SamplingParams(frequency_penalty=-0.25), [3, 3, 1, 1], [16, 16 + 8, 16, 16]),
+        (SamplingParams(repetition_penalty=4.0), [3, 3, 1], [16, 4, 16, 4]),
+        (SamplingParams(repetition_penalty=0.5, presence_penalty=1.0), [3, 3, 1], [16, 32 - 16, 16, 32]),
+        (SamplingParams(allowed_tokens=(2, 0)), [3, 3], [16, -inf, 16, -inf]),
+        (SamplingParams(min_tokens=2), [3, 3, 1], [-inf, 16, 16, 16]),
+        (SamplingParams(min_tokens=2), [3, 3, 1, 1], [16, 16, 16, 16]),
+        (SamplingParams(bad_words=((2,),)), [3, 3], [16, 16, -inf, 16]),
+        (SamplingParams(bad_words=((3, 1, 2),)), [3, 3, 1], [16, 16, -inf, 16]),
+        (SamplingParams(bad_words=((3, 1, 2),)), [3, 1, 3], [16, 16, 16, 16]),
+        # A word that would begin before the text is none.
+        (SamplingParams(bad_words=((0, 3, 3, 2),)), [3, 3], [16, 16, 16, 16]),
+    ],
+)
+def test_the_oracle_processes_logits_as_the_words_of_the_parameters_say(
+    params: SamplingParams, tokens: list[int], wanted: list[float]
+) -> None:
+    found = processed([1 << 20] * 4, Rules(params, frozenset({0})), tokens, 2)
+    assert [logit / (1 << 16) for logit in found] == wanted

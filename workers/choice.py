@@ -1,0 +1,69 @@
+"""How the target's logits become a token under the sampling parameters of a request, one logit at a time."""
+
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+
+# A logit of 1.0, in the integers of `model.logit`.
+ONE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides, besides the logits, which token follows; equal rules make equal tapes of a prompt."""
+
+    params: SamplingParams
+    stop: frozenset[int]
+
+
+def rules_of(event: Submit) -> Rules | None:
+    """Return the rules of a request, or None if the largest logit wins."""
+    if not event.params.changes_logits:
+        return None
+    return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
+
+
+def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int) -> list[float]:
+    """Return the logits of the token that follows `tokens`, as its rules change them: float32 values."""
+    params = rules.params
+    times = Counter(tokens[num_prompt:])
+    found = [float(logit) for logit in logits]
+    for token in set(tokens):
+        if found[token] > 0:
+            found[token] /= params.repetition_penalty
+        else:
+            found[token] *= params.repetition_penalty
+        if times[token]:
+            found[token] -= ONE * (params.presence_penalty + params.frequency_penalty * times[token])
+        # Everything is exact in 64 bits; the one rounding is here.
+        (found[token],) = struct.unpack("f", struct.pack("f", found[token]))
+    for token in range(len(found)):
+        if is_forbidden(token, rules, tokens, num_prompt):
+            found[token] = -inf
+    return found
+
+
+def is_forbidden(token: int, rules: Rules, tokens: Sequence[int], num_prompt: int) -> bool:
+    """Tell whether a token must not follow `tokens`."""
+    params = rules.params
+    if params.allowed_tokens and token not in params.allowed_tokens:
+        return True
+    if token in rules.stop and len(tokens) - num_prompt < params.min_tokens:
+        return True
+    return any(
+        word[-1] == token and tuple(tokens[len(tokens) - len(word) + 1 :]) == word[:-1]
+        for word in params.bad_words
+        if len(word) <= len(tokens) + 1
+    )
+
+
+def hash_of(logits: Sequence[float]) -> int:
+    """Return the sum of the bits of float32 values times the odd numbers 1, 3, 5, ..., modulo 2^64."""
+    bits = struct.unpack(f"{len(logits)}I", struct.pack(f"{len(logits)}f", *logits))
+    total: int = sum(word * (2 * index + 1) for index, word in enumerate(bits))
+    return total % (1 << 64)

@@ -1,0 +1,36 @@
+"""What the device is told of a request whose logits are processed: its line, in the slot of its state."""
+
+from collections.abc import Iterable
+from math import frexp
+
+from scenarios.sampling import PENALTY_STEPS
+from scenarios.spec import EngineSpec
+from workers.engine.request import Request
+from workers.kernels.process_logits import BAD_WORD_LENGTH, BAD_WORDS, BITS
+from workers.kernels.signature import UNKNOWN_TOKEN
+
+
+def mask_words(tokens: Iterable[int], vocab_size: int) -> list[int]:
+    """Return a mask of tokens: words of BITS bits."""
+    words = [0] * -(-vocab_size // BITS)
+    for token in tokens:
+        words[token // BITS] |= 1 << token % BITS
+    return words
+
+
+def params_line(request: Request, spec: EngineSpec) -> list[int]:
+    """Return the line of a request that starts or is resumed: its parameters, and every token known of it."""
+    params, pad = request.params, UNKNOWN_TOKEN
+    line = [
+        request.num_prompt,
+        request.num_prompt + params.min_tokens,
+        int(params.presence_penalty * PENALTY_STEPS),
+        int(params.frequency_penalty * PENALTY_STEPS),
+        frexp(params.repetition_penalty)[1] - 1,
+        *mask_words(params.allowed_tokens or range(spec.vocab_size), spec.vocab_size),
+        *mask_words(request.stop, spec.vocab_size),
+    ]
+    for word in params.bad_words:
+        line += [pad] * (BAD_WORD_LENGTH - len(word)) + [*word]
+    line += [pad] * (BAD_WORD_LENGTH * (BAD_WORDS - len(params.bad_words)))
+    return line + request.tokens + [pad] * (spec.max_model_len - len(request.tokens))

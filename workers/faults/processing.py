@@ -1,0 +1,103 @@
+"""Faults in the history by which logits are processed, on the NumPy tier, and in what a resumed request is told of."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.process_logits import line_of, mask, penalise
+
+
+def _verified(given: SimpleNamespace, row: int) -> tuple[NDArray[Any], int, int]:
+    """Return the line of a row, the position it verifies first, and its number of drafts."""
+    d = int(given.num_drafts[row])
+    base = int(given.num_computed[row] + given.num_scheduled[row]) - 1 - d
+    return given.lines.reshape(-1, given.line_length)[given.state_slot[row]], base, d
+
+
+def _placeholders_stay(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        # What is not known when a row joins is a placeholder for ever.
+        if np.any(given.lines != _with_history(parts, given)):
+            reached()
+
+    return replace(parts, write_history=op_like(parts.write_history, body))
+
+
+def _with_history(parts: Parts, given: SimpleNamespace) -> NDArray[Any]:
+    lines: NDArray[Any] = given.lines.copy()
+    run(parts.write_history, given, lines=lines)
+    return lines
+
+
+def _drafts_shifted(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        at = line_of(given.vocab_size)
+        scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
+        for row in given.rows:
+            line, base, d = _verified(given, row)
+            for column in range(1 + d):
+                history = line[at.tokens : at.tokens + base + column + 1]
+                shifted = history.copy()
+                shifted[base + 1 :] = history[base:-1]
+                penalise(scores[row, column], line, history, at)
+                right = scores[row, column].copy()
+                mask(right, line, history, at)
+                mask(scores[row, column], line, shifted, at)
+                if not np.array_equal(right, scores[row, column]):
+                    reached()
+
+    return replace(parts, process_logits=op_like(parts.process_logits, body))
+
+
+def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
+    ends: dict[int, int] = {}
+
+    def body(given: SimpleNamespace) -> None:
+        computed = given.num_computed.copy()
+        for row in given.rows:
+            slot = int(given.state_slot[row])
+            _, base, d = _verified(given, row)
+            # Some of the drafts of the step before were rejected: one token too much is taken back.
+            if 0 < base < ends.get(slot, 0):
+                reached()
+                computed[row] -= 1
+            ends[slot] = base + 1 + d
+        run(parts.write_history, given, num_computed=computed)
+
+    return replace(parts, write_history=op_like(parts.write_history, body))
+
+
+FAULTS = (
+    Fault(
+        id="vllm-26467-placeholder-history",
+        source="vllm PR #26467",
+        symptom="penalties and bad words take no notice of tokens that were sampled since the request joined",
+        trigger="a request with penalties or bad words samples with the step before in flight",
+        plane="logits",
+        requires=(("depth", 2),),
+        apply=_placeholders_stay,
+    ),
+    Fault(
+        id="vllm-52311-bad-words-shifted",
+        source="vllm PR #52311",
+        symptom="a bad word is emitted, or an innocent token banned",
+        trigger="the tokens that come before the last one of a bad word lie among drafts",
+        plane="logits",
+        requires=(),
+        apply=_drafts_shifted,
+    ),
+    Fault(
+        id="mlxlm-1291-history-rewound",
+        source="mlx-lm commit 91d0a054 (#1291)",
+        symptom="penalties count tokens that are gone and miss others",
+        trigger="a draft of a request whose logits are processed is rejected",
+        plane="logits",
+        requires=(),
+        apply=_rewound_too_far,
+    ),
+)
