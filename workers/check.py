@@ -12,13 +12,14 @@ from scenarios.events import NoValidToken, Schedule, Stall
 from scenarios.trace import Trace
 from workers.choice import rules_of
 from workers.compare import Checker
+from workers.devices import Device, machine_on, parts_on
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
-from workers.lanes.simulated import Held, Machine
+from workers.lanes.simulated import Held
 from workers.observation import VARIABLES, Recorder
 from workers.races import Race, RaceDetector
 from workers.tape import Tapes, script, tape_length
@@ -30,12 +31,13 @@ class Options:
     """How a run is watched, none of which changes what the engine does.
 
     `races` judges every access; `blame` keeps the last writers of every buffer (slower); `without` removes waits and
-    records, see `Machine`.
+    records, see `Machine`; `device` is what the engine runs on.
     """
 
     races: bool = True
     blame: bool = False
     without: frozenset[tuple[str, str]] = frozenset()
+    device: Device = "sim"
 
 
 def policy_of(schedule: Schedule) -> Policy:
@@ -54,15 +56,17 @@ def policy_of(schedule: Schedule) -> Policy:
 class Run:
     """One engine on one machine, followed step by step."""
 
-    def __init__(self, trace: Trace, tapes: Tapes, options: Options, parts: Parts) -> None:
+    def __init__(self, trace: Trace, tapes: Tapes, options: Options, parts: Parts | None = None) -> None:
         self.trace = trace
         self.probes: dict[str, int] = defaultdict(int)
         self.recorder = Recorder(self._writers if options.blame else None)
         self.detector = RaceDetector(LANES) if options.races else None
+        parts = parts if parts is not None else parts_on(options.device)
         for fault in trace.faults:
             parts = FAULTS[fault].apply(parts, self._reached(fault))
         held = [Held((h.op.name, h.op.step), (h.until.name, h.until.step)) for h in trace.schedule.holds]
-        self.machine = Machine(LANES, policy_of(trace.schedule), self.detector, held, options.without, options.blame)
+        policy = policy_of(trace.schedule)
+        self.machine = machine_on(options.device, LANES, policy, self.detector, held, options.without, options.blame)
         scripts, self._work = [], 0
         for event in trace.submits():
             assert isinstance(event.prompt, tuple), "the trace is explicit"
@@ -213,11 +217,11 @@ BUFFERS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-CLEAN = Parts()
+def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts | None = None) -> Verdict:
+    """Run an explicit trace under its own schedule and return the verdict.
 
-
-def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts = CLEAN) -> Verdict:
-    """Run an explicit trace under its own schedule and return the verdict."""
+    `parts` are those of a clean engine on the device of the options, if they are not given.
+    """
     for fault in trace.faults:
         missing = FAULTS[fault].missing(trace.spec)
         if missing is not None:

@@ -10,7 +10,8 @@ from scenarios.events import Schedule
 from scenarios.features import DEPTH_MAX
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from workers.check import CLEAN, Options, check
+from workers.check import Options, check
+from workers.devices import CLEAN
 from workers.engine.parts import Parts
 from workers.faults.registry import FAULTS
 from workers.tape import Tapes

@@ -45,17 +45,22 @@ def op_of(function: Function) -> Op:
 
 
 class Span:
-    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher."""
+    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    __slots__ = ("_readable", "_writable", "buffer", "key", "watched")
+    Ops see the `tensor`, where buffers have one.
+    """
+
+    __slots__ = ("_readable", "_writable", "buffer", "key", "tensor", "watched")
 
     def __init__(self, buffer: "Buffer", start: int, stop: int) -> None:
         self.buffer = buffer
         self.key = (start, stop)
         self.watched: Any = None
-        self._writable = buffer._data[start:stop]
-        self._readable = self._writable.view()
-        self._readable.flags.writeable = False
+        self.tensor: Any = None if buffer.tensor is None else buffer.tensor[start:stop]
+        self._writable = self._readable = buffer._data[start:stop]
+        if isinstance(self._writable, np.ndarray):
+            self._readable = self._writable.view()
+            self._readable.flags.writeable = False
 
 
 class Buffer:
@@ -63,13 +68,14 @@ class Buffer:
 
     Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
     one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
-    watcher, `writers` to the blame.
+    watcher, `writers` to the blame. `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is
+    the same memory for ops that take tensors.
     """
 
-    __slots__ = ("_data", "_spans", "accesses", "lane", "name", "pinned", "whole", "writers")
+    __slots__ = ("_data", "_spans", "accesses", "lane", "name", "pinned", "tensor", "whole", "writers")
 
     def __init__(
-        self, name: str, data: NDArray[Any], pinned: bool, lane: str | None = None, whole: bool = False
+        self, name: str, data: Any, pinned: bool, lane: str | None = None, whole: bool = False, tensor: Any = None
     ) -> None:
         assert data.ndim == 1, f"buffer {name} must be flat"
         self.name = name
@@ -78,6 +84,7 @@ class Buffer:
         self.whole = whole
         self.accesses: Any = None
         self.writers: tuple[str, ...] = ()
+        self.tensor = tensor
         self._data = data
         self._spans: dict[tuple[int, int], Span] = {}
 

@@ -118,14 +118,14 @@ class LaneOrder:
 
     def __init__(self, order: Sequence[str]) -> None:
         self.name = "lane_order " + ">".join(order)
-        self._rank = {lane: rank for rank, lane in enumerate(order)}
+        self.rank = {lane: rank for rank, lane in enumerate(order)}
 
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes that are more urgent than the host, or any while the host is blocked."""
 
         def choose(able: Sequence[Runner]) -> Runner | None:
-            lane = min(able, key=lambda lane: self._rank[lane.name])
-            return None if blocked is None and self._rank[HOST] < self._rank[lane.name] else lane
+            lane = min(able, key=lambda lane: self.rank[lane.name])
+            return None if blocked is None and self.rank[HOST] < self.rank[lane.name] else lane
 
         _advance_chosen(machine, blocked, choose)
 
@@ -135,14 +135,14 @@ class Random:
 
     def __init__(self, seed: int) -> None:
         self.name = f"random {seed}"
-        self._seed = seed
+        self.seed = seed
 
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
-        host = draw(self._seed, "host", machine.host_label, machine.step)
+        host = draw(self.seed, "host", machine.host_label, machine.step)
 
         def choose(able: Sequence[Runner]) -> Runner | None:
-            urgency, _, lane = max((draw(self._seed, "lane", *lane.head()), lane.name, lane) for lane in able)
+            urgency, _, lane = max((draw(self.seed, "lane", *lane.head()), lane.name, lane) for lane in able)
             return None if blocked is None and host > urgency else lane
 
         _advance_chosen(machine, blocked, choose)

@@ -29,7 +29,8 @@ class Prepared:
                     raise TypeError(f"op {op.name}: expected a plain int, got {type(argument).__name__}")
                 self.views.append(argument)
             elif type(argument) is Span:
-                self.views.append(argument._readable if mode == "in" else argument._writable)
+                view = argument._readable if mode == "in" else argument._writable
+                self.views.append(view if argument.tensor is None else argument.tensor)
                 self._access(lane, argument, mode)
                 if mode != "in":
                     self.outputs.append(argument.buffer)

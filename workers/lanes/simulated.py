@@ -48,11 +48,7 @@ class Lane:
             TypeError: an argument is neither, or is not what the op's signature says.
         """
         machine = self._machine
-        prepared = self._prepared.get((function, arguments))
-        if prepared is None:
-            if len(self._prepared) > _PREPARED_MAX:
-                self._prepared.clear()
-            prepared = self._prepared[function, arguments] = Prepared(self.name, op_of(function), arguments)
+        prepared = self._prepared.get((function, arguments)) or self._prepare(function, arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
         if machine.watcher is not None and prepared.accesses:
@@ -62,6 +58,12 @@ class Lane:
         else:
             self.queue.append(Launch(prepared, machine.step))
             machine.pending += 1
+
+    def _prepare(self, function: Function, arguments: tuple[Span | int, ...]) -> Prepared:
+        if len(self._prepared) > _PREPARED_MAX:
+            self._prepared.clear()
+        prepared = self._prepared[function, arguments] = Prepared(self.name, op_of(function), arguments)
+        return prepared
 
     def probe(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
@@ -219,7 +221,8 @@ class HostView:
         if self._writes and machine.blame:
             label = f"host:write {span.buffer.name}@{machine.step}"
             span.buffer.writers = (label, *span.buffer.writers[:1])
-        return span._writable if self._writes else span._readable
+        view: NDArray[Any] = span._writable if self._writes else span._readable
+        return view
 
     def __exit__(self, *error: object) -> None:
         return None
@@ -229,7 +232,8 @@ class Machine:
     """Lanes, events and buffers of one engine, advanced by one policy.
 
     `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name): for tests of
-    the race detector. `seen_waits` lists those that took effect.
+    the race detector. `seen_waits` lists those that took effect. `as_tensor` makes a tensor of an array, without a
+    copy, for ops that take tensors.
     """
 
     def __init__(
@@ -240,8 +244,9 @@ class Machine:
         held: Sequence[Held] = (),
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
+        as_tensor: Callable[[NDArray[Any]], Any] | None = None,
     ) -> None:
-        self.lanes: Sequence[Lane] = [Lane(self, name, index) for index, name in enumerate(lanes)]
+        self.lanes: Sequence[Lane] = [self._lane(name, index) for index, name in enumerate(lanes)]
         self.policy = policy
         self.watcher = watcher
         self.held: dict[tuple[str, int], set[tuple[str, int]]] = {}
@@ -257,6 +262,10 @@ class Machine:
         self.prompt = type(policy) is Eager and not self.held
         self.host_label = ""
         self.seen_waits: set[tuple[str, str]] = set()
+        self._as_tensor = as_tensor
+
+    def _lane(self, name: str, index: int) -> Lane:
+        return Lane(self, name, index)
 
     def lane(self, name: str) -> Lane:
         """Return the lane of this name."""
@@ -276,8 +285,12 @@ class Machine:
         """
         assert name not in self.buffers, f"buffer {name} exists"
         assert not (pinned and (lane or whole)), f"buffer {name}: pinned memory is the host's too"
-        self.buffers[name] = made = Buffer(name, data, pinned, lane, whole)
+        self.buffers[name] = made = self._buffer(name, data, pinned, lane, whole)
         return made
+
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
+        tensor = None if self._as_tensor is None else self._as_tensor(data)
+        return Buffer(name, data, pinned, lane, whole, tensor)
 
     def point(self, name: str) -> None:
         """Pass a named point of the host; what is held until then is released."""

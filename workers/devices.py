@@ -1,0 +1,106 @@
+"""What a trace runs on: which functions are the device's ops, and which machine runs them.
+
+`sim` runs the definitions in NumPy on simulated lanes, `triton-cpu` the Triton kernels under the interpreter on the
+same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the same. Torch and Triton are imported
+here alone, when one of the last two is asked for.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, TypeAlias, get_args
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault
+from workers.lanes.lane import Watcher
+from workers.lanes.policies import Policy
+from workers.lanes.simulated import Held, Machine
+
+Device: TypeAlias = Literal["sim", "triton-cpu", "cuda"]
+DEVICES: tuple[Device, ...] = get_args(Device)
+
+CLEAN = Parts()
+_DEFINITIONS = "workers.kernels."
+_KERNELS = "workers.kernels.triton."
+_INTERPRET = "TRITON_INTERPRET"
+
+
+class DeviceError(Exception):
+    """A device that this process cannot run on; the message says why."""
+
+
+def ops_of(parts: Parts) -> dict[str, Any]:
+    """Return the device ops among the parts of an engine."""
+    found = {field.name: getattr(parts, field.name) for field in fields(parts)}
+    return {name: part for name, part in found.items() if str(part.__module__).startswith(_DEFINITIONS)}
+
+
+def exists_on(fault: Fault) -> tuple[Device, ...]:
+    """Return the devices on which a fault exists: one in a device op is made of NumPy code."""
+    faulty = fault.apply(CLEAN, lambda: None)
+    in_an_op = any(getattr(faulty, name) is not op for name, op in ops_of(CLEAN).items())
+    return ("sim",) if in_an_op else DEVICES
+
+
+@cache
+def parts_on(device: Device) -> Parts:
+    """Return the parts of a clean engine on a device.
+
+    Raises:
+        DeviceError: this process cannot run on it.
+    """
+    if device == "sim":
+        return CLEAN
+    _load_triton(device)
+    twins = {name: _twin(op) for name, op in ops_of(CLEAN).items()}
+    return Parts(**twins)
+
+
+def machine_on(
+    device: Device,
+    lanes: Sequence[str],
+    policy: Policy,
+    watcher: Watcher | None,
+    held: Sequence[Held],
+    without: frozenset[tuple[str, str]],
+    blame: bool,
+) -> Machine:
+    """Return the machine of a device; `parts_on` has loaded what it needs."""
+    if device == "cuda":
+        machine: type[Machine] = import_module("workers.lanes.cuda").CudaMachine
+        return machine(lanes, policy, watcher, held, without, blame)
+    as_tensor: Callable[..., Any] | None = None
+    if device == "triton-cpu":
+        as_tensor = import_module("torch").from_numpy
+    return Machine(lanes, policy, watcher, held, without, blame, as_tensor)
+
+
+def _twin(op: Any) -> Any:
+    """Return the Triton kernel of a definition: the function of the same name in the module of the same name."""
+    module = _KERNELS + op.__module__.removeprefix(_DEFINITIONS)
+    try:
+        return getattr(import_module(module), op.__name__)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise DeviceError(f"device op {op.__name__} has no Triton kernel") from error
+
+
+def _load_triton(device: Device) -> None:
+    """Load Triton as a device needs it: it decides once, when it is loaded, whether it interprets kernels."""
+    interprets = device == "triton-cpu"
+    if "triton" in sys.modules:
+        if (os.environ.get(_INTERPRET) == "1") != interprets:
+            raise DeviceError(f"{device}: Triton was loaded for another device in this process")
+    elif interprets:
+        os.environ[_INTERPRET] = "1"
+    elif os.environ.get(_INTERPRET) == "1":
+        raise DeviceError(f"cuda: {_INTERPRET}=1 is set, kernels would be interpreted")
+    try:
+        torch = import_module("torch")
+        import_module("triton")
+    except ModuleNotFoundError as error:
+        raise DeviceError(f"{device}: {error.name} is not installed; pip install 'specstorm[gpu]'") from error
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("cuda: no CUDA device is visible to this process")

@@ -1,0 +1,278 @@
+"""The lanes of a CUDA device: the seam of the simulated machine over real streams, events and pinned memory.
+
+A schedule becomes delays: on a lane, a kernel that spins for a calibrated number of cycles before an op; on the host,
+a busy wait before a call. They change when things happen, never what is right to happen.
+Verifies: nothing by itself; the race detector and the checks hear of every call as they do on the simulated machine.
+Does not verify: that a delay brings about the order it aims at. An op that is held back waits for a long delay, not
+for the point it is held until.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from scenarios.draw import below
+from workers.lanes.lane import Buffer, Function, Record, Span, Watcher
+from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
+from workers.lanes.simulated import Event, Held, Lane, Machine, OpFailed
+
+# Its functions are untyped.
+cuda: Any = torch.cuda
+
+LAZY_MICROSECONDS = 150
+RANK_MICROSECONDS = 60
+RANDOM_MICROSECONDS = 300
+HELD_MICROSECONDS = 3000
+# The host makes several calls for each op.
+HOST_SHARE = 4
+CAPTURE_BYTES = 1 << 24
+_ALIGNMENT = 16
+
+
+@cache
+def cycles_per_microsecond() -> float:
+    """Measure how long the device spins for a number of cycles."""
+    cycles = 2_000_000
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    cuda._sleep(cycles)
+    start.record()
+    cuda._sleep(cycles)
+    end.record()
+    end.synchronize()
+    return cycles / (1000 * float(start.elapsed_time(end)))
+
+
+def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
+    """Return the microseconds that an op waits on its lane, so that lanes tend to advance as a policy says."""
+    match policy:
+        case Lazy():
+            return LAZY_MICROSECONDS
+        case LaneOrder():
+            return policy.rank[lane] * RANK_MICROSECONDS
+        case Random():
+            return RANDOM_MICROSECONDS - below(RANDOM_MICROSECONDS, policy.seed, "lane", op, step)
+        case _:
+            return 0
+
+
+def host_delay(policy: Policy, label: str, step: int) -> int:
+    """Return the microseconds that the host waits before a call."""
+    match policy:
+        case LaneOrder():
+            return policy.rank[HOST] * RANK_MICROSECONDS // HOST_SHARE
+        case Random():
+            most = RANDOM_MICROSECONDS // HOST_SHARE
+            return most - below(most, policy.seed, "host", label, step)
+        case _:
+            return 0
+
+
+@dataclass(slots=True)
+class CudaRecord(Record):
+    """A recording of an event, and how many captures are complete once it is."""
+
+    captures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A look at memory: pinned copies, made in stream order, and what is to be called with them."""
+
+    function: Callable[..., None]
+    copies: tuple[NDArray[Any], ...]
+
+
+class CudaLane(Lane):
+    """One stream. `captures` counts the captures that are complete when its tail is."""
+
+    def __init__(self, machine: "CudaMachine", name: str, index: int) -> None:
+        super().__init__(machine, name, index)
+        self.stream = cuda.Stream()
+        self.captures = 0
+        self._host = machine
+
+    def launch(self, function: Function, *arguments: Span | int) -> None:
+        """Enqueue an op on the stream, behind its delay.
+
+        Raises:
+            OpFailed: the op could not be launched.
+        """
+        machine = self._host
+        prepared = self._prepared.get((function, arguments)) or self._prepare(function, arguments)
+        op, step = prepared.op.name, machine.step
+        machine.decide(op)
+        if machine.watcher is not None and prepared.accesses:
+            machine.watcher.launched(self.index, op, prepared.accesses, step)
+        delay = lane_delay(machine.policy, self.name, op, step)
+        if (op, step) in machine.held:
+            delay += HELD_MICROSECONDS
+        with cuda.stream(self.stream):
+            if delay:
+                cuda._sleep(int(delay * cycles_per_microsecond()))
+            try:
+                prepared.op.function(*prepared.views)
+            except Exception as error:
+                raise OpFailed(f"op {op} of step {step}: {type(error).__name__}: {error}") from error
+        if machine.blame:
+            label = f"{self.name}:{op}@{step}"
+            for buffer in prepared.outputs:
+                buffer.writers = (label, *buffer.writers[:1])
+
+    def probe(self, function: Callable[..., None], *spans: Span) -> None:
+        """Copy memory in stream order to where the host reads it later, and call `function` with the copies then."""
+        with cuda.stream(self.stream):
+            self.captures = self._host.capture(self, function, spans)
+
+    def wait(self, event: Event) -> None:
+        """Let nothing enqueued from here on run before the event's newest record is done."""
+        machine = self._host
+        machine.decide("wait " + event.name)
+        record = event.record_newest
+        if record is None or (self.name, event.name) in machine.without:
+            return
+        assert isinstance(event, CudaEvent)
+        assert isinstance(record, CudaRecord)
+        machine.seen_waits.add((self.name, event.name))
+        if machine.watcher is not None:
+            machine.watcher.waited(self.index, record)
+        self.captures = max(self.captures, record.captures)
+        self.stream.wait_event(event.handle)
+
+
+class CudaEvent(Event):
+    """A CUDA event."""
+
+    def __init__(self, machine: "CudaMachine", name: str) -> None:
+        super().__init__(machine, name)
+        self.handle = cuda.Event()
+        self._host = machine
+
+    def record(self, lane: Lane) -> None:
+        """Mark the place in a lane that a later wait waits for."""
+        machine = self._host
+        machine.decide("record " + self.name)
+        if ("record", self.name) in machine.without:
+            return
+        assert isinstance(lane, CudaLane)
+        machine.seen_waits.add(("record", self.name))
+        record = CudaRecord(lane.index, machine.step, captures=lane.captures)
+        if machine.watcher is not None:
+            machine.watcher.recorded(record)
+        self.handle.record(lane.stream)
+        self.record_newest = record
+
+    def synchronize(self) -> None:
+        """Block the host until the newest record is done."""
+        machine, record = self._host, self.record_newest
+        machine.decide("synchronize " + self.name)
+        if record is None or ("host", self.name) in machine.without:
+            return
+        assert isinstance(record, CudaRecord)
+        machine.seen_waits.add(("host", self.name))
+        self.handle.synchronize()
+        record.done = True
+        machine.step_begun = max(machine.step_begun, record.step)
+        if machine.watcher is not None:
+            machine.watcher.synchronized(record)
+        machine.deliver(record.captures)
+
+
+class CudaMachine(Machine):
+    """Streams, events and buffers of one engine on the current CUDA device.
+
+    `step_begun` is the newest step of which the host knows that the device has begun it.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[str],
+        policy: Policy,
+        watcher: Watcher | None = None,
+        held: Sequence[Held] = (),
+        without: frozenset[tuple[str, str]] = frozenset(),
+        blame: bool = False,
+    ) -> None:
+        # An engine before this one may have ended early: its ops must not reach into memory that is handed out again.
+        cuda.synchronize()
+        super().__init__(lanes, policy, watcher, held, without, blame)
+        # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
+        self.pending = 1
+        self.prompt = False
+        self._captures: deque[Capture] = deque()
+        self._num_delivered = 0
+        self._capture_tensor = torch.empty(CAPTURE_BYTES, dtype=torch.uint8, pin_memory=True)
+        self._capture_bytes = self._capture_tensor.numpy()
+        self._capture_end = 0
+        self._capturing: CudaLane | None = None
+
+    def _lane(self, name: str, index: int) -> Lane:
+        return CudaLane(self, name, index)
+
+    def event(self, name: str) -> Event:
+        """Make an event; the name labels it in reports."""
+        return CudaEvent(self, name)
+
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
+        if pinned:
+            memory = torch.from_numpy(data).pin_memory()
+            return Buffer(name, memory.numpy(), pinned, lane, whole, memory)
+        memory = torch.from_numpy(data).to("cuda")
+        return Buffer(name, memory, pinned, lane, whole, memory)
+
+    def decide(self, label: str) -> None:
+        """Wait as long as the policy delays this call of the host."""
+        delay = host_delay(self.policy, label, self.step)
+        if delay:
+            until = perf_counter_ns() + 1000 * delay
+            while perf_counter_ns() < until:
+                pass
+
+    def drain(self) -> None:
+        """Wait for everything that was enqueued, and take every capture."""
+        cuda.synchronize()
+        self.deliver(self._num_delivered + len(self._captures))
+
+    def capture(self, lane: CudaLane, function: Callable[..., None], spans: Sequence[Span]) -> int:
+        """Enqueue copies of spans on the current stream; return how many captures there are with this one.
+
+        All captures are of one lane, so that they complete in their order.
+        """
+        self._capturing = self._capturing or lane
+        assert lane is self._capturing, f"{lane.name} captures, and so does {self._capturing.name}"
+        if self._capture_end + sum(_bytes_of(span) for span in spans) > CAPTURE_BYTES:
+            lane.stream.synchronize()
+            self.deliver(self._num_delivered + len(self._captures))
+        copies = tuple(self._copy(span) for span in spans)
+        self._captures.append(Capture(function, copies))
+        return self._num_delivered + len(self._captures)
+
+    def _copy(self, span: Span) -> NDArray[Any]:
+        source, start = span.tensor, self._capture_end
+        stop = start + source.numel() * source.element_size()
+        assert stop <= CAPTURE_BYTES, (
+            f"{span.buffer.name}: {stop} bytes are captured, there is room for {CAPTURE_BYTES}"
+        )
+        self._capture_tensor[start:stop].view(source.dtype).copy_(source, non_blocking=True)
+        self._capture_end = -(-stop // _ALIGNMENT) * _ALIGNMENT
+        dtype: Any = np.dtype(str(source.dtype).removeprefix("torch."))
+        return self._capture_bytes[start:stop].view(dtype)
+
+    def deliver(self, count: int) -> None:
+        """Hand over the captures up to number `count`, all of which have been made."""
+        while self._num_delivered < count:
+            capture = self._captures.popleft()
+            self._num_delivered += 1
+            capture.function(*capture.copies)
+        if not self._captures:
+            self._capture_end = 0
+
+
+def _bytes_of(span: Span) -> int:
+    return _ALIGNMENT + int(span.tensor.numel() * span.tensor.element_size())
