@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -79,12 +79,22 @@ def machine_on(
 
 
 def _twin(op: Any) -> Any:
-    """Return the Triton kernel of a definition: the function of the same name in the module of the same name."""
+    """Return the Triton kernel of a definition: the function of the same name in the module of the same name.
+
+    An engine that comes to launch an op without one says so.
+    """
+
+    @wraps(op)
+    def missing(*arguments: Any) -> None:
+        raise DeviceError(f"device op {op.__name__} has no Triton kernel")
+
     module = _KERNELS + op.__module__.removeprefix(_DEFINITIONS)
     try:
-        return getattr(import_module(module), op.__name__)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise DeviceError(f"device op {op.__name__} has no Triton kernel") from error
+        return getattr(import_module(module), op.__name__, missing)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return missing
 
 
 def _load_triton(device: Device) -> None:

@@ -75,7 +75,8 @@ def draft_chain(
     block_table [num_rows * max_blocks]; script [num_state_slots * script_length]; drafter_kv as in the first pass;
     raw [num_rows * K] uint64 and draft_tokens [num_rows * K]. The drafter attends over its own cache; the word it
     computes is `raw`, the token it proposes is the script's at that position. A row without a valid token proposes
-    NO_DRAFT, as do columns from `num_proposed` on. What the chain writes to the cache is scratch.
+    NO_DRAFT, as do columns from `num_proposed` on. What the chain writes to the cache is scratch. Padding rows come
+    last; their `raw` is 0.
     """
     k, num_rows = num_speculative_tokens, len(token_index)
     raw_2d, tokens_2d = raw.reshape(num_rows, k), draft_tokens.reshape(num_rows, k)
@@ -116,6 +117,7 @@ def draft_chain(
         attended -= sums_position
         attended += vector
         raw_2d[:, index] = mix(attended)
+    raw_2d[np.count_nonzero(num_scheduled) :] = 0
     if num_proposed > 1:
         block = table[column(num_rows), np.minimum(position // block_size, max_blocks - 1)]
         inside = (position < max_model_len) & (block >= 0) & (num_scheduled > 0)[:, None]
