@@ -10,24 +10,29 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaign import Campaign, Stop, exit_code, stop_on_signal
-from cluster.inputs import InputError, campaign_stem, check_fault, ray_address, read_scenarios, read_trace
+from cluster.campaign import Campaign, Scenario, Stop, exit_code, stop_on_signal
+from cluster.inputs import InputError, campaign_stem, check_device, check_fault, ray_address, read_scenarios, read_trace
 from cluster.job import WORKER, build, load_judge
-from cluster.pool import InProcessPool, Pool, PoolError, RayCluster, RayPool
+from cluster.pool import InProcessPool, Pool, PoolError, RayCluster, RayPool, gpu_share
 from cluster.report import Line, document, print_report, progress_for
 from cluster.store import CampaignError, Store, new_campaign_folder
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
 from scenarios.trace import Trace, problems
+from workers.devices import Device, DeviceError, exists_on, parts_on
 from workers.faults.registry import FAULTS
 from workers.verdict import Lost, Vacuous
 
-UserError = (InputError, ScenarioError, CampaignError)
+UserError = (InputError, ScenarioError, CampaignError, DeviceError)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
 app.add_typer(faults_app, name="faults")
 
+OnDevice = Annotated[
+    Device,
+    typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
@@ -60,20 +65,23 @@ def run(
         Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")
     ] = None,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds a scenario may take (not with --ray off).")] = 300,
+    device: OnDevice = "sim",
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    scenarios = read_scenarios(paths, seed, fault or ())
+    scenarios = read_scenarios(paths, seed, fault or (), device)
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray)
     if address is None and (workers or 1) > 1:
         raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
+    if address is None:
+        parts_on(device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
     stop = Stop()
     with Store(folder) as store:
         campaign = Campaign(scenarios, store)
-        code = _carry_out(campaign, address, workers, deadline, stop)
-        lines = [_line(campaign, scenario.name, scenario.job.key, folder) for scenario in scenarios]
+        code = _carry_out(campaign, address, workers, deadline, device, stop)
+        lines = [_line(campaign, scenario, folder) for scenario in scenarios]
         code = code or campaign.exit_code()
         remarks = [*_remarks(campaign, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
     if as_json:
@@ -95,12 +103,14 @@ def _warn(traces: Mapping[str, Trace]) -> None:
         print(f"warning: {names[0]}{more}: {message}", file=sys.stderr)
 
 
-def _carry_out(campaign: Campaign, address: str | None, workers: int | None, deadline: float, stop: Stop) -> int:
+def _carry_out(
+    campaign: Campaign, address: str | None, workers: int | None, deadline: float, device: Device, stop: Stop
+) -> int:
     """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
     if not campaign.missing:
         return 0
     progress = progress_for(sys.stderr)
-    pool_open = _pool(address, workers, len(campaign.missing), deadline)
+    pool_open = _pool(address, workers, len(campaign.missing), deadline, device)
     try:
         # Ray prints a paragraph on stdout for each dead worker; stdout belongs to the report.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm, pool_open as pool:
@@ -115,27 +125,30 @@ def _carry_out(campaign: Campaign, address: str | None, workers: int | None, dea
 
 
 @contextmanager
-def _pool(address: str | None, workers: int | None, jobs: int, deadline: float) -> Iterator[Pool]:
+def _pool(address: str | None, workers: int | None, jobs: int, deadline: float, device: Device) -> Iterator[Pool]:
     """Provide a pool with no more slots than there are jobs."""
     if address is None:
         yield InProcessPool()
         return
     num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
     with RayCluster(address, num_cpus) as cluster:
-        slots = min(workers or cluster.num_cpus, jobs)
-        with RayPool(cluster, slots, deadline) as pool:
+        slots = min(workers or (cluster.num_gpus if device == "cuda" else cluster.num_cpus), jobs)
+        gpus = gpu_share(slots, cluster.num_gpus) if device == "cuda" else 0
+        with RayPool(cluster, slots, deadline, gpus=gpus) as pool:
             yield pool
 
 
-def _line(campaign: Campaign, name: str, key: str, folder: Path) -> Line:
+def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
+    name, key, device = scenario.name, scenario.job.key, scenario.job.device
+    on_device = [] if device == "sim" else ["--device", device]
     result = campaign.results.get(key)
     if result is None:
         return Line(name, None)
     replay = None
     if result.artefact is not None:
-        replay = shlex.join(["specstorm", "replay", str(folder / result.artefact)])
+        replay = shlex.join(["specstorm", "replay", *on_device, str(folder / result.artefact)])
     elif isinstance(result.judgement.verdict, Lost):
-        replay = shlex.join(["specstorm", "run", "--ray", "off", str(folder / "running" / f"{key}.yaml")])
+        replay = shlex.join(["specstorm", "run", "--ray", "off", *on_device, str(folder / "running" / f"{key}.yaml")])
     return Line(name, result.judgement, result.artefact, replay)
 
 
@@ -160,6 +173,7 @@ def _contradictions(store: Store) -> list[str]:
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
+    device: OnDevice = "sim",
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
@@ -169,7 +183,9 @@ def replay(
         for problem in problems(trace):
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
     _warn({str(file): trace})
-    line = Line(str(file), load_judge(WORKER).judge(trace, False))
+    check_device(trace.faults, device, str(file))
+    parts_on(device)
+    line = Line(str(file), load_judge(WORKER).judge(trace, False, device))
     code = exit_code([line.verdict])
     if as_json:
         print(document([line], code, build()))
@@ -196,4 +212,5 @@ def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")]) -> int:
         print(f"{name + ':':<10}{getattr(shown, name)}")
     requires = ", ".join(f"{key} = {value}" for key, value in shown.requires)
     print(f"requires: {requires or 'nothing'}")
+    print(f"devices:  {', '.join(exists_on(shown))}")
     return 0

@@ -10,6 +10,7 @@ from cluster.campaign import Scenario
 from cluster.job import Job
 from scenarios import codec
 from scenarios.trace import Trace
+from workers.devices import Device, exists_on
 from workers.faults.registry import FAULTS
 
 
@@ -37,7 +38,18 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def read_scenarios(paths: Sequence[Path], seed: int | None, faults: Sequence[str]) -> list[Scenario]:
+def check_device(faults: Sequence[str], device: Device, source: str) -> None:
+    """Refuse faults that do not exist on a device: to ignore one would be to say that it was not found."""
+    for fault in faults:
+        devices = exists_on(FAULTS[fault])
+        if device not in devices:
+            made = "it is made of NumPy code of a device op"
+            raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
+
+
+def read_scenarios(
+    paths: Sequence[Path], seed: int | None, faults: Sequence[str], device: Device = "sim"
+) -> list[Scenario]:
     """Return the scenarios of files and folders, with another seed and more faults where they are given."""
     added = tuple(check_fault(fault) for fault in faults)
     scenarios = []
@@ -46,7 +58,9 @@ def read_scenarios(paths: Sequence[Path], seed: int | None, faults: Sequence[str
         update: dict[str, object] = {"faults": tuple(dict.fromkeys((*trace.faults, *added)))}
         if seed is not None:
             update["seed"] = seed
-        scenarios.append(Scenario(str(path), Job.of(trace.model_copy(update=update), sweep=True)))
+        trace = trace.model_copy(update=update)
+        check_device(trace.faults, device, str(path))
+        scenarios.append(Scenario(str(path), Job.of(trace, sweep=True, device=device)))
     if not scenarios:
         raise InputError(f"{', '.join(map(str, paths))}: no scenario files; wanted *.yaml")
     return scenarios

@@ -13,6 +13,7 @@ from cluster.origin import ROOT
 from scenarios import codec
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.devices import Device
 from workers.verdict import Judgement
 
 WORKER = "workers.worker:Worker"
@@ -22,26 +23,27 @@ WORKER = "workers.worker:Worker"
 class Judge(Protocol):
     """What a worker process hosts; `workers.worker.Worker` is the one that matters."""
 
-    def judge(self, trace: Trace, sweep: bool) -> Judgement:
-        """Run a trace, under many schedules if `sweep`, and say what it came to."""
+    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
+        """Run a trace on a device, under many schedules if `sweep`, and say what it came to."""
 
 
 class Job(Value):
-    """One trace to be judged; `key` identifies it over campaigns, hosts and attempts."""
+    """One trace to be judged on a device; `key` identifies it over campaigns, hosts and attempts."""
 
     key: str
     trace: Trace
     sweep: bool
+    device: Device = "sim"
 
     @classmethod
-    def of(cls, trace: Trace, sweep: bool) -> "Job":
+    def of(cls, trace: Trace, sweep: bool, device: Device = "sim") -> "Job":
         """Return the job of judging a trace with the code at hand."""
-        return cls(key=job_key(trace, sweep, build()), trace=trace, sweep=sweep)
+        return cls(key=job_key(trace, sweep, build(), device), trace=trace, sweep=sweep, device=device)
 
 
-def job_key(trace: Trace, sweep: bool, code: str) -> str:
+def job_key(trace: Trace, sweep: bool, code: str, device: Device = "sim") -> str:
     """Return the digest of everything that can change the result of a job."""
-    text = "\x00".join((codec.dumps(trace), "sweep" if sweep else "one schedule", code))
+    text = "\x00".join((codec.dumps(trace), "sweep" if sweep else "one schedule", code, device))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -63,7 +63,7 @@ class EngineHost:
     def judge(self, job: str) -> str:
         """Return the judgement of a job, both as JSON."""
         asked = Job.model_validate_json(job)
-        return self._judge.judge(asked.trace, asked.sweep).model_dump_json()
+        return self._judge.judge(asked.trace, asked.sweep, asked.device).model_dump_json()
 
 
 class InProcessPool:
@@ -124,7 +124,7 @@ class _Seat:
 
 
 class RayPool:
-    """Ray actors, one engine each.
+    """Ray actors, one engine each, with `gpus` of a GPU each.
 
     A worker that dies, runs out of memory or exceeds `deadline_seconds` with a job is reported as lost. Ray itself
     neither restarts an actor nor repeats a call. A context manager.
@@ -137,6 +137,7 @@ class RayPool:
         deadline_seconds: float,
         factory: str = WORKER,
         start_seconds: float = START_SECONDS,
+        gpus: float = 0,
     ) -> None:
         self.slots = slots
         self._start_seconds = start_seconds
@@ -144,7 +145,9 @@ class RayPool:
         self._deadline_seconds = deadline_seconds
         self._factory = factory
         remote = self._ray.remote(EngineHost)
-        self._actors = remote.options(num_cpus=1, max_restarts=0, max_task_retries=0, max_pending_calls=4)
+        self._actors = remote.options(
+            num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_pending_calls=4
+        )
         self._seats = [self._start(0) for _ in range(slots)]
 
     def __enter__(self) -> Self:
@@ -297,6 +300,11 @@ def _reach(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
 
 
+def gpu_share(slots: int, num_gpus: int) -> float:
+    """Return the share of a GPU that each of some actors gets; an actor lies on one GPU."""
+    return 1 / -(-slots // num_gpus)
+
+
 class RayCluster:
     """A connection to a Ray cluster at `address`, or for `local` a private one on this host's loopback interface.
 
@@ -325,6 +333,18 @@ class RayCluster:
     def num_cpus(self) -> int:
         """Return the number of CPUs of all nodes, at least 1."""
         return max(1, int(self.module.cluster_resources().get("CPU", 1)))
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs of all nodes, at least 1.
+
+        Raises:
+            PoolError: there is none.
+        """
+        found = int(self.module.cluster_resources().get("GPU", 0))
+        if not found:
+            raise PoolError("--device cuda needs a GPU; this Ray cluster has none")
+        return found
 
     def __enter__(self) -> Self:
         return self

@@ -56,7 +56,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cluster": ("cluster", "workers", "scenarios"),
 }
 MAY_IMPORT_RAY = ("cluster.pool", "cluster.jobs", "cluster.metrics", "tests.cluster")
-MAY_IMPORT_TRITON = ("workers.kernels.triton", "tests.workers.kernels.triton", "tests.benchmarks")
+MAY_IMPORT_TRITON = (
+    "workers.kernels.triton",
+    "workers.lanes.cuda",
+    "tests.workers.kernels.triton",
+    "tests.workers.lanes.test_cuda",
+    "tests.workers.test_devices",
+    "tests.cluster.test_devices",
+    "tests.benchmarks",
+)
 # In a kernel or its launch: what would make a result depend on timing or a trial run, or break a CUDA graph's capture.
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")

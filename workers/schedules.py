@@ -1,6 +1,7 @@
 """Which schedules a trace is run under, and what they are called."""
 
 from scenarios.events import LANES, Schedule
+from workers.devices import Device
 from workers.lanes.policies import lane_orders
 from workers.verdict import Agreed, Difference, Diverged, Vacuous
 
@@ -28,6 +29,23 @@ def fixed_schedules() -> list[Schedule]:
 def all_schedules() -> list[Schedule]:
     """Return the fixed schedules and 20 random ones."""
     return fixed_schedules() + [Schedule(policy="random", seed=seed) for seed in range(NUM_RANDOM)]
+
+
+def schedules_on(device: Device, fixed: bool = False) -> list[Schedule]:
+    """Return the schedules of a sweep on a device, or those of them that are fixed.
+
+    A run without a race stands for every schedule of its trace, so slower devices run fewer: the interpreter eager,
+    lazy and one random; a GPU, where a schedule is no more than delays, every sixth lane order and four random ones.
+    """
+    eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
+    match device:
+        case "sim":
+            schedules = all_schedules()
+        case "triton-cpu":
+            schedules = [*eager_and_lazy, randoms[0]]
+        case "cuda":
+            schedules = [*eager_and_lazy, *orders[::6], *randoms[:4]]
+    return [each for each in schedules if not (fixed and each.policy == "random")]
 
 
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:

@@ -6,8 +6,9 @@ from scenarios.events import Schedule
 from scenarios.shards import Shard
 from scenarios.trace import Trace
 from workers.check import Options, check
+from workers.devices import Device
 from workers.hunting import ShardReport, first_alike, judge_shard
-from workers.schedules import all_schedules, differs, fixed_schedules, name_of
+from workers.schedules import differs, name_of, schedules_on
 from workers.shrink import Tried
 from workers.signature import Signature
 from workers.tape import Tapes
@@ -20,8 +21,8 @@ class Worker:
     def __init__(self) -> None:
         self._tapes = Tapes()
 
-    def judge(self, trace: Trace, sweep: bool) -> Judgement:
-        """Run a trace under its own schedule, or with `sweep` under every fixed schedule and 20 random ones.
+    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
+        """Run a trace under its own schedule, or with `sweep` under those that are run on the device.
 
         All schedules of a sweep must capture the same bytes. A finding is explained by running it again: which of
         the fixed schedules show it, and who wrote the value last. A run that found only a race is searched for a
@@ -29,9 +30,9 @@ class Worker:
         """
         trace = trace.explicit()
         if not sweep:
-            verdict = check(trace, self._tapes)
-            return self._found(trace, verdict, 1)
-        return self._sweep(trace)
+            verdict = check(trace, self._tapes, Options(device=device))
+            return self._found(trace, verdict, 1, device)
+        return self._sweep(trace, device)
 
     def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
         """Judge a shard of generated traces; `begin` is told of each before it runs."""
@@ -41,40 +42,41 @@ class Worker:
         """Try candidates of the shrinker in order until one fails as the target does."""
         return first_alike(candidates, target, self._tapes)
 
-    def _sweep(self, trace: Trace) -> Judgement:
+    def _sweep(self, trace: Trace, device: Device) -> Judgement:
         first: Agreed | None = None
         ahead = 0
-        schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in all_schedules()]
+        schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in schedules_on(device)]
         for tried, schedule in enumerate(schedules, 1):
             candidate = trace.model_copy(update={"schedule": schedule})
-            verdict = check(candidate, self._tapes, Options(races=tried == 1))
+            verdict = check(candidate, self._tapes, Options(races=tried == 1, device=device))
             if not isinstance(verdict, Agreed):
-                return self._found(candidate, verdict, tried)
+                return self._found(candidate, verdict, tried, device)
             ahead = max(ahead, verdict.stats.run_ahead_max)
             first = first or verdict
             if verdict.stats.digest != first.stats.digest:
-                return self._found(candidate, differs(verdict, first, schedule), tried)
+                return self._found(candidate, differs(verdict, first, schedule), tried, device)
         assert first is not None
         stats = first.stats.model_copy(update={"run_ahead_max": ahead})
         return Judgement(verdict=Agreed(stats=stats), trace=trace, schedules=len(schedules))
 
-    def _found(self, trace: Trace, verdict: Verdict, tried: int) -> Judgement:
+    def _found(self, trace: Trace, verdict: Verdict, tried: int, device: Device) -> Judgement:
         if isinstance(verdict, Agreed | Vacuous):
             return Judgement(verdict=verdict, trace=trace, schedules=tried)
-        outcomes, worst = self._outcomes(trace)
+        outcomes, worst = self._outcomes(trace, device)
         harmless = isinstance(verdict, Diverged) and verdict.difference.plane == "races"
         if harmless and worst is not None:
             trace = trace.model_copy(update={"schedule": worst})
         if isinstance(verdict, Diverged | Stuck):
-            again = check(trace, self._tapes, Options(blame=True))
+            again = check(trace, self._tapes, Options(blame=True, device=device))
             verdict = again if not isinstance(again, Agreed) else verdict
         return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
-    def _outcomes(self, trace: Trace) -> tuple[tuple[Outcome, ...], Schedule | None]:
+    def _outcomes(self, trace: Trace, device: Device) -> tuple[tuple[Outcome, ...], Schedule | None]:
         """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm."""
         outcomes, worst = [], None
-        for schedule in fixed_schedules():
-            verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, Options(races=False))
+        options = Options(races=False, device=device)
+        for schedule in schedules_on(device, fixed=True):
+            verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options)
             agrees = isinstance(verdict, Agreed | Vacuous)
             if not agrees and worst is None:
                 worst = schedule

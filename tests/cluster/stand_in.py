@@ -5,6 +5,7 @@ import time
 
 from scenarios.events import Submit
 from scenarios.trace import Trace
+from workers.devices import Device
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Judgement, Outcome, Stats, Stuck, Vacuous, Verdict
 
 STAND_IN = "tests.cluster.stand_in:StandIn"
@@ -14,7 +15,7 @@ UNSTARTABLE = "tests.cluster.stand_in:Unstartable"
 class StandIn:
     """Judges a trace by the first word of its first request's name, after `seed` milliseconds for `slow`."""
 
-    def judge(self, trace: Trace, sweep: bool) -> Judgement:
+    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
         """Return a verdict, raise, hang for a minute, or end this process."""
         first = trace.events[0]
         assert isinstance(first, Submit)
@@ -44,7 +45,7 @@ class Unstartable:
     def __init__(self) -> None:
         raise ImportError("no such engine")
 
-    def judge(self, trace: Trace, sweep: bool) -> Judgement:
+    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
         """Never called."""
         raise NotImplementedError
 
