@@ -26,10 +26,11 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 class PromptDraw(Value):
     """A prompt of `tokens` random token ids, labelled by its request; expanded by `Trace.explicit`.
 
-    Another `variant` is another prompt for the same name.
+    Another `variant` is another prompt for the same name. The first `common` tokens are those of every prompt drawn.
     """
 
     tokens: Count
+    common: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     variant: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
 
 
@@ -104,6 +105,13 @@ class SetK(Event):
     k: Index
 
 
+class ResetPrefixCache(Event):
+    """The prefix cache forgets everything; with `running`, whoever runs is preempted in drop mode first."""
+
+    do: Literal["reset_prefix_cache"] = "reset_prefix_cache"
+    running: Annotated[bool, Field(strict=True)] = False
+
+
 class NoValidToken(Event):
     """The next step that samples for this request yields no valid token for it."""
 
@@ -119,7 +127,8 @@ class NanLogits(Event):
 
 
 AnyEvent: TypeAlias = Annotated[
-    Submit | Abort | Preempt | Stall | Reorder | SetK | NoValidToken | NanLogits, Field(discriminator="do")
+    Submit | Abort | Preempt | Stall | Reorder | SetK | ResetPrefixCache | NoValidToken | NanLogits,
+    Field(discriminator="do"),
 ]
 
 LaneName: TypeAlias = Literal["host", "compute", "h2d", "d2h_output", "d2h_counts"]
@@ -173,8 +182,9 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
 def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
     """Return the prompt of a submit as explicit token ids."""
     match event.prompt:
-        case PromptDraw(tokens=count, variant=variant):
+        case PromptDraw(tokens=count, common=common, variant=variant):
             key = f"{event.request}/{variant}" if variant else event.request
-            return tuple(below(vocab_size, seed, "prompt", key, index) for index in range(count))
+            shared = (below(vocab_size, seed, "common prompt", "", index) for index in range(min(common, count)))
+            return (*shared, *(below(vocab_size, seed, "prompt", key, index) for index in range(common, count)))
         case tokens:
             return tokens

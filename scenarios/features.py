@@ -34,6 +34,12 @@ REFUSED: tuple[Refusal, ...] = (
         reason="counts are corrected by one step, so the step before the last one must have been processed",
         lifted_by="specstorm-depth-3",
     ),
+    Refusal(
+        key="prefix_cache",
+        applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid",
+        allowed="False, or layers: attention",
+        reason="a hit would need the recurrent state at its end, and nothing takes it over",
+    ),
 )
 
 

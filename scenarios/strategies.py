@@ -23,6 +23,7 @@ from scenarios.events import (
     PreemptMode,
     PromptDraw,
     Reorder,
+    ResetPrefixCache,
     Schedule,
     SetK,
     Stall,
@@ -32,7 +33,17 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
-KINDS = ("submit", "abort", "preempt", "stall", "reorder", "set_k", "no_valid_token", "nan_logits")
+KINDS = (
+    "submit",
+    "abort",
+    "preempt",
+    "stall",
+    "reorder",
+    "set_k",
+    "no_valid_token",
+    "nan_logits",
+    "reset_prefix_cache",
+)
 _HOW = get_args(Reorder.model_fields["how"].annotation)
 _MODES = get_args(PreemptMode)
 _POLICIES = get_args(Schedule.model_fields["policy"].annotation)
@@ -63,10 +74,11 @@ class SpecNumbers(NamedTuple):
     seed: int = 0
     is_aligned: int = 0
     is_cascading: int = 0
+    has_prefix_cache: int = 0
 
 
 class FlatEvent(NamedTuple):
-    """One event; `a` to `f` are prompt length, max_tokens, pattern, stop, variant and parameters of a submit.
+    """One event; `a` to `g` are prompt length, max_tokens, pattern, stop, variant, parameters and common of a submit.
 
     Of any other event `a` is its size.
     """
@@ -81,6 +93,7 @@ class FlatEvent(NamedTuple):
     d: int
     e: int = 0
     f: int = 0
+    g: int = 0
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
@@ -101,11 +114,13 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 def _spec(numbers: SpecNumbers) -> EngineSpec:
     k, block_size = min(numbers.k, 8), 1 + min(numbers.block_size, 31)
     return EngineSpec(
-        layers="attention" if numbers.is_attention_only else "hybrid",
+        # A prefix cache is refused on hybrid layers.
+        layers="attention" if numbers.is_attention_only or numbers.has_prefix_cache else "hybrid",
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
         recurrent_cache="align" if numbers.is_aligned else "none",
         cascade=numbers.is_cascading > 0,
+        prefix_cache=bool(numbers.has_prefix_cache),
         pad=not numbers.is_unpadded,
         num_speculative_tokens=k,
         max_num_seqs=1 + min(numbers.num_rows, 15),
@@ -137,6 +152,8 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
             return SetK(tick=tick, at=at, k=min(flat.a, spec.num_speculative_tokens))
         case "nan_logits":
             return NanLogits(tick=tick, at=at, request=request)
+        case "reset_prefix_cache":
+            return ResetPrefixCache(tick=tick, at=at, running=bool(flat.a % 2))
         case _:
             return NoValidToken(tick=tick, at=at, request=request)
 
@@ -153,7 +170,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
         tick=min(flat.tick, 255),
         at=PLACES[flat.place % len(PLACES)],
         request=f"r{flat.who % NUM_REQUESTS_MAX}",
-        prompt=PromptDraw(tokens=length, variant=min(flat.e, 255)),
+        prompt=PromptDraw(tokens=length, common=min(flat.g, 255), variant=min(flat.e, 255)),
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),
         stop=stop,
@@ -187,6 +204,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, 2**32 - 1),
         bit,
         bit,
+        bit,
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -202,6 +220,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
             st.integers(0, 32),
             st.integers(0, 2),
             st.integers(0, 1023),
+            st.integers(0, 24),
         )
 
     submits = st.lists(event(st.just(0)), min_size=1, max_size=NUM_REQUESTS_MAX)
@@ -240,11 +259,22 @@ def random_trace(seed: int) -> Trace:
         need = max(spec.blocks_needed(1 + flat.a, 1 + flat.b) for flat in requests)
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
     events = _random_events(seed, spec, len(requests))
+    if spec.prefix_cache:
+        requests = tuple(_with_common_tokens(seed, flat, spec.block_size) for flat in requests)
     return interpret(numbers, (*requests, *events, *_random_reuse(seed, requests)))
+
+
+def _with_common_tokens(seed: int, flat: FlatEvent, block_size: int) -> FlatEvent:
+    """Return a submit whose prompt, longer by some blocks, begins as others do: with all of it or some blocks."""
+    digits = _Digits(seed, "common", flat.who)
+    length = 1 + flat.a + digits.below(4) * block_size
+    some = digits.below(2 + length // block_size) * block_size + digits.below(2)
+    return flat._replace(a=length - 1, g=length if digits.below(2) else some)
 
 
 def _random_spec(seed: int) -> SpecNumbers:
     sizes, switches = _Digits(seed, "sizes", 0), _Digits(seed, "switches", 0)
+    has_prefix_cache = _Digits(seed, "prefix_cache", 0).below(4) == 0
     k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
     return SpecNumbers(
         k=k,
@@ -254,7 +284,8 @@ def _random_spec(seed: int) -> SpecNumbers:
         is_unpadded=switches.below(5) == 0,
         num_rows=sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5)),
         num_blocks=127,
-        block_size=sizes.of((0, 1, 2, 3, 3, 3, 3, 7)),
+        # A hit takes at least two blocks of a prompt.
+        block_size=sizes.of((0, 1, 1, 2, 2, 3, 3, 3) if has_prefix_cache else (0, 1, 2, 3, 3, 3, 3, 7)),
         budget=sizes.of((0, 2, 4, 8, 12, 16, 28, 28, 60)),
         chunk=sizes.of((0, 0, 0, 1, 2, 3, 4, 7)),
         model_length=switches.of((0, 0, 0, 0, 0, 96, 104)),
@@ -263,6 +294,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         seed=seed,
         is_aligned=_Digits(seed, "aligned", 0).below(3) == 0,
         is_cascading=_Digits(seed, "cascade", 0).below(4) == 0,
+        has_prefix_cache=has_prefix_cache,
     )
 
 
@@ -327,6 +359,8 @@ def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatE
         exists, most = swarm.below(2), swarm.of((1, 2, 4))
         # A request ends where its logits are no numbers: that often would leave too little of the others.
         exists &= KINDS[kind] != "nan_logits" or seed % 4 == 0
+        if KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
+            exists = _Digits(seed, "reset", 0).below(8) == 0
         for index in range(1 + swarm.below(most) if exists else 0):
             digits = _Digits(seed, KINDS[kind], index)
             size = spec.num_speculative_tokens + 1 if KINDS[kind] == "set_k" else 4

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scenarios.trace import Trace
+from workers.cached import CachedBlocks
 from workers.expected import Layout, expected_inputs, expected_kept, expected_release, expected_sampled, expected_state
 from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
@@ -136,12 +137,17 @@ class Checker:
 
     def _books(self, observed: Observation) -> Difference | None:
         """Compare what is free once a step has been processed."""
+        if self.oracle.cache is not None and observed.point in ("scheduled", "processed"):
+            found = _cached(self.oracle.cache, observed)
+            if found is not None:
+                return found
         if observed.point != "processed":
             return None
         running = self.oracle.running
+        cache = self.oracle.cache
         held = sum(len(truth.blocks) for truth in running)
         free = (
-            ("free_blocks", self.spec.num_blocks - held),
+            ("free_blocks", self.spec.num_blocks - held if cache is None else cache.num_free),
             ("free_state_slots", self.spec.max_num_seqs - len(running)),
         )
         for variable, count in free:
@@ -167,6 +173,22 @@ class Checker:
             kept = f"{blocks} blocks, {slots} state slots"
             return _difference("leaks", self.step, "", "", None, "0 blocks, 0 state slots", kept)
         return None
+
+
+def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
+    """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
+    columns = {
+        "block_references": cache.num_holders,
+        "cached_hashes": cache.hash_of,
+        "idle_blocks": cache.idle,
+    }
+    for variable, wanted in columns.items():
+        if observed.values[variable] != tuple(wanted):
+            seen = observed.values[variable]
+            at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
+            expected, actual = wanted[at : at + 1], list(seen[at : at + 1])
+            return _difference(variable, observed.step, "", "", None, f"{expected} at {at}", f"{actual} at {at}")
+    return None
 
 
 def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:

@@ -1,18 +1,22 @@
 """Decide a step again, request by request, from what was true before it.
 
 Decides: who runs and in which order, how many tokens, drafts and blocks each gets, who waits and why, who is preempted.
-Does not decide: which free blocks and which state slot a request gets.
+Does not decide: which state slot a request gets and, without a prefix cache, which free blocks.
 """
 
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from scenarios.spec import EngineSpec
+from workers.cached import CachedBlocks
 from workers.log import SkipReason
 
 
 class Standing(NamedTuple):
-    """What the share of a request depends on, as it stands before the step; `drafts` wait to be verified."""
+    """What the share of a request depends on, as it stands before the step; `drafts` wait to be verified.
+
+    With a prefix cache: its blocks, the hashes of all that may be full, and how many of them need not be registered.
+    """
 
     request: int
     committed: int
@@ -21,10 +25,16 @@ class Standing(NamedTuple):
     drafts: int
     num_blocks: int
     limit: int
+    blocks: tuple[int, ...] = ()
+    hashes: tuple[int, ...] = ()
+    num_cached: int = 0
 
 
 class Share(NamedTuple):
-    """What a request is due: n tokens, the last d of them drafts, and new blocks; `budget` is what was left before."""
+    """What a request is due: n tokens, the last d of them drafts, and new blocks; `budget` is what was left before.
+
+    With a prefix cache it is also said which blocks it takes over and which ones it gets.
+    """
 
     n: int
     d: int
@@ -32,15 +42,20 @@ class Share(NamedTuple):
     is_padded: bool
     is_chunk: bool
     budget: int
+    shared: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
 
 class Decision:
     """The shares of a step in scheduling order, the reason of everyone else, and the victims in order.
 
-    `stalled` are held back by an event, `stale` have results of an earlier epoch in flight.
+    `stalled` are held back by an event, `stale` have results of an earlier epoch in flight. `cache` is as it was before
+    the step; it is changed.
     """
 
-    def __init__(self, spec: EngineSpec, k_step: int, stalled: Set[int], stale: Set[int]) -> None:
+    def __init__(
+        self, spec: EngineSpec, k_step: int, stalled: Set[int], stale: Set[int], cache: CachedBlocks | None = None
+    ) -> None:
         self.shares: dict[int, Share] = {}
         self.waits: dict[int, SkipReason] = {}
         self.victims: list[int] = []
@@ -48,6 +63,7 @@ class Decision:
         self._k_step = k_step
         self._stalled = stalled
         self._stale = stale
+        self._cache = cache
         self._budget = spec.max_num_batched_tokens
         self._num_free = spec.num_blocks
         self._num_running = 0
@@ -56,6 +72,8 @@ class Decision:
     def go_on(self, running: Sequence[Standing]) -> None:
         """Give those that run, who own every block in use, their shares; the last of them is preempted for blocks."""
         self._num_free -= sum(standing.num_blocks for standing in running)
+        if self._cache is not None:
+            self._num_free = self._cache.num_free
         left = len(running)
         for index, standing in enumerate(running):
             if index >= left:
@@ -69,9 +87,15 @@ class Decision:
                 left -= 1
                 self.victims.append(running[left].request)
                 self._num_free += running[left].num_blocks
+                if self._cache is not None:
+                    self._cache.release(running[left].blocks)
+                    self._num_free = self._cache.num_free
             if left > index:
                 self._give(standing, share)
         self._num_running = left
+        for standing in running[:left]:
+            if standing.request in self.shares:
+                self._register(standing, self.shares[standing.request])
 
     def admit(self, queue: Iterable[Standing]) -> None:
         """Let in those that wait, first come first served: only the stalled and the stale are passed over."""
@@ -101,26 +125,45 @@ class Decision:
             return "stale"
         if self._num_running >= self._spec.max_num_seqs:
             return "rows"
+        shared = self._hits(standing)
+        standing = standing._replace(computed=len(shared) * self._spec.block_size, num_blocks=len(shared))
         is_padded = self._is_padded(standing)
         if not self._budget or (is_padded and self._budget < 1 + num_drafts):
             return "budget"
         share = self._share(standing, num_drafts if is_padded else 0, is_padded)
-        if share.num_blocks > self._num_free:
+        if share.num_blocks > self._num_free - self._num_idle(shared):
             return "blocks"
-        self._give(standing, share)
+        self._give(standing, share._replace(shared=shared))
+        self._register(standing._replace(num_cached=len(shared)), self.shares[standing.request])
         self._num_running += 1
         return None
+
+    def _hits(self, standing: Standing) -> tuple[int, ...]:
+        """Return the blocks that can be taken over; the drafter's words at the end of the last match may differ."""
+        return self._cache.chain(standing.hashes)[:-1] if self._cache is not None else ()
+
+    def _num_idle(self, shared: tuple[int, ...]) -> int:
+        return sum(block in self._cache.idle for block in shared) if self._cache is not None else 0
+
+    def _register(self, standing: Standing, share: Share) -> None:
+        """Let full blocks be found whose tokens no step computes again; the contents are not looked at here."""
+        if self._cache is None:
+            return
+        blocks = (*standing.blocks, *share.shared, *share.blocks)
+        full = min(standing.computed + share.n, standing.committed - 1) // self._spec.block_size
+        for index in range(standing.num_cached, full):
+            self._cache.register(blocks[index], standing.hashes[index], None)
 
     def _is_padded(self, standing: Standing) -> bool:
         """Tell whether a request that joins with one token gets drafts, so that the batch stays uniform."""
         spec = self._spec
         return (
             spec.pad
-            and standing.committed == 1
+            and standing.committed - standing.computed == 1
             and self._k_step == spec.num_speculative_tokens > 0
             and bool(self.shares)
             and not self._has_prefill
-            and 1 + spec.num_speculative_tokens <= spec.max_model_len
+            and standing.committed + spec.num_speculative_tokens <= spec.max_model_len
         )
 
     def _share(self, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
@@ -141,7 +184,12 @@ class Decision:
         return Share(n, max(0, n - ahead), num_blocks, is_padded, n < ahead, self._budget)
 
     def _give(self, standing: Standing, share: Share) -> None:
-        self.shares[standing.request] = share
         self._budget -= share.n
         self._num_free -= share.num_blocks
+        if self._cache is not None:
+            self._cache.share(share.shared)
+            share = share._replace(blocks=self._cache.next_ones(share.num_blocks))
+            self._cache.claim(share.blocks)
+            self._num_free = self._cache.num_free
+        self.shares[standing.request] = share
         self._has_prefill |= share.n > 1 + share.d or share.is_chunk

@@ -1,7 +1,7 @@
 """What the events of a trace demand of an engine, and what they allow: each is heard at its place, once.
 
-Verifies: that a submit, an abort or a preemption happened by the time its event is due, in the order of the events, and
-at no other time; whom an event means: the request submitted last under its name.
+Verifies: that a submit, an abort, a preemption or a reset happened by the time its event is due, in the order of the
+events, and at no other time; whom an event means: the request submitted last under its name.
 Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
 """
 
@@ -16,17 +16,18 @@ from scenarios.events import (
     Place,
     Preempt,
     Reorder,
+    ResetPrefixCache,
     SetK,
     Stall,
     Submit,
 )
 from scenarios.trace import Trace
-from workers.log import Aborted, Preempted, Submitted
+from workers.log import Aborted, CacheReset, Preempted, Submitted
 from workers.oracle import Oracle
 from workers.truth import Truth
 
 Moment: TypeAlias = tuple[int, int]
-Happening: TypeAlias = Submitted | Aborted | Preempted
+Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
 
 
 class Duties:
@@ -68,15 +69,20 @@ class Duties:
                 return wrong
         unheard = self._hear_until((self._now[0] + 1, 0))
         if unheard is not None and self._is_asked_for(entry):
-            self._next += 1
+            # Whoever runs is preempted before the cache is reset.
+            if not (isinstance(entry, Preempted) and entry.cause == "reset"):
+                self._next += 1
             return None
-        name = self._oracle.requests[entry.request].name if not isinstance(entry, Submitted) else ""
         match entry:
             case Submitted(submit=submit):
                 return f"request {self._submits[submit].request} was submitted before its event"
-            case Aborted(tick=tick):
+            case CacheReset(tick=tick):
+                return f"the prefix cache was reset at tick {tick}, but no event asks for it"
+            case Aborted(request=request, tick=tick):
+                name = self._oracle.requests[request].name
                 return f"abort of request {name} at tick {tick}, but no event asks for it"
-            case Preempted(tick=tick):
+            case Preempted(request=request, tick=tick):
+                name = self._oracle.requests[request].name
                 return f"preempt of request {name} at tick {tick}, but no event asks for it"
 
     def stalled(self, tick: int) -> set[int]:
@@ -107,8 +113,13 @@ class Duties:
             case Abort(), Aborted():
                 return self._oracle.requests[entry.request] is self._bearer(event) and entry.tick == event.tick
             case Preempt(), Preempted():
-                is_due = entry.tick == event.tick and entry.mode == event.mode
+                is_due = entry.tick == event.tick and entry.mode == event.mode and entry.cause == "event"
                 return is_due and self._oracle.requests[entry.request] is self._bearer(event)
+            case ResetPrefixCache(running=True), Preempted() if self._oracle.running:
+                is_due = entry.tick == event.tick and entry.mode == "drop" and entry.cause == "reset"
+                return is_due and self._oracle.requests[entry.request] is self._oracle.running[-1]
+            case ResetPrefixCache(running=running), CacheReset():
+                return entry.tick == event.tick and not (running and self._oracle.running)
             case _:
                 return False
 
@@ -124,6 +135,8 @@ class Duties:
                 self.k_step = min(k, self._k_max)
             case Reorder():
                 self.reorder = event
+            case ResetPrefixCache(tick=tick):
+                return f"the prefix cache was not reset, its event was due at tick {tick}"
             case Submit(request=name, tick=tick):
                 if self._bearer(event) is None:
                     return f"request {name} was not submitted, its event was due at tick {tick}"

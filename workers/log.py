@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from scenarios.events import PreemptMode
 
 SkipReason: TypeAlias = Literal["stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted"]
-Cause: TypeAlias = Literal["event", "blocks"]
+Cause: TypeAlias = Literal["event", "blocks", "reset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,13 @@ class Preempted:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheReset:
+    """The prefix cache forgot everything."""
+
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
 class Freed:
     """Blocks and a recurrent state slot went back to the pool."""
 
@@ -56,6 +63,7 @@ class ScheduledRow(NamedTuple):
 
     `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away,
     `spoiled` that an event makes its logits NaN.
+    A request that joins takes `shared_blocks` over from the prefix cache, and with them `hit_length` computed tokens.
     """
 
     request: int
@@ -68,6 +76,8 @@ class ScheduledRow(NamedTuple):
     padded: bool
     invalid: bool
     spoiled: bool = False
+    hit_length: int = 0
+    shared_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +116,4 @@ class Processed:
     step: int
 
 
-Entry: TypeAlias = Submitted | Aborted | Preempted | Freed | Scheduled | Launched | Corrected | Processed
+Entry: TypeAlias = Submitted | Aborted | Preempted | CacheReset | Freed | Scheduled | Launched | Corrected | Processed

@@ -4,6 +4,8 @@ Every operation is exact, so equality is exact on every device and in any batch 
 fast-hash (Zilong Tan): a bijection whose high bits depend on every bit of its input.
 """
 
+from collections.abc import Sequence
+
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 POSITION = 0xD6E8FEB86659FD93
@@ -67,6 +69,13 @@ def logit(hidden: int, token: int) -> int:
 def draft_hidden(hidden: int, token: int) -> int:
     """Return the drafter's input at a position: a hidden word there and the token that follows."""
     return mix((3 * hidden + embed(token)) & MASK)
+
+
+def block_hash(parent: int, tokens: Sequence[int]) -> int:
+    """Return the hash of a cache block: of its tokens, and of every block before it by the hash of the last of them."""
+    for token in tokens:
+        parent = mix((3 * parent + embed(token)) & MASK)
+    return parent
 
 
 def wrong_token(token: int, vocab_size: int) -> int:

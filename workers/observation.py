@@ -70,6 +70,9 @@ VARIABLES: Mapping[str, Variable] = {
     "placeholders": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
     "free_blocks": Variable("blocks", "block pool", "processed", "processed", "always"),
     "free_state_slots": Variable("blocks", "block pool", "processed", "processed", "always"),
+    "block_references": Variable("blocks", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
+    "cached_hashes": Variable("prefix", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
+    "idle_blocks": Variable("prefix", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
     "leaks": Variable("books", "engine", "processed", "drained", "once nothing is left to do"),
 }
 

@@ -3,13 +3,17 @@
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """
 
+from collections.abc import Sequence
+
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers import model
+from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.choice import rules_of
 from workers.draft_truth import raw_words
 from workers.log import (
     Aborted,
+    CacheReset,
     Corrected,
     Entry,
     Freed,
@@ -42,6 +46,7 @@ class Oracle:
         self.steps: dict[int, StepTruth] = {}
         self.releases: list[Release] = []
         self.delivered: list[tuple[int, ...]] = []
+        self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
         self._tapes = tapes
         self._submits = trace.submits()
         self._newest: dict[str, Truth] = {}
@@ -71,6 +76,9 @@ class Oracle:
                 self._finish(self._live(request), "abort")
             case Freed():
                 self._freed(entry)
+            case CacheReset():
+                if self.cache is not None:
+                    self.cache.reset()
             case Corrected():
                 pass
 
@@ -112,20 +120,58 @@ class Oracle:
     def _take_schedule(self, entry: Scheduled) -> None:
         self._scheduled = entry
         self._before = {}
+        if self.cache is not None:
+            self._take_blocks(self.cache, entry.rows)
         for row in entry.rows:
             truth = self._live(row.request)
             if not truth.running:
                 truth.running = True
                 self.running.append(truth)
                 truth.state_slot = row.state_slot
+                truth.sched_computed = truth.computed = row.hit_length
             size = self.spec.block_size
-            truth.blocks.extend(row.new_blocks)
-            for block in row.new_blocks:
+            truth.blocks.extend([*row.shared_blocks, *row.new_blocks])
+            for block in (*row.shared_blocks, *row.new_blocks):
                 truth.slots.extend(range(block * size, (block + 1) * size))
             self._before[row.request] = (truth.sched_computed, truth.sched_placeholders, truth.committed)
             truth.sched_computed += row.n
             if truth.sched_computed >= truth.committed + truth.sched_placeholders:
                 truth.sched_placeholders += 1 + row.d
+
+    def _take_blocks(self, cache: CachedBlocks, rows: Sequence[ScheduledRow]) -> None:
+        """Hand blocks out and take them over; whoever joins finds what was registered before it joined."""
+        joining = [row for row in rows if not self._live(row.request).running]
+        for row in rows:
+            if row not in joining:
+                cache.claim(row.new_blocks)
+        for row in rows:
+            truth = self.requests[row.request]
+            if row in joining:
+                cache.share(row.shared_blocks)
+                cache.claim(row.new_blocks)
+                truth.num_cached = len(row.shared_blocks)
+                self._take_over(truth, row, cache)
+            blocks = [*truth.blocks, *row.shared_blocks, *row.new_blocks]
+            self._register(truth, blocks, truth.sched_computed + row.hit_length + row.n)
+
+    def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
+        """Expect of shared blocks what whoever registered them was expected to write."""
+        size = self.spec.block_size
+        for index, block in enumerate(row.shared_blocks):
+            found, first = cache.contents[block], index * size
+            assert found is not None, "the oracle's own registrations have contents"
+            if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
+                raise LogError(f"request {truth.name} takes block {block} over, which holds other tokens")
+            truth.inherited.append(found)
+
+    def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
+        """Let blocks be found that are full of tokens which no step will compute again."""
+        size, cache = self.spec.block_size, self.cache
+        assert cache is not None
+        hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
+        for index in range(truth.num_cached, len(hashes)):
+            cache.register(blocks[index], hashes[index], Contents(truth.tape, truth.deltas, index * size))
+        truth.num_cached = max(truth.num_cached, len(hashes))
 
     def _launched(self, entry: Launched) -> None:
         scheduled = self._scheduled
@@ -134,6 +180,8 @@ class Oracle:
         by_request = {row.request: row for row in scheduled.rows}
         if sorted(by_request) != sorted(entry.order):
             raise LogError(f"step {entry.step} runs requests {sorted(entry.order)}, scheduled {sorted(by_request)}")
+        if self.cache is not None:
+            self._inherit([by_request[request] for request in entry.order])
         rows = tuple(self._row(by_request[request], scheduled.k_step) for request in entry.order)
         width = 1 + self.spec.num_speculative_tokens
         starts, total = [], 0
@@ -144,6 +192,28 @@ class Oracle:
         self.steps[entry.step] = step
         self._in_batch = {(row.row.request, row.row.epoch) for row in rows}
         self._previous = {(row.row.request, row.row.epoch) for row in rows if not row.discard}
+
+    def _inherit(self, rows: Sequence[ScheduledRow]) -> None:
+        """Let requests that join keep the drafter's words of the blocks they took over, those of this step too."""
+        for row in rows:
+            truth, (sched_computed, placeholders, committed) = self.requests[row.request], self._before[row.request]
+            if sched_computed + row.n < committed + placeholders:
+                self._chunk_end(truth, truth.computed + row.n, committed)
+        for row in rows:
+            truth = self.requests[row.request]
+            for found in truth.inherited:
+                for at in range(found.first, found.first + self.spec.block_size):
+                    word = found.deltas.get(at, found.tape.drafter_kv[at])
+                    if word != truth.tape.drafter_kv[at]:
+                        truth.deltas[at] = word
+            truth.inherited = []
+
+    @staticmethod
+    def _chunk_end(truth: Truth, kept: int, committed: int) -> int:
+        """Return the drafter's word at the end of a discarded chunk: what follows it there is the last known token."""
+        following = model.draft_hidden(truth.tape.hidden[kept - 1], truth.tape.tokens[committed - 1])
+        word = truth.deltas[kept - 1] = model.kv_word(following, kept - 1, model.DRAFTER_LAYER)
+        return word
 
     def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
         """Say what a row comes to, and advance its request."""
@@ -166,10 +236,7 @@ class Oracle:
         if kept + 1 >= len(tape.tokens):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
         next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
-        chunk_end = 0
-        if discard:
-            following = model.draft_hidden(tape.hidden[kept - 1], next_token)
-            chunk_end = truth.deltas[kept - 1] = model.kv_word(following, kept - 1, model.DRAFTER_LAYER)
+        chunk_end = self._chunk_end(truth, kept, committed) if discard else 0
         proposed = tuple(truth.script[kept + 1 : kept + 1 + k_step]) if valid else (NO_DRAFT,) * k_step
         raw = raw_words(truth, kept - 1, proposed, self.spec) if valid else ()
         found = RowTruth(
@@ -220,6 +287,8 @@ class Oracle:
             self._commit(truth, row.valid)
             if not (row.valid or row.discard or row.row.invalid):
                 self._finish(truth, "error")
+            if self.cache is not None and row.valid and not stale and truth.blocks:
+                self._register(truth, truth.blocks, truth.sched_computed)
             if not stale:
                 truth.sched_placeholders -= truth.committed - first
             self.delivered.append(tuple(truth.tape.tokens[first : truth.committed]))
@@ -268,7 +337,9 @@ class Oracle:
                 drafter_kv[position] = word
         commit = f"{truth.who}/{truth.epoch}/freed"
         self.releases.append(Release(truth, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
-        truth.blocks, truth.slots, truth.state_slot = [], [], -1
+        if self.cache is not None:
+            self.cache.release(truth.blocks)
+        truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0
 
     def still_in_batch(self, row: RowTruth) -> bool:
         """Tell whether a row of the step before is also a row of the step launched last."""

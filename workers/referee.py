@@ -2,17 +2,20 @@
 
 Verifies: that every event is heard at its place and nothing happens without one; every step as `decision` decides it:
 who runs and in which order, tokens, drafts, blocks, the reason of everyone else, and who is preempted; who owns blocks
-and state slots; the order and padded shape of batches; the order of launches, corrections and results.
-Does not verify: values (`compare` does); which free block or state slot is handed out.
+and state slots; the order and padded shape of batches; the order of launches, corrections and results. With a prefix
+cache, which blocks are taken over and which are handed out.
+Does not verify: values (`compare` does); which state slot is handed out and, without a prefix cache, which free block.
 """
 
 from collections import deque
 
 from scenarios.trace import Trace
+from workers.cached import CachedBlocks
 from workers.decision import Decision, Share, Standing
 from workers.duties import Duties
 from workers.log import (
     Aborted,
+    CacheReset,
     Corrected,
     Entry,
     Freed,
@@ -45,6 +48,8 @@ class Referee:
         self._drafts_next: dict[int, int] = {}
         self._num_steps: dict[int, int] = {}
         self._victims: list[Standing] = []
+        # The prefix cache as it was before the victims of a step gave their blocks back.
+        self._cache_before: CachedBlocks | None = None
         self._scheduled: Scheduled | None = None
         self._launched = -1
         self._unprocessed: deque[Scheduled] = deque()
@@ -64,6 +69,8 @@ class Referee:
                 return self._process(step)
             case Corrected(step=step):
                 return self._correct(step)
+            case CacheReset():
+                return self._duties.happened(entry)
             case Submitted(request=request):
                 self._queue.append(request)
                 return self._duties.happened(entry)
@@ -135,7 +142,7 @@ class Referee:
             self._drafts_next[row.request] = 0 if share.is_chunk else entry.k_step
             self._num_steps[row.request] = row.k + 1
         self._queue = deque(request for request in self._queue if request not in decision.shares)
-        self._victims = []
+        self._victims, self._cache_before = [], None
         self._unprocessed.append(entry)
         return None
 
@@ -151,7 +158,8 @@ class Referee:
                 for row in in_flight
                 if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
             }
-        decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale)
+        cache = self._cache_before or (self._oracle.cache.copy() if self._oracle.cache is not None else None)
+        decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, cache)
         # Victims were preempted from the end, so the last of them ran right behind those that still run.
         decision.go_on([*map(self._standing, self._oracle.running), *reversed(self._victims)])
         decision.admit(self._standing(requests[request]) for request in self._queue)
@@ -166,7 +174,14 @@ class Referee:
             self._drafts_next.get(truth.index, 0),
             len(truth.blocks),
             truth.limit,
+            *self._cached(truth),
         )
+
+    def _cached(self, truth: Truth) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        if self._oracle.cache is None:
+            return (), (), 0
+        hashes = truth.hashes_until(truth.committed - 1, self._spec.block_size)
+        return tuple(truth.blocks), tuple(hashes), truth.num_cached
 
     def _compare(self, entry: Scheduled, decision: Decision) -> str | None:
         """Compare who runs, who waits and who was preempted with what is due."""
@@ -219,7 +234,11 @@ class Referee:
         if len(row.new_blocks) != share.num_blocks:
             wanted = f"{share.num_blocks} cover its tokens and the drafts that follow"
             return f"{len(row.new_blocks)} blocks were given, {wanted}"
-        for block in row.new_blocks:
+        if row.hit_length != len(share.shared) * spec.block_size or row.shared_blocks != share.shared:
+            return f"blocks {row.shared_blocks} are taken over ({row.hit_length} tokens), due are {share.shared}"
+        if self._oracle.cache is not None and row.new_blocks != share.blocks:
+            return f"blocks {row.new_blocks} are given, due are {share.blocks}"
+        for block in row.new_blocks if self._oracle.cache is None else ():
             if not 0 <= block < spec.num_blocks or self._owner[block] is not None:
                 return f"block {block} is given to it, but belongs to {self._owner_name(block)}"
             self._owner[block] = row.request
@@ -237,7 +256,7 @@ class Referee:
 
     def _preempt(self, entry: Preempted, truth: Truth) -> str | None:
         running = self._oracle.running
-        if entry.cause == "event":
+        if entry.cause != "blocks":
             wrong = self._duties.happened(entry)
             if wrong is not None:
                 return wrong
@@ -252,13 +271,15 @@ class Referee:
             wrong = self._duties.come_due(entry.tick, "before_schedule")
             if wrong is not None:
                 return wrong
+            if self._oracle.cache is not None and not self._victims:
+                self._cache_before = self._oracle.cache.copy()
             self._victims.append(self._standing(truth))
         self._drafts_next[truth.index] = self._num_steps[truth.index] = 0
         self._queue.appendleft(truth.index)
         return None
 
     def _free(self, entry: Freed) -> str | None:
-        for block in entry.blocks:
+        for block in entry.blocks if self._oracle.cache is None else ():
             if not 0 <= block < self._spec.num_blocks or self._owner[block] != entry.request:
                 owner = self._owner_name(block)
                 return f"block {block} is given back by request {entry.request}, but belongs to {owner}"

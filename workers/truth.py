@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from workers import model
+from workers.cached import Contents
 from workers.log import ScheduledRow
 from workers.tape import Tape
 
@@ -16,7 +18,7 @@ class Truth:
     `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
     `sched_placeholders` what the scheduler must believe. Results of epochs below `drop_before` are thrown away. `slots`
     maps a position to its cache slot. `deltas` holds the drafter's cache words that differ from the tape's: those at
-    the end of a chunk that was not the last.
+    the end of a chunk that was not the last, and those taken over. `num_cached` blocks need not be registered.
     """
 
     index: int
@@ -41,6 +43,9 @@ class Truth:
     blocks: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     state_slot: int = -1
+    hashes: list[int] = field(default_factory=list)
+    num_cached: int = 0
+    inherited: list[Contents] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     deltas_at_release: dict[int, int] = field(default_factory=dict)
 
@@ -48,6 +53,15 @@ class Truth:
     def who(self) -> str:
         """Request and incarnation, as reports show them."""
         return f"{self.name}/{self.incarnation}"
+
+    def hashes_until(self, length: int, block_size: int) -> list[int]:
+        """Return the hashes of all full blocks below a position."""
+        count = length // block_size
+        while len(self.hashes) < count:
+            start = len(self.hashes) * block_size
+            before = self.hashes[-1] if self.hashes else 0
+            self.hashes.append(model.block_hash(before, self.tape.tokens[start : start + block_size]))
+        return self.hashes[:count]
 
 
 class RowTruth(NamedTuple):

@@ -60,6 +60,8 @@ class Place:
         return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
 
 
+# With a prefix cache it is known which blocks are due.
+GIVEN, BACK = r"|blocks \(.*\) are given, due are", r"|gives back .* it owns"
 # What to judge instead of the entry at a place (the last of them is to be refused), or None: not possible there.
 Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
 
@@ -267,22 +269,22 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         "scheduled or skipped are requests",
         on(Scheduled, lambda p, e: [replace(e, skipped=(*e.skipped, (99, "budget")))]),
     ),
-    "a block of another request": (r"block \d+ is given to it, but belongs to r\d", on_row(-1, taken_block)),
+    "a block of another request": (r"block \d+ is given to it, but belongs to r\d" + GIVEN, on_row(-1, taken_block)),
     "a block twice": (
-        r"block \d+ is given to it, but belongs to r\d",
+        r"block \d+ is given to it, but belongs to r\d" + GIVEN,
         on_row(
             -1,
             lambda p, row, t: {"new_blocks": row.new_blocks[:1] * len(row.new_blocks)} if row.new_blocks[1:] else None,
         ),
     ),
     "a block past the pool": (
-        "block .* belongs to nobody: there is no such block",
+        "block .* belongs to nobody: there is no such block" + GIVEN,
         on_row(
             0, lambda p, row, t: {"new_blocks": (*row.new_blocks[1:], p.spec.num_blocks)} if row.new_blocks else None
         ),
     ),
     "a negative block": (
-        "block -1 .* belongs to nobody: there is no such block",
+        "block -1 .* belongs to nobody: there is no such block" + GIVEN,
         on_row(0, lambda p, row, t: {"new_blocks": (*row.new_blocks[1:], -1)} if row.new_blocks else None),
     ),
     "one block too few": (
@@ -347,8 +349,14 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         r"step \d+ was corrected out of turn",
         on(Corrected, never_corrected),
     ),
-    "freed by another": (r"block \d+ is given back by request \d, but belongs to r\d", on(Freed, freed_by_another)),
-    "freed twice": (r"block \d+ is given back", on(Freed, lambda p, e: [e, e] if e.blocks else None)),
+    "freed by another": (
+        r"block \d+ is given back by request \d, but belongs to r\d" + BACK,
+        on(Freed, freed_by_another),
+    ),
+    "freed twice": (
+        r"(block|state slot) \d+ is given back by request",
+        on(Freed, lambda p, e: [e, e] if e.blocks else None),
+    ),
     "the state slot of another freed": (r"state slot \d+ is given back", on(Freed, freed_slot_of_another)),
     "not all blocks freed": (
         r"request r\d gives back .* it owns",

@@ -80,6 +80,10 @@ class Snapshots(Checker):
         }
         caches = ("kv", "drafter_kv", "lines", "script", "states", "conv")
         live |= {name: set() for name in (*caches, "slot_accepted", "block_states", "block_windows")}
+        size = spec.block_size
+        for block in self.oracle.cache.contents if self.oracle.cache is not None else ():
+            for name in ("kv", "drafter_kv"):
+                live[name].update(range(block * size, (block + 1) * size))
         for truth in self.oracle.requests:
             if not truth.blocks:
                 continue

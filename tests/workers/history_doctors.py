@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from scenarios.events import NoValidToken
-from tests.workers.doctors import Doctor, Place, is_chunk, on, on_row
+from tests.workers.doctors import BACK, Doctor, Place, is_chunk, on, on_row
 from workers.log import (
     Aborted,
+    CacheReset,
     Entry,
     Freed,
     Launched,
@@ -69,7 +70,7 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
     return None
 
 
-def not_heard(place: Place, entry: Aborted | Preempted | Submitted) -> list[Entry] | None:
+def not_heard(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
     """Leave out what an event did, and judge the next step or results."""
     if isinstance(entry, Preempted) and entry.cause != "event":
         return None
@@ -204,6 +205,46 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         r"request \d was preempted for blocks in mode drop",
         by_blocks(lambda e: [replace(e, mode="drop")]),
     ),
+    "a block taken over too many": (
+        r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
+        on_row(
+            -1,
+            lambda p, row, t: (
+                {"shared_blocks": (*row.shared_blocks, row.new_blocks[0]), "hit_length": row.hit_length + 1}
+                if row.shared_blocks and row.new_blocks
+                else None
+            ),
+        ),
+    ),
+    "a block taken over too few": (
+        r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
+        on_row(-1, lambda p, row, t: {"shared_blocks": row.shared_blocks[:-1]} if row.shared_blocks else None),
+    ),
+    "another block than the next one": (
+        r"blocks \(.*\) are given, due are",
+        on_row(
+            0,
+            lambda p, row, t: (
+                {"new_blocks": row.new_blocks[::-1]} if p.oracle.cache is not None and row.new_blocks[1:] else None
+            ),
+        ),
+    ),
+    "a reset that nobody asked for": (
+        "the prefix cache was reset at tick",
+        on(
+            Scheduled,
+            lambda p, e: [CacheReset(e.tick)] if not any(event.do[:5] == "reset" for event in p.trace.events) else None,
+        ),
+    ),
+    "a reset is not heard": ("the prefix cache was not reset, its event was due", on(CacheReset, not_heard)),
+    "a reset before those that run are preempted": (
+        "the prefix cache was reset at tick",
+        on(Preempted, lambda p, e: [CacheReset(e.tick)] if e.cause == "reset" else None),
+    ),
+    "a reset that preempts in deliver mode": (
+        "preempt of request r. at tick",
+        on(Preempted, lambda p, e: [replace(e, mode="deliver")] if e.cause == "reset" else None),
+    ),
     "results between preemptions and their step": (
         r"requests were preempted for step \d+, which is not scheduled yet",
         by_blocks(lambda e: [e, Processed(0)]),
@@ -218,7 +259,7 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         on(Processed, lambda p, e: [e, Processed(e.step + 1)] if p.spec.depth > 1 else None),
     ),
     "a block past the pool freed": (
-        r"block \d+ is given back by request \d, but belongs to nobody",
+        r"block \d+ is given back by request \d, but belongs to nobody" + BACK,
         on(Freed, lambda p, e: [replace(e, blocks=(*e.blocks, p.spec.num_blocks))]),
     ),
     "a negative state slot freed": (

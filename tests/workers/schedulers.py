@@ -1,6 +1,7 @@
 """Schedulers with one mistake each."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from scenarios.events import PreemptMode
@@ -22,8 +23,8 @@ class LeavesOutTooEarly(Scheduler):
 class KeepsBlocksBack(Scheduler):
     """Fails an allocation that would leave fewer than two blocks."""
 
-    def _allocate(self, request: Request, n: int) -> list[int] | None:
-        blocks = super()._allocate(request, n)
+    def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> list[int] | None:
+        blocks = super()._allocate(request, n, shared)
         if blocks and self.blocks.num_free < 2:
             self.blocks.release(blocks)
             return None

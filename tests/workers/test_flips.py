@@ -143,10 +143,10 @@ def host_places(snapshots: Snapshots, variable: str) -> list[Place]:
         values = shown.values.get(variable)
         if values is None:
             continue
-        if isinstance(values, int):
+        if isinstance(values, int) or (isinstance(values, tuple) and values):
             places.append(Place(shown.point, number, -1, "", None))
             continue
-        for index, request in enumerate(shown.requests):
+        for index, request in enumerate(() if isinstance(values, tuple) else shown.requests):
             is_defined = flipped(values[index], 0) is not None
             if variable == "backup":
                 is_defined = shown.values["discard"][index]

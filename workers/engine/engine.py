@@ -8,7 +8,19 @@ from collections import deque
 from collections.abc import Sequence
 
 from scenarios.draw import draw
-from scenarios.events import Abort, AnyEvent, NanLogits, NoValidToken, Place, Preempt, Reorder, SetK, Stall, Submit
+from scenarios.events import (
+    Abort,
+    AnyEvent,
+    NanLogits,
+    NoValidToken,
+    Place,
+    Preempt,
+    Reorder,
+    ResetPrefixCache,
+    SetK,
+    Stall,
+    Submit,
+)
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import Request
@@ -118,6 +130,7 @@ class Engine:
                     "placeholders": [request.num_placeholders for request in requests],
                     "free_blocks": self.scheduler.blocks.num_free,
                     "free_state_slots": self.scheduler.state_slots.num_free,
+                    **self._cached(),
                 },
             )
         )
@@ -133,9 +146,21 @@ class Engine:
                     "scheduled_computed": [request.num_computed for request in running],
                     "scheduled_placeholders": [request.num_placeholders for request in running],
                     "scheduled_known": [len(request.tokens) for request in running],
+                    **self._cached(),
                 },
             )
         )
+
+    def _cached(self) -> dict[str, tuple[int, ...]]:
+        """Return what the prefix cache holds, block by block, and in which order blocks would lose it."""
+        if self.scheduler.cache is None:
+            return {}
+        pool = self.scheduler.cache.pool
+        return {
+            "block_references": tuple(pool.references),
+            "cached_hashes": tuple(content or 0 for content in pool.hash_of),
+            "idle_blocks": tuple(pool.idle),
+        }
 
     def _gaps(self) -> int:
         """Count requests that could go on and are left out after they were sampled in the step before."""
@@ -163,6 +188,8 @@ class Engine:
                 k = min(k, self._spec.num_speculative_tokens)
                 self.probes["k_change"] += k != self.scheduler.k_step
                 self.scheduler.k_step = k
+            case ResetPrefixCache(running=running):
+                self.scheduler.reset_cache(running)
             case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
                 request = self.requests.get(event.request)
                 if request is not None and request.finish_reason is None:

@@ -11,6 +11,7 @@ from workers.engine.counts import CountsInFlight, backup_index, gather_counts, t
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.params_line import params_line
+from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.engine.rules import (
     blocks_to_cover,
@@ -20,7 +21,11 @@ from workers.engine.rules import (
     drafts_after,
     drain_stale,
     end_of,
+    num_cacheable,
     reset_counts,
+    take_blocks,
+    tokens_to_cache,
+    usable_hits,
 )
 from workers.engine.staging import is_uniform, pad_state_slots
 from workers.kernels import copies, draft
@@ -67,6 +72,10 @@ class Parts:
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
     blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free
     clip_to_block: Callable[[Request, int, int], int] = clip_to_block
+    usable_hits: Callable[[list[int]], list[int]] = usable_hits
+    tokens_to_cache: Callable[[Request, list[int]], list[int]] = tokens_to_cache
+    num_cacheable: Callable[[int, int], int] = num_cacheable
+    take_blocks: Callable[[CachingPool, list[int], int], list[int] | None] = take_blocks
     drafts_after: Callable[[PlanRow, int], int] = drafts_after
     drain_stale: Callable[[Request, PlanRow, list[int]], None] = drain_stale
     reset_counts: Callable[[Request, PreemptMode], None] = reset_counts

@@ -14,7 +14,7 @@ class Request:
     scheduled token as computed and every scheduled draft as accepted until its step is processed, and
     num_computed - num_placeholders == len(tokens) - 1 holds once a step has sampled for the request.
     Of the tokens in flight `num_stale` belong to an earlier epoch and will be delivered, `num_dropped` to an epoch
-    before `drop_before`, whose results are thrown away.
+    before `drop_before`, whose results are thrown away. Its first `num_cached` blocks need not be registered.
     """
 
     index: int
@@ -38,6 +38,8 @@ class Request:
     running: bool = False
     finish_reason: str | None = None
     blocks: list[int] = field(default_factory=list)
+    block_hashes: list[int] = field(default_factory=list)
+    num_cached: int = 0
     state_slot: int = -1
     stalled_until: int = 0
     invalid_next: bool = False
@@ -66,12 +68,14 @@ class PlanRow(NamedTuple):
     padded: bool
     invalid: bool
     spoiled: bool = False
+    shared_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: its rows in scheduling order, and how many drafts each of them is to propose."""
+    """One step: its rows in scheduling order, how many drafts each of them is to propose, and blocks to poison."""
 
     step: int
     k_step: int
     rows: tuple[PlanRow, ...]
+    poisoned: tuple[int, ...] = ()

@@ -2,6 +2,7 @@
 
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
+from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 
 
@@ -22,6 +23,35 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
     A chunk keeps two states, those before and after its last token, so no boundary may lie before them.
     """
     return min(n, block_size - request.num_computed % block_size)
+
+
+def usable_hits(blocks: list[int]) -> list[int]:
+    """Return the blocks of a chain that may be taken over: not the last one.
+
+    What the drafter keeps for its last token depends on the token that follows, which may be another one here.
+    """
+    return blocks[:-1]
+
+
+def tokens_to_cache(request: Request, cut: list[int]) -> list[int]:
+    """Return the tokens whose blocks may be found again: the committed ones, without those `cut` off behind an end."""
+    return request.tokens
+
+
+def num_cacheable(num_tokens: int, num_computed: int) -> int:
+    """Return how many tokens are final in the caches: the last one known may have to be computed again.
+
+    It is the first that its step verifies: if that yields nothing, its drafter's word is not written.
+    """
+    return min(num_computed, num_tokens - 1)
+
+
+def take_blocks(pool: CachingPool, shared: list[int], count: int) -> list[int] | None:
+    """Hold `shared` blocks and take `count` others; or None, and nothing has changed."""
+    if not pool.has_room(shared, count):
+        return None
+    pool.share(shared)
+    return pool.take(count)
 
 
 def drafts_after(row: PlanRow, k_step: int) -> int:

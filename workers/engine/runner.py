@@ -145,6 +145,7 @@ class Runner:
             )
         )
         fresh = [block for row in plan.rows for block in row.new_blocks]
+        fresh += [block for block in plan.poisoned if block not in fresh]
         self._write(staging, table, shape, fresh, rows_named)
         parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)

@@ -1,15 +1,16 @@
 """Decide what each step computes, ahead of what earlier steps turn out to have sampled."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
+from workers.engine.prefixes import Prefixes
 from workers.engine.request import Plan, PlanRow, Request
-from workers.log import Cause, Entry, Freed, Preempted, Scheduled, ScheduledRow, SkipReason
+from workers.log import CacheReset, Cause, Entry, Freed, Preempted, Scheduled, ScheduledRow, SkipReason
 from workers.observation import Observation
 
 
@@ -29,7 +30,9 @@ class Scheduler:
 
     def __init__(self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], probes: dict[str, int]) -> None:
         self.spec = spec
-        self.blocks = Pool(spec.num_blocks)
+        self.cache = Prefixes(spec, parts, probes) if spec.prefix_cache else None
+        self.blocks = self.cache.pool if self.cache is not None else Pool(spec.num_blocks)
+        self._poisoned: list[int] = []
         self.state_slots = Pool(spec.max_num_seqs)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -54,8 +57,13 @@ class Scheduler:
         for request in list(self.running):
             if request.running:
                 self._schedule_running(request, draft)
+        if self.cache is not None:
+            for row in draft.rows:
+                self.cache.register(row.request, row.request.tokens, row.num_computed + row.n)
         self._admit(draft)
-        plan = Plan(step, self.k_step, tuple(draft.rows))
+        plan = Plan(step, self.k_step, tuple(draft.rows), tuple(self._poisoned))
+        if plan.rows:
+            self._poisoned = []
         self._log.append(self._entry(plan, draft))
         for row in plan.rows:
             self._advance(row, step)
@@ -134,18 +142,25 @@ class Scheduler:
             return "stale"
         if len(self.running) >= self.spec.max_num_seqs:
             return "rows"
+        shared = self.cache.hits(request) if self.cache is not None else []
+        request.num_computed = len(shared) * self.spec.block_size
+        reason = self._fit(request, shared, draft)
+        if reason is not None:
+            request.num_computed = request.num_drafts_next = 0
+        return reason
+
+    def _fit(self, request: Request, shared: list[int], draft: _Draft) -> SkipReason | None:
+        """Admit a request that goes on from `shared` blocks, or say why not."""
         wanted = len(request.tokens) - request.num_computed
         padded = self._is_padded_decode(request, wanted, draft)
         if padded:
             request.num_drafts_next = self.spec.num_speculative_tokens
             wanted += request.num_drafts_next
         if draft.budget == 0 or (padded and draft.budget < wanted):
-            request.num_drafts_next = 0
             return "budget"
         n = self._clip(request, wanted, draft.budget)
-        blocks = self._allocate(request, n)
+        blocks = self._allocate(request, n, shared)
         if blocks is None:
-            request.num_drafts_next = 0
             return "blocks"
         slots = self.state_slots.take(1)
         assert slots is not None, "as many state slots as rows"
@@ -154,8 +169,19 @@ class Scheduler:
         self.running.append(request)
         self._probes["resume" if request.epoch else "admit"] += 1
         self._probes["resume_in_flight"] += request.num_dropped > 0
-        self._take(request, n, blocks, draft, padded)
+        self._take(request, n, blocks, draft, padded, shared)
+        if self.cache is not None:
+            self.cache.joined(request, shared, draft.rows)
         return None
+
+    def reset_cache(self, running: bool) -> None:
+        """Forget what is in the prefix cache; with `running` preempt whoever runs, in drop mode, the last one first."""
+        self._probes["cache_reset_in_flight"] += running and bool(self.running)
+        while running and self.running:
+            self.preempt(self.running[-1], "reset", "drop")
+        self._log.append(CacheReset(self.tick))
+        if self.cache is not None:
+            self._poisoned += self.cache.reset()
 
     def _is_padded_decode(self, request: Request, wanted: int, draft: _Draft) -> bool:
         spec = self.spec
@@ -168,13 +194,25 @@ class Scheduler:
             and request.num_computed + 1 + spec.num_speculative_tokens <= spec.max_model_len
         )
 
-    def _allocate(self, request: Request, n: int) -> list[int] | None:
+    def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> list[int] | None:
         """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
-        return self.blocks.take(max(0, self._parts.blocks_to_cover(request, n, self.spec) - len(request.blocks)))
+        held = len(request.blocks) + len(shared)
+        count = max(0, self._parts.blocks_to_cover(request, n, self.spec) - held)
+        if self.cache is None:
+            return self.blocks.take(count)
+        return self.cache.take(shared, count)
 
-    def _take(self, request: Request, n: int, blocks: list[int], draft: _Draft, padded: bool = False) -> None:
+    def _take(
+        self,
+        request: Request,
+        n: int,
+        blocks: list[int],
+        draft: _Draft,
+        padded: bool = False,
+        shared: Sequence[int] = (),
+    ) -> None:
         known = len(request.tokens)
-        request.blocks.extend(blocks)
+        request.blocks.extend([*shared, *blocks])
         d = max(0, n + request.num_computed - known - request.num_placeholders)
         discard = request.num_computed + n < known + request.num_placeholders
         invalid = request.invalid_next and not discard
@@ -201,6 +239,7 @@ class Scheduler:
                 padded=padded,
                 invalid=invalid,
                 spoiled=spoiled,
+                shared_blocks=tuple(shared),
             )
         )
         draft.budget -= n
@@ -229,6 +268,8 @@ class Scheduler:
                 row.padded,
                 row.invalid,
                 row.spoiled,
+                len(row.shared_blocks) * self.spec.block_size,
+                row.shared_blocks,
             )
             for row in plan.rows
         )
@@ -284,6 +325,7 @@ class Scheduler:
         self.blocks.release(self._parts.blocks_to_free(request, self.spec.block_size))
         self.state_slots.release([request.state_slot])
         request.blocks = []
+        request.num_cached = 0
         request.state_slot = -1
 
     def process(self, row: PlanRow, sampled: list[int]) -> list[int]:
@@ -333,6 +375,9 @@ class Scheduler:
             probes["no_logit"] += 1
             reason = "error"
         request.tokens.extend(sampled[:count])
+        if self.cache is not None and request.running and sampled:
+            tokens = self._parts.tokens_to_cache(request, sampled[count:])
+            self.cache.register(request, tokens, request.num_computed)
         if reason is not None:
             probes[reason + "_inside_run"] += count < len(sampled)
             self.finish(request, reason)

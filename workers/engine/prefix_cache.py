@@ -1,0 +1,103 @@
+"""Cache blocks that outlive their request: known by a hash of all tokens up to their end, shared while they are."""
+
+from collections.abc import Sequence
+
+from workers import model
+from workers.engine.block_pool import Pool
+
+
+class CachingPool(Pool):
+    """A pool whose blocks have reference counts, and contents that may be found again by their hash.
+
+    Blocks without contents are handed out first, the one given back last before the others. Then those with contents
+    that nobody holds lose them, the least recently used first; of one request the last block goes first.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.references = [0] * size
+        self.hash_of: list[int | None] = [None] * size
+        self.idle: dict[int, None] = {}
+        self._block_of: dict[int, int] = {}
+
+    @property
+    def num_free(self) -> int:
+        """Number of blocks nobody holds, with contents or without."""
+        return len(self._free) + len(self.idle)
+
+    def take(self, count: int) -> list[int] | None:
+        """Hand out `count` blocks without contents, or None if there are fewer."""
+        if count > self.num_free:
+            return None
+        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
+        for block in taken:
+            assert not self.references[block], f"block {block} was handed out while somebody holds it"
+            self.references[block] = 1
+        return taken
+
+    def _evict(self) -> int:
+        block = next(iter(self.idle))
+        del self.idle[block]
+        self._forget(block)
+        return block
+
+    def release(self, indexes: list[int]) -> None:
+        """Take one reference from each block, from the last one on."""
+        for block in reversed(indexes):
+            self.references[block] -= 1
+            assert self.references[block] >= 0, f"block {block} was given back too often"
+            if self.references[block]:
+                continue
+            if self.hash_of[block] is None:
+                self._free.append(block)
+            else:
+                self.idle[block] = None
+
+    def find(self, hashes: Sequence[int]) -> list[int]:
+        """Return the blocks of the longest chain of hashes that are known, from the first one on."""
+        found = []
+        for each in hashes:
+            if each not in self._block_of:
+                break
+            found.append(self._block_of[each])
+        return found
+
+    def has_room(self, shared: Sequence[int], count: int) -> bool:
+        """Tell whether `count` blocks are left when `shared` are held: idle ones among them cannot be handed out."""
+        return count <= self.num_free - sum(not self.references[block] for block in shared)
+
+    def share(self, blocks: Sequence[int]) -> None:
+        """Hold blocks for one request more."""
+        for block in blocks:
+            if not self.references[block]:
+                del self.idle[block]
+            self.references[block] += 1
+
+    def register(self, block: int, content: int) -> None:
+        """Let a block that somebody holds be found by its hash; a second block of the same contents is not found."""
+        assert self.references[block], f"block {block} is registered, but nobody holds it"
+        if content not in self._block_of:
+            self._block_of[content] = block
+            self.hash_of[block] = content
+
+    def reset(self) -> list[int]:
+        """Forget all contents and return the blocks that nobody holds and that had some."""
+        idle = list(self.idle)
+        self.idle.clear()
+        self._block_of.clear()
+        self.hash_of = [None] * self.size
+        self._free.extend(idle)
+        return idle
+
+    def _forget(self, block: int) -> None:
+        content = self.hash_of[block]
+        if content is not None:
+            del self._block_of[content]
+            self.hash_of[block] = None
+
+
+def extend_hashes(hashes: list[int], tokens: Sequence[int], count: int, block_size: int) -> None:
+    """Append the hashes of full blocks of tokens until there are `count`."""
+    while len(hashes) < count:
+        start = len(hashes) * block_size
+        hashes.append(model.block_hash(hashes[-1] if hashes else 0, tokens[start : start + block_size]))

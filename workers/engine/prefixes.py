@@ -1,0 +1,54 @@
+"""The scheduler's side of the prefix cache: what a request may take over, and what others may take over from it."""
+
+from collections.abc import Sequence
+
+from scenarios.spec import EngineSpec
+from workers.engine.parts import Parts
+from workers.engine.prefix_cache import CachingPool, extend_hashes
+from workers.engine.request import PlanRow, Request
+
+
+class Prefixes:
+    """The prefix cache of one engine over its pool of blocks; counts what happens in `probes`."""
+
+    def __init__(self, spec: EngineSpec, parts: Parts, probes: dict[str, int]) -> None:
+        self.pool = CachingPool(spec.num_blocks)
+        self._size = spec.block_size
+        self._parts = parts
+        self._probes = probes
+
+    def hits(self, request: Request) -> list[int]:
+        """Return the blocks a request may take over: at least one token is left to compute."""
+        count = (len(request.tokens) - 1) // self._size
+        extend_hashes(request.block_hashes, request.tokens, count, self._size)
+        return self._parts.usable_hits(self.pool.find(request.block_hashes[:count]))
+
+    def take(self, shared: Sequence[int], count: int) -> list[int] | None:
+        """Hold `shared` blocks and take `count` others, or None."""
+        self._probes["eviction"] += self.pool.num_free - len(self.pool.idle) < count <= self.pool.num_free
+        return self._parts.take_blocks(self.pool, list(shared), count)
+
+    def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
+        """Let full blocks be found whose tokens are final once what is launched has run: stream order does the rest."""
+        count = min(self._parts.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
+        if count > request.num_cached:
+            extend_hashes(request.block_hashes, tokens, count, self._size)
+            for index in range(request.num_cached, count):
+                self.pool.register(request.blocks[index], request.block_hashes[index])
+            request.num_cached = count
+
+    def reset(self) -> list[int]:
+        """Forget everything; return the blocks nobody holds whose contents are lost."""
+        self._probes["cache_reset"] += any(content is not None for content in self.pool.hash_of)
+        return self.pool.reset()
+
+    def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
+        """Count what a request took over that joins with the last of `rows`, and let others take over from it."""
+        probes, row = self._probes, rows[-1]
+        if shared:
+            probes["prefix_hit"] += 1
+            probes["prefix_hit_shared"] += any(self.pool.references[block] > 1 for block in shared)
+            probes["prefix_hit_on_resume"] += request.epoch > 0
+            probes["prefix_hit_at_once"] += any(block in other.new_blocks for other in rows for block in shared)
+        request.num_cached = len(shared)
+        self.register(request, request.tokens, row.num_computed + row.n)

@@ -1,0 +1,87 @@
+"""Faults of the prefix cache: what is found in it, what is put into it, who holds it."""
+
+from dataclasses import replace
+
+from workers.engine.parts import Parts
+from workers.engine.prefix_cache import CachingPool
+from workers.engine.request import Request
+from workers.faults.fault import Fault, Reached
+
+CACHED = (("prefix_cache", True), ("layers", "attention"))
+
+
+def _last_match_is_used(parts: Parts, reached: Reached) -> Parts:
+    def usable_hits(blocks: list[int]) -> list[int]:
+        if blocks:
+            reached()
+        return blocks
+
+    return replace(parts, usable_hits=usable_hits)
+
+
+def _overshoot_is_cached(parts: Parts, reached: Reached) -> Parts:
+    def tokens_to_cache(request: Request, cut: list[int]) -> list[int]:
+        if cut:
+            reached()
+        return parts.tokens_to_cache(request, cut) + cut
+
+    return replace(parts, tokens_to_cache=tokens_to_cache)
+
+
+def _last_token_is_cached(parts: Parts, reached: Reached) -> Parts:
+    def num_cacheable(num_tokens: int, num_computed: int) -> int:
+        if num_computed >= num_tokens:
+            reached()
+        return min(num_computed, num_tokens)
+
+    return replace(parts, num_cacheable=num_cacheable)
+
+
+def _references_are_kept(parts: Parts, reached: Reached) -> Parts:
+    def take_blocks(pool: CachingPool, shared: list[int], count: int) -> list[int] | None:
+        if shared and not pool.has_room(shared, count):
+            reached()
+        pool.share(shared)
+        return pool.take(count)
+
+    return replace(parts, take_blocks=take_blocks)
+
+
+FAULTS = (
+    Fault(
+        id="sglang-10846-last-match",
+        source="sglang PR #10846, vllm PR #50438",
+        symptom="a drafter goes on from a word that was computed for another continuation",
+        trigger="a prompt begins as what is cached does, for a block at least",
+        plane="books",
+        requires=CACHED,
+        apply=_last_match_is_used,
+    ),
+    Fault(
+        id="sglang-22897-overshoot",
+        source="sglang PR #22897",
+        symptom="blocks are found by tokens that nobody was ever sent",
+        trigger="an end cuts an accepted run that fills a block behind it",
+        plane="prefix",
+        requires=CACHED,
+        apply=_overshoot_is_cached,
+    ),
+    Fault(
+        id="vllm-54288-last-token",
+        source="vllm issue #54193, PR #54288",
+        symptom="a block is found whose last word was written for a rejected draft, or not at all",
+        trigger="the last token of a request fills a block",
+        plane="prefix",
+        requires=CACHED,
+        apply=_last_token_is_cached,
+    ),
+    Fault(
+        id="xllm-1146-references",
+        source="xllm PR #1146",
+        symptom="blocks are held by nobody and never given back",
+        trigger="a request that waits finds blocks in the prefix cache, and there are too few others",
+        plane="blocks",
+        requires=CACHED,
+        apply=_references_are_kept,
+    ),
+)
