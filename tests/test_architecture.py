@@ -25,6 +25,7 @@ MODEL_LINES_MAX = 100
 ORACLE = (
     "scenarios",
     "workers.oracle",
+    "workers.cached",
     "workers.truth",
     "workers.draft_truth",
     "workers.tape",
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.kernels": ("workers.kernels",),
     "workers.lanes": ("workers.lanes", "scenarios.draw"),
     "workers.oracle": ORACLE,
+    "workers.cached": ORACLE,
     "workers.truth": ORACLE,
     "workers.draft_truth": ORACLE,
     "workers.tape": ORACLE,
