@@ -45,6 +45,23 @@ def _columns_of_another_group(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
+def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
+    rejected_before: dict[int, int] = {}
+
+    def body(given: SimpleNamespace) -> None:
+        slots = given.state_slot.tolist()
+        # At depth 2 the host has not heard of what the step before rejected.
+        ahead = np.array([rejected_before.get(slot, 0) for slot in slots], dtype=np.int64)
+        if ahead.any():
+            reached()
+        rejected = np.where(given.num_drafts > 0, 1 + given.num_drafts - given.accepted, 0).tolist()
+        rejected_before.clear()
+        rejected_before.update((slot, count) for slot, count in zip(slots, rejected, strict=True) if slot >= 0)
+        run(parts.state_copy, given, num_computed=given.num_computed + ahead)
+
+    return replace(parts, state_copy=op_like(parts.state_copy, body))
+
+
 def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
     def clip_to_block(request: Request, n: int, block_size: int) -> int:
         clipped = parts.clip_to_block(request, n, block_size)
@@ -84,6 +101,15 @@ FAULTS = (
         plane="recurrent",
         requires=ALIGNED,
         apply=_columns_of_another_group,
+    ),
+    Fault(
+        id="vllm-32951-align-ahead",
+        source="vllm PR #32951, which switches align off beside asynchronous scheduling, undone",
+        symptom="a recurrent state is kept as that of a later position than it belongs to",
+        trigger="drafts are rejected, and the next step finds its blocks by the host's count, which still holds them",
+        plane="recurrent",
+        requires=(*ALIGNED, ("depth", 2)),
+        apply=_counts_of_the_host,
     ),
     Fault(
         id="vllm-45477-unaligned-chunk",

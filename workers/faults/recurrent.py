@@ -49,6 +49,26 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
 
 
+def _second_roll_back_is_lost(parts: Parts, reached: Reached) -> Parts:
+    pending: set[int] = set()
+
+    def body(given: SimpleNamespace) -> None:
+        before = given.slot_accepted.copy()
+        run(parts.count_sampled, given)
+        for row, slot in enumerate(given.state_slot.tolist()):
+            if slot < 0:
+                continue
+            accepted, num_drafts = int(given.accepted[row]), int(given.num_drafts[row])
+            if accepted == 0 and slot in pending and before[slot]:
+                reached()
+                given.slot_accepted[slot] = before[slot]
+            pending.discard(slot)
+            if accepted < 1 + num_drafts:
+                pending.add(slot)
+
+    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+
+
 FAULTS = (
     Fault(
         id="tpu-2431-inherited-state",
@@ -76,5 +96,14 @@ FAULTS = (
         plane="recurrent",
         requires=(("layers", "hybrid"),),
         apply=_whole_roll_back_is_none,
+    ),
+    Fault(
+        id="beellama-165-second-roll-back",
+        source="beellama.cpp issue #165",
+        symptom="the recurrent state is rolled back to where the roll-back before led, not to where this one does",
+        trigger="a draft is rejected, and everything that the next step of the request verifies is rolled back",
+        plane="recurrent",
+        requires=(("layers", "hybrid"), ("accepted_counts", "device")),
+        apply=_second_roll_back_is_lost,
     ),
 )
