@@ -51,7 +51,7 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
         slots = given.state_slot.tolist()
         # At depth 2 the host has not heard of what the step before rejected.
-        ahead = np.array([rejected_before.get(slot, 0) for slot in slots], dtype=np.int64)
+        ahead = np.array([rejected_before.get(slot, 0) for slot in slots], dtype=np.int64) * (given.num_computed > 0)
         if ahead.any():
             reached()
         rejected = np.where(given.num_drafts > 0, 1 + given.num_drafts - given.accepted, 0).tolist()
