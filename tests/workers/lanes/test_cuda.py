@@ -1,0 +1,179 @@
+"""CUDA lanes: delays in place of schedules anywhere; on a GPU the same captures, and nothing but kernels and copies."""
+
+from collections import Counter
+from functools import cache
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scenarios import codec
+from scenarios.events import LANES as SCHEDULED
+from scenarios.events import LaneName, Schedule, Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.check import Options, Run, check
+from workers.engine.probes import Probes
+from workers.engine.runner import LANES
+from workers.lanes.cuda import cuda, host_delay, lane_delay
+from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
+from workers.tape import Tapes
+from workers.verdict import Agreed, Diverged
+
+SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
+TAPES = Tapes()
+SCHEDULES = (
+    Schedule(policy="lazy"),
+    Schedule(policy="lane_order", order=SCHEDULED),
+    Schedule(policy="lane_order", order=SCHEDULED[::-1]),
+    Schedule(policy="random", seed=3),
+)
+DECODES = Trace(
+    spec=EngineSpec(depth=2),
+    events=tuple(Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=100) for index in range(2)),
+).explicit()
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def test_an_early_device_waits_for_nothing_and_a_late_one_before_every_op() -> None:
+    for lane in LANES:
+        assert lane_delay(Eager(), lane, "attention", 3) == 0
+        assert lane_delay(Lazy(), lane, "attention", 3) > 0
+    assert host_delay(Eager(), "schedule", 3) == host_delay(Lazy(), "schedule", 3) == 0
+
+
+def test_a_lane_waits_the_longer_the_later_it_comes_in_an_order_and_so_does_the_host() -> None:
+    for order in list(permutations(SCHEDULED))[::7]:
+        policy = LaneOrder(order)
+        delays = [lane_delay(policy, lane, "attention", 0) for lane in order if lane != HOST]
+        assert delays == sorted(delays)
+        assert len(set(delays)) == len(delays)
+        assert (host_delay(policy, "schedule", 0) == 0) == (order[0] == HOST)
+
+
+def test_random_delays_are_drawn_for_each_op_and_call_and_not_in_turn() -> None:
+    def drawn(seed: int) -> list[int]:
+        policy = Random(seed)
+        delays = [lane_delay(policy, "compute", op, step) for op in ("attention", "kv_write") for step in range(9)]
+        return delays + [host_delay(policy, label, step) for label in ("schedule", "launched") for step in range(9)]
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert len(set(drawn(1))) > 20
+
+
+@cache
+def digest(path: Path) -> str:
+    """Return the digest of what the definitions capture."""
+    verdict = check(codec.load(path).explicit(), TAPES)
+    assert isinstance(verdict, Agreed)
+    return verdict.stats.digest
+
+
+@on_a_gpu
+@pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
+def test_a_gpu_captures_what_the_definitions_do(path: Path) -> None:
+    verdict = check(codec.load(path).explicit(), TAPES, Options(device="cuda"))
+    assert isinstance(verdict, Agreed), verdict
+    assert verdict.stats.digest == digest(path)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: str(schedule.policy))
+def test_a_gpu_captures_the_same_however_lanes_and_host_are_delayed(schedule: Schedule) -> None:
+    path = next(each for each in SMOKE if each.stem == "everything")
+    trace = codec.load(path).explicit().model_copy(update={"schedule": schedule})
+    verdict = check(trace, TAPES, Options(device="cuda"))
+    assert isinstance(verdict, Agreed), verdict
+    assert verdict.stats.digest == digest(path)
+
+
+@on_a_gpu
+def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
+    for wait in (("compute", "inputs_ready"), ("h2d", "inputs_read"), ("d2h_output", "sampled_ready")):
+        options = Options(device="cuda", without=frozenset({wait}))
+        verdict = check(DECODES, TAPES, options)
+        assert isinstance(verdict, Diverged), wait
+        assert verdict.difference.plane == "races" or verdict.difference.missing_order
+
+
+@on_a_gpu
+@pytest.mark.parametrize(
+    ("wait", "last"), [(("compute", "inputs_ready"), "h2d"), (("host", "output_done"), "d2h_output")]
+)
+def test_a_delay_makes_a_missing_wait_do_harm(wait: tuple[str, str], last: LaneName) -> None:
+    order = (*(lane for lane in SCHEDULED if lane != last), last)
+    trace = DECODES.model_copy(update={"schedule": Schedule(policy="lane_order", order=order)})
+    options = Options(races=False, device="cuda")
+    assert isinstance(check(trace, TAPES, options), Agreed)
+    verdict = check(trace, TAPES, Options(races=False, device="cuda", without=frozenset({wait})))
+    assert not isinstance(verdict, Agreed)
+
+
+@on_a_gpu
+def test_the_host_cannot_reach_device_memory() -> None:
+    run = Run(DECODES, TAPES, Options(device="cuda"))
+    with pytest.raises(PermissionError, match="kv is device memory"):
+        run.machine.host(run.machine.buffers["kv"].all, "r")
+
+
+@on_a_gpu
+def test_a_lane_is_delayed_as_long_as_it_was_calibrated_for() -> None:
+    from workers.lanes.cuda import cycles_per_microsecond  # noqa: PLC0415
+
+    start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    start.record()
+    cuda._sleep(int(2000 * cycles_per_microsecond()))
+    end.record()
+    end.synchronize()
+    assert 1800 < 1000 * start.elapsed_time(end) < 2600
+
+
+class Blind(Probes):
+    """Probes that look at nothing."""
+
+    def inputs(self, *arguments: Any) -> None: ...
+
+    def sampled(self, *arguments: Any) -> None: ...
+
+    def state(self, *arguments: Any) -> None: ...
+
+    def caches(self, *arguments: Any) -> None: ...
+
+
+@on_a_gpu
+def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> None:
+    steps = 5
+    run = Run(DECODES, TAPES, Options(races=False, device="cuda"))
+    context = run.engine.runner.context
+    context.probes = Blind(run.trace.spec, context.memory, context.compute, run.recorder)
+    for _ in range(20):
+        run.engine.step()
+    run.machine.drain()
+    launched: Counter[str] = Counter()
+    for lane in run.machine.lanes:
+        original = lane.launch
+
+        def counting(function: Any, *arguments: Any, original: Any = original) -> None:
+            launched[function.__name__] += 1
+            original(function, *arguments)
+
+        lane.launch = counting  # type: ignore[method-assign]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(steps):
+            run.engine.step()
+        cuda.synchronize()
+    seen = Counter(event.name for event in profile.events())
+    copies = {name: count for name, count in seen.items() if name.startswith(("Memcpy", "Memset"))}
+    kernels = {name: count for name, count in seen.items() if name not in copies and "ynchronize" not in name}
+    assert copies == {
+        "Memcpy HtoD (Pinned -> Device)": steps,
+        "Memcpy DtoH (Device -> Pinned)": 2 * steps,
+    }
+    num_copies = sum(count for name, count in launched.items() if name.startswith("copy_"))
+    assert num_copies == 3 * steps
+    assert sum(kernels.values()) == launched.total() - num_copies, (kernels, launched)
+    assert not any("at::" in name for name in kernels)
