@@ -12,7 +12,7 @@ from scenarios.events import NoValidToken, Schedule, Stall
 from scenarios.trace import Trace
 from workers.choice import rules_of
 from workers.compare import Checker
-from workers.devices import Device, machine_on, parts_on
+from workers.devices import Device, DeviceError, machine_on, parts_on
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
@@ -221,6 +221,9 @@ def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts
     """Run an explicit trace under its own schedule and return the verdict.
 
     `parts` are those of a clean engine on the device of the options, if they are not given.
+
+    Raises:
+        DeviceError: the trace cannot run on that device.
     """
     for fault in trace.faults:
         missing = FAULTS[fault].missing(trace.spec)
@@ -233,6 +236,8 @@ def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts
     except Deadlock as deadlock:
         return Stuck(stats=run.stats(), reason=str(deadlock))
     except Exception as error:
+        if isinstance(error.__cause__, DeviceError):
+            raise error.__cause__ from None
         # What was captured before may show why: a crash is often the harm of a difference.
         found = run.difference_so_far()
         if found is not None:

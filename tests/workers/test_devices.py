@@ -12,7 +12,7 @@ import torch
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.check import Options, check
-from workers.devices import CLEAN, DEVICES, exists_on, ops_of, parts_on
+from workers.devices import CLEAN, DEVICES, DeviceError, exists_on, ops_of, parts_on
 from workers.faults.registry import FAULTS
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged
@@ -25,8 +25,8 @@ SUBSET = (
     "everything",
     "stop_inside_run",
 )
-# Only recurrent states kept with blocks need these.
-MISSING = {"poison_states", "state_copy"}
+# What needs these runs on `sim` alone.
+MISSING = {"copy_line", "process_logits", "spoil_logits", "write_history"}
 TAPES = Tapes()
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
@@ -50,7 +50,13 @@ def test_every_device_op_has_a_triton_kernel() -> None:
     twins = ops_of(parts_on("triton-cpu"))
     assert {op.__module__.removeprefix("workers.kernels.") for op in ops_of(CLEAN).values()} >= {"copies", "draft"}
     missing = {name for name, op in ops_of(CLEAN).items() if twins[name].__module__ == op.__module__}
-    assert missing <= MISSING
+    assert missing == MISSING
+
+
+@interpreted
+def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -> None:
+    with pytest.raises(DeviceError, match="device op copy_line has no Triton kernel"):
+        check(trace_of("sampling_params"), TAPES, Options(device="triton-cpu"))
 
 
 @interpreted

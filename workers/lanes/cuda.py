@@ -29,7 +29,8 @@ cuda: Any = torch.cuda
 LAZY_MICROSECONDS = 150
 RANK_MICROSECONDS = 60
 RANDOM_MICROSECONDS = 300
-HELD_MICROSECONDS = 3000
+# Longer than the host takes for a step.
+HELD_MICROSECONDS = 10_000
 # The host makes several calls for each op.
 HOST_SHARE = 4
 CAPTURE_BYTES = 1 << 24
