@@ -16,6 +16,11 @@ def copy_script(source: In, destination: Out) -> None:
     _copy(source, destination)
 
 
+def copy_line(source: In, destination: Out) -> None:
+    """Copy the sampling parameters and the history of a new request into the line of its state slot."""
+    _copy(source, destination)
+
+
 def copy_output(sampled: In, destination: Out) -> None:
     """Copy the sampled tokens to the host."""
     _copy(sampled, destination)

@@ -69,7 +69,7 @@ def draft_chain(
     raw [num_rows * K] uint64 and draft_tokens [num_rows * K]. The drafter attends over its own cache; the word it
     computes is `raw`, the token it proposes is the script's at that position. A row without a valid token proposes
     NO_DRAFT, as do columns from `num_proposed` on. What the chain writes to the cache is scratch. Padding rows read
-    no cache, which other rows may be writing: their `raw` is 0.
+    no cache, which other rows may be writing; their `raw` is 0.
     """
     check_flat(
         drafter_hidden, positions, token_index, num_scheduled, valid, state_slot, block_table, script, drafter_kv, raw,

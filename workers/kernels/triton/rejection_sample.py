@@ -24,7 +24,8 @@ def rejection_sample(
     Shapes: logits [num_rows * (1 + K) * V]; scheduled_drafts [num_rows * K]; num_scheduled, num_drafts, invalid
     [num_rows]; sampled [num_rows * (1 + K)]. Greedy: a draft is accepted iff it is the target's argmax, lowest index
     first; NO_DRAFT never is. Valid tokens are a contiguous prefix, the rest is NO_TOKEN. Padding rows, and rows
-    marked invalid, have none.
+    marked invalid, have none. A column without a largest logit (one is NaN, or all are -inf) has no token: the row
+    ends before it.
     Source: Leviathan et al., arXiv 2211.17192, at temperature 0; vLLM PR #37238.
     """
     check_flat(logits, scheduled_drafts, num_scheduled, num_drafts, invalid, sampled)
@@ -51,19 +52,24 @@ def _kernel(
     is_column = o_column < WIDTH
     p_columns = p_logits + (i_row * WIDTH + o_column) * vocab_size
     b_best = tl.full([BLOCK_COLUMNS], float("-inf"), dtype=tl.float32)
-    b_target = tl.zeros([BLOCK_COLUMNS], dtype=tl.int64)
+    b_target = tl.full([BLOCK_COLUMNS], NO_TOKEN, dtype=tl.int64)
+    b_undefined = tl.zeros([BLOCK_COLUMNS], dtype=tl.int32)
     for start in range(0, vocab_size, BLOCK_VOCABULARY):
         o_vocabulary = start + tl.arange(0, BLOCK_VOCABULARY).to(tl.int64)
         is_logit = is_column[:, None] & (o_vocabulary < vocab_size)[None, :]
         b_logits = tl.load(p_columns[:, None] + o_vocabulary[None, :], mask=is_logit, other=float("-inf"))
+        is_nan = b_logits != b_logits  # noqa: PLR0124
+        b_undefined = tl.maximum(b_undefined, tl.max(is_nan.to(tl.int32), axis=1))
+        b_logits = tl.where(is_nan, float("-inf"), b_logits)
         b_local = tl.max(b_logits, axis=1)
         b_first = tl.min(tl.where(b_logits == b_local[:, None], o_vocabulary[None, :], vocab_size), axis=1)
         b_target = tl.where(b_local > b_best, b_first, b_target)
         b_best = tl.maximum(b_best, b_local)
+    b_target = tl.where(b_undefined > 0, NO_TOKEN, b_target)
     is_draft = o_column < tl.load(p_num_drafts + i_row)
     b_draft = tl.load(p_scheduled_drafts + i_row * (WIDTH - 1) + o_column, mask=is_draft, other=NO_TOKEN)
     # The first column that does not match; the column after the last draft never does.
-    b_accepted = tl.min(tl.where(b_draft == b_target, WIDTH, o_column), axis=0)
+    b_accepted = tl.min(tl.where((b_draft == b_target) & (b_target != NO_TOKEN), WIDTH, o_column), axis=0)
     is_sampled = (tl.load(p_num_scheduled + i_row) > 0) & (tl.load(p_invalid + i_row) <= 0)
     b_sampled = tl.where((o_column <= b_accepted) & is_sampled, b_target, NO_TOKEN)
     tl.store(p_sampled + i_row * WIDTH + o_column, b_sampled, mask=is_column)

@@ -20,6 +20,7 @@ PAD_SLOT = tl.constexpr(definition.PAD_SLOT)
 PAD_ROW = tl.constexpr(definition.PAD_ROW)
 PAD_BLOCK = tl.constexpr(definition.PAD_BLOCK)
 PAD_STATE_SLOT = tl.constexpr(definition.PAD_STATE_SLOT)
+UNKNOWN_TOKEN = tl.constexpr(definition.UNKNOWN_TOKEN)
 POISON = tl.constexpr(definition.POISON)
 
 

@@ -3,13 +3,13 @@
 from importlib import import_module
 from inspect import isfunction, signature
 from pathlib import Path
-from typing import get_type_hints
 
 import numpy as np
 import pytest
 import torch
 
 from tests.workers.kernels.triton.launches import DEVICE
+from workers import devices
 from workers.kernels.triton.kv_write import kv_write
 from workers.kernels.triton.signature import check_flat
 from workers.lanes.lane import Function, op_of
@@ -36,14 +36,8 @@ def test_every_twin_has_the_name_the_parameters_and_the_access_modes_of_its_defi
         assert list(signature(twin).parameters) == list(signature(definitions[name]).parameters)
 
 
-def test_every_definition_has_its_twin() -> None:
-    modules = {path.stem for path in FOLDER.parent.glob("*.py")} - {"__init__", "arithmetic", "signature"}
-    ops = {
-        (module, name)
-        for module in modules
-        for name, each in ops_of(f"workers.kernels.{module}").items()
-        if get_type_hints(each)["return"] is type(None)
-    }
+def test_every_device_op_of_an_engine_has_its_twin() -> None:
+    ops = {(op.__module__.rpartition(".")[2], op.__name__) for op in devices.ops_of(devices.CLEAN).values()}
     twins = {(module, name) for module in MODULES for name in ops_of(f"workers.kernels.triton.{module}")}
     assert twins == ops
 

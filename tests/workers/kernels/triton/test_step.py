@@ -31,8 +31,8 @@ TWINS = (
     triton_rejection_sample,
     triton_draft,
 )
-# Padding, and the columns no row keeps, are not the same in both.
-COMPARED = ("kv", "drafter_kv", "hidden", "attended", "logits", "sampled", "drafter_hidden", "draft_tokens")
+# The states of columns that no row keeps are not the same in both.
+COMPARED = ("kv", "drafter_kv", "hidden", "attended", "logits", "sampled", "drafter_hidden", "raw", "draft_tokens")
 
 
 def buffers_of(batch: Case) -> dict[str, np.ndarray[Any, Any]]:
@@ -145,5 +145,3 @@ def test_a_step_of_kernels_leaves_what_a_step_of_definitions_leaves(
     step(DEFINITIONS, batch, expected)
     for name in COMPARED:
         np.testing.assert_array_equal(tensors[name].cpu().numpy(), expected[name], name)
-    raw, real = tensors["raw"].cpu().numpy(), batch.num_real * K
-    np.testing.assert_array_equal(raw[:real], expected["raw"][:real])
