@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scenarios.spec import EngineSpec
+from scenarios.spec import WITHOUT_POSITIONS, EngineSpec
 
 DEPTH_MAX = 2
 
@@ -39,6 +39,24 @@ REFUSED: tuple[Refusal, ...] = (
         applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid",
         allowed="False, or layers: attention",
         reason="a hit would need the recurrent state at its end, and nothing takes it over",
+    ),
+    Refusal(
+        key="prefix_cache",
+        applies=lambda spec: spec.prefix_cache and spec.drafter == "mtp",
+        allowed="False, or another drafter",
+        reason="a hit would need the hidden word before its end, which mtp carries with the request that computed it",
+    ),
+    Refusal(
+        key="num_speculative_tokens",
+        applies=lambda spec: spec.drafter == "extract_hidden_states" and spec.num_speculative_tokens > 1,
+        allowed="0 and 1",
+        reason="extract_hidden_states proposes the sampled token and nothing behind it",
+    ),
+    Refusal(
+        key="drafter_max_len",
+        applies=lambda spec: spec.drafter_max_len > 0 and spec.drafter in WITHOUT_POSITIONS,
+        allowed="0",
+        reason=f"{' and '.join(WITHOUT_POSITIONS)} run no model whose positions could end",
     ),
 )
 

@@ -48,6 +48,7 @@ PROBES: Mapping[str, str] = {
     "no_logit": "a request ends because no token can be chosen for it",
     "stop_inside_run": "a stop token lies inside an accepted run",
     "length_inside_run": "the length limit lies inside an accepted run",
+    "drafter_full": "a request outgrows its drafter, which has no positions left for K more drafts",
     "padding": "a step runs with padding rows",
     "padded_decode": "a new request is padded with drafts to keep the batch uniform",
     "uniform": "a step takes the uniform decode layout",

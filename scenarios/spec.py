@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INTEGER_MAX = 2**63 - 1
+Drafter = Literal["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu"]
+# They propose tokens that were there before, and so have no positions that could run out.
+WITHOUT_POSITIONS: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu")
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -36,6 +39,8 @@ class EngineSpec(Value):
     num_blocks: Annotated[int, Field(strict=True, ge=1, le=65536)] = 128
     conv_width: Annotated[int, Field(strict=True, ge=2, le=8)] = 3
     token_multiple: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
+    drafter: Drafter = "eagle"
+    drafter_max_len: Annotated[int, Field(strict=True, ge=0, le=65536)] = 0
 
     @property
     def is_aligned(self) -> bool:

@@ -29,7 +29,7 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.spec import EngineSpec
+from scenarios.spec import WITHOUT_POSITIONS, Drafter, EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
@@ -45,6 +45,7 @@ KINDS = (
     "reset_prefix_cache",
 )
 _HOW = get_args(Reorder.model_fields["how"].annotation)
+_DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
 _MODES = get_args(PreemptMode)
 _POLICIES = get_args(Schedule.model_fields["policy"].annotation)
 _PATTERNS: tuple[str | AcceptRate, ...] = (
@@ -75,6 +76,8 @@ class SpecNumbers(NamedTuple):
     is_aligned: int = 0
     is_cascading: int = 0
     has_prefix_cache: int = 0
+    drafter: int = 0
+    drafter_length: int = 0
 
 
 class FlatEvent(NamedTuple):
@@ -112,16 +115,20 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 
 
 def _spec(numbers: SpecNumbers) -> EngineSpec:
-    k, block_size = min(numbers.k, 8), 1 + min(numbers.block_size, 31)
+    drafter = _DRAFTERS[numbers.drafter % len(_DRAFTERS)]
+    has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
+    k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     return EngineSpec(
-        # A prefix cache is refused on hybrid layers.
-        layers="attention" if numbers.is_attention_only or numbers.has_prefix_cache else "hybrid",
+        # A prefix cache is refused on hybrid layers, and beside a drafter that carries words.
+        layers="attention" if numbers.is_attention_only or has_prefix_cache else "hybrid",
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
         recurrent_cache="align" if numbers.is_aligned else "none",
         cascade=numbers.is_cascading > 0,
-        prefix_cache=bool(numbers.has_prefix_cache),
+        prefix_cache=has_prefix_cache,
         pad=not numbers.is_unpadded,
+        # What was there before comes again only where there are few tokens.
+        vocab_size=3 if drafter in WITHOUT_POSITIONS else 32,
         num_speculative_tokens=k,
         max_num_seqs=1 + min(numbers.num_rows, 15),
         max_num_batched_tokens=1 + k + min(numbers.budget, 255),
@@ -131,6 +138,8 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         # The shortest request of all, one token in and one out, fits into any pool.
         num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
         token_multiple=1 + min(numbers.token_multiple, 15),
+        drafter=drafter,
+        drafter_max_len=0 if drafter in WITHOUT_POSITIONS else min(numbers.drafter_length, 128),
     )
 
 
@@ -205,6 +214,8 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         bit,
         bit,
         bit,
+        st.integers(0, len(_DRAFTERS) - 1),
+        st.sampled_from((0, 0, 0, 4, 8, 16, 32)),
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -275,6 +286,7 @@ def _with_common_tokens(seed: int, flat: FlatEvent, block_size: int) -> FlatEven
 def _random_spec(seed: int) -> SpecNumbers:
     sizes, switches = _Digits(seed, "sizes", 0), _Digits(seed, "switches", 0)
     has_prefix_cache = _Digits(seed, "prefix_cache", 0).below(4) == 0
+    drafters = _Digits(seed, "drafter", 0)
     k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
     return SpecNumbers(
         k=k,
@@ -295,6 +307,8 @@ def _random_spec(seed: int) -> SpecNumbers:
         is_aligned=_Digits(seed, "aligned", 0).below(3) == 0,
         is_cascading=_Digits(seed, "cascade", 0).below(4) == 0,
         has_prefix_cache=has_prefix_cache,
+        drafter=drafters.of((0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)),
+        drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
     )
 
 

@@ -212,6 +212,8 @@ BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "block_state_at_end": ("block_states",),
     "block_window_at_end": ("block_windows",),
     "proposed": ("draft_tokens",),
+    "drafter_state": ("drafter_states",),
+    "drafter_window": ("drafter_conv",),
     "kv_at_end": ("kv",),
     "drafter_kv_at_end": ("drafter_kv",),
 }

@@ -9,7 +9,15 @@ from typing import Any
 
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks
-from workers.expected import Layout, expected_inputs, expected_kept, expected_release, expected_sampled, expected_state
+from workers.expected import (
+    Layout,
+    expected_drafted,
+    expected_inputs,
+    expected_kept,
+    expected_release,
+    expected_sampled,
+    expected_state,
+)
 from workers.log import Entry, Scheduled
 from workers.observation import VARIABLES, Observation
 from workers.oracle import LogError, Oracle
@@ -84,6 +92,8 @@ class Checker:
                 return self._layout(expected_inputs(step, spec), capture)
             case "sampled":
                 return self._layout(expected_sampled(step, spec), capture)
+            case "drafted":
+                return self._layout(expected_drafted(step, spec), capture)
             case "kept":
                 return self._layout(expected_kept(step, spec), capture)
             case _:

@@ -1,36 +1,237 @@
-"""What an EAGLE-like drafter must compute for each draft, by the target's tape and its own cache."""
+"""What a drafter must hold and propose: one class a drafter, beside the tape of a prompt.
+
+Each has `words`, its cache at all positions as long as every position is followed by its true next token, which
+`follow` extends; and `drafts`, what it computes and proposes behind the last kept token, `kept` tokens into the tape.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from scenarios.spec import EngineSpec
 from workers import model
-from workers.truth import Truth
+
+if TYPE_CHECKING:
+    from workers.tape import Tape
+
+NO_DRAFT = -1
+NGRAM_MAX = 3
+NOTHING: Mapping[int, int] = {}
 
 
-def raw_words(truth: Truth, position: int, proposed: tuple[int, ...], spec: EngineSpec) -> tuple[int, ...]:
-    """Return what the drafter computes for each draft after `position`, the last kept one."""
-    if truth.deltas:
-        return _compute(truth, position, proposed, spec)
-    known = truth.tape.raw
-    found = known.get((position, proposed))
-    if found is None:
-        found = known[position, proposed] = _compute(truth, position, proposed, spec)
-    return found
+class Drafts(NamedTuple):
+    """What is proposed behind a position, the word behind each draft, and the token a model predicts itself."""
+
+    proposed: tuple[int, ...]
+    raw: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
 
 
-def _compute(truth: Truth, position: int, proposed: tuple[int, ...], spec: EngineSpec) -> tuple[int, ...]:
-    tape = truth.tape
-    sums, sums_position = tape.drafter_sums[position]
-    for at, word in truth.deltas.items():
-        if at <= position:
-            sums += word - tape.drafter_kv[at]
-            sums_position += (word - tape.drafter_kv[at]) * at
-    vector = model.draft_hidden(tape.hidden[position], tape.tokens[position + 1])
-    found: list[int] = []
-    for index in range(min(len(proposed), spec.max_model_len - position - 2)):
-        if index:
-            position += 1
-            vector = model.draft_hidden(found[-1], proposed[index - 1])
+class Ask(NamedTuple):
+    """What is to be proposed: `k_step` drafts behind `kept` tokens, of which `num_drafts` lie below max_model_len.
+
+    `deltas` are words of the drafter's cache that differ from the tape's, by position.
+    """
+
+    kept: int
+    k_step: int
+    num_drafts: int
+    script: Sequence[int]
+    deltas: Mapping[int, int] = NOTHING
+
+
+class DrafterTruth:
+    """A drafter of one prompt; this one keeps a cache of words and their sums, and remembers what it computed."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        self.words: list[int] = []
+        self.sums: list[tuple[int, int]] = []
+        self._tape = tape
+        self._spec = spec
+        self._known: dict[tuple[int, int, tuple[int, ...]], Drafts] = {}
+        self._sum = self._sum_position = 0
+
+    def follow(self, position: int) -> None:
+        """Extend the cache by a position whose token and the one after it are known; some have nothing to extend."""
+
+    def chunk_end(self, position: int, next_token: int) -> int:
+        """Return the cache word at the end of a chunk that was not the last, which goes on from another token."""
+        return self.words[position]
+
+    def drafts(self, ask: Ask) -> Drafts:
+        """Return what is proposed behind the kept tokens."""
+        limit = self._spec.drafter_max_len
+        if limit and ask.kept + 1 + ask.k_step > limit:
+            return Drafts((NO_DRAFT,) * ask.num_drafts)
+        if ask.deltas:
+            return self._drafts(ask)
+        key = ask.kept, ask.k_step, tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._drafts(ask)
+        return found
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        raise NotImplementedError
+
+    def _append(self, word: int) -> None:
+        position = len(self.words)
+        self.words.append(word)
+        self._sum = (self._sum + word) & model.MASK
+        self._sum_position = (self._sum_position + word * position) & model.MASK
+        self.sums.append((self._sum, self._sum_position))
+
+
+def _scripted(ask: Ask) -> tuple[int, ...]:
+    return tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
+
+
+class Eagle(DrafterTruth):
+    """Fed with the target's hidden word at a position and the token after it; goes on from its own output."""
+
+    def follow(self, position: int) -> None:
+        """Extend the cache."""
+        vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
+        self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
+
+    def chunk_end(self, position: int, next_token: int) -> int:
+        """Return the word of the last hidden word with the token that is taken for the next one."""
+        vector = model.draft_hidden(self._tape.hidden[position], next_token)
+        return model.kv_word(vector, position, model.DRAFTER_LAYER)
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        position, proposed = ask.kept - 1, _scripted(ask)
+        sums, sums_position = self.sums[position]
+        for at, word in ask.deltas.items():
+            if at <= position:
+                sums += word - self.words[at]
+                sums_position += (word - self.words[at]) * at
+        vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
+        found: list[int] = []
+        for index in range(ask.num_drafts):
+            if index:
+                position += 1
+                vector = model.draft_hidden(found[-1], proposed[index - 1])
+                word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+                sums += word
+                sums_position += word * position
+            found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
+        return Drafts(proposed, tuple(found))
+
+
+class DraftModel(DrafterTruth):
+    """The target's layers on caches of their own: what it holds is what the target holds, what it predicts is true."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.kv
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        tape, kept = self._tape, ask.kept
+        sums = sum(tape.kv[:kept])
+        sums_position = sum(word * position for position, word in enumerate(tape.kv[:kept]))
+        is_hybrid = self._spec.layers == "hybrid"
+        state, window = (tape.states[kept - 1], tape.window(kept)) if is_hybrid else (0, [])
+        token = tape.tokens[kept]
+        raw: list[int] = []
+        own: list[int] = []
+        proposed: list[int] = []
+        for position in range(kept, kept + ask.num_drafts):
+            hidden = model.embed(token)
+            word = model.kv_word(hidden, position, 0)
+            sums += word
+            sums_position += word * position
+            hidden = model.after_attention(hidden, model.attention(sums, sums_position, position))
+            if is_hybrid:
+                state = model.advance(state, [*window, hidden])
+                window = [*window[1:], hidden]
+                hidden = model.after_recurrent(hidden, state)
+            raw.append(hidden)
+            own.append(tape.argmax(hidden))
+            token = (own[-1] + ask.script[position + 1]) % self._spec.vocab_size
+            proposed.append(token)
+        return Drafts(tuple(proposed), tuple(raw), tuple(own))
+
+
+class Mtp(DrafterTruth):
+    """Fed with the token at a position and the target's hidden word before it; goes on from its own output."""
+
+    def follow(self, position: int) -> None:
+        """Extend the cache."""
+        before = self._tape.hidden[position - 1] if position else 0
+        vector = model.draft_hidden(before, self._tape.tokens[position])
+        self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        proposed = _scripted(ask)
+        before, token = self._tape.hidden[ask.kept - 1], self._tape.tokens[ask.kept]
+        sums, sums_position = self.sums[ask.kept - 1]
+        found: list[int] = []
+        for index in range(ask.num_drafts):
+            position = ask.kept + index
+            vector = model.draft_hidden(before, token)
             word = model.kv_word(vector, position, model.DRAFTER_LAYER)
             sums += word
             sums_position += word * position
-        found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
-    return tuple(found)
+            found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
+            before, token = found[-1], proposed[index]
+        return Drafts(proposed, tuple(found))
+
+
+class Dflash(DrafterTruth):
+    """A context of the target's hidden words, and behind it a block of the next token and masks that see each other."""
+
+    def follow(self, position: int) -> None:
+        """Extend the context."""
+        self._append(model.kv_word(self._tape.hidden[position], position, model.DRAFTER_LAYER))
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        kept, mask = ask.kept, self._spec.vocab_size
+        sums, sums_position = self.sums[kept - 1]
+        ids = [self._tape.tokens[kept]] + [mask] * ask.k_step
+        vectors = [model.draft_hidden(self._tape.hidden[kept - 1], token) for token in ids]
+        block = [model.kv_word(vector, kept + at, model.DRAFTER_LAYER) for at, vector in enumerate(vectors)]
+        found = []
+        for at in range(1, 1 + ask.num_drafts):
+            seen = model.attention(sums, sums_position, kept + at)
+            seen += sum(word * (2 * abs(at - other) + 1) for other, word in enumerate(block))
+            found.append(model.mix((vectors[at] + seen) & model.MASK))
+        return Drafts(_scripted(ask), tuple(found))
+
+
+class HiddenStates(DrafterTruth):
+    """The target's hidden words themselves; the one draft is the token that was just sampled."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.hidden
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        return Drafts((self._tape.tokens[ask.kept],) * ask.num_drafts)
+
+
+class History(DrafterTruth):
+    """The token ids themselves; proposed is what followed the longest earlier match of the last of them."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.tokens
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        history = self._tape.tokens[: ask.kept + 1]
+        found: list[int] = []
+        for length in range(min(NGRAM_MAX, len(history) - 1), 0, -1):
+            # Of equally long matches the rightmost counts.
+            for end in range(len(history) - 1, length - 1, -1):
+                if not found and history[end - length : end] == history[-length:]:
+                    found = history[end : end + ask.num_drafts]
+        return Drafts((*found, *(NO_DRAFT for _ in range(ask.num_drafts - len(found)))))
+
+
+TRUTHS: Mapping[str, type[DrafterTruth]] = {
+    "eagle": Eagle,
+    "draft_model": DraftModel,
+    "mtp": Mtp,
+    "dflash": Dflash,
+    "extract_hidden_states": HiddenStates,
+    "ngram_gpu": History,
+}

@@ -90,9 +90,11 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     drafter_kv, raw, proposed = layout.values()
     for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
         computed, kept, tape = row.computed, row.kept, row.truth.tape
-        words = tape.drafter_kv[computed:kept]
+        words = tape.drafter.words[computed:kept]
         if row.discard:
             words[-1] = row.chunk_end
+        if spec.drafter_max_len:
+            words = words[: max(0, spec.drafter_max_len - computed)]
         drafter_kv.append((start, words, row, computed))
         raw.append((index * k, row.raw, row, kept + 1))
         proposed.append((index * k, row.proposed, row, kept + 1))
@@ -106,6 +108,25 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
             (index * count, row.truth.tape.window(row.kept), row, row.kept - count)
             for index, row in enumerate(rows)
             if row.kept
+        ]
+    return layout
+
+
+def expected_drafted(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return what only some drafters have: their own predictions, recurrent states, and words they carry on."""
+    k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, list(step.rows)
+    if spec.drafter == "mtp":
+        carried = [row.truth.tape.hidden[row.kept - 1] for row in rows]
+        return {"carried": _where(rows, carried, [row.kept for row in rows])}
+    if spec.drafter != "draft_model":
+        return {}
+    layout: Layout = {"own": [(index * k, row.own, row, row.kept + 1) for index, row in enumerate(rows)]}
+    if spec.layers == "hybrid":
+        limit = spec.drafter_max_len or spec.max_model_len
+        here = [(index, row, row.truth.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
+        layout["drafter_state"] = [(index, [tape.states[row.kept - 1]], row, None) for index, row, tape in here]
+        layout["drafter_window"] = [
+            (index * count, tape.window(row.kept), row, row.kept - count) for index, row, tape in here
         ]
     return layout
 

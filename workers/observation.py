@@ -55,6 +55,10 @@ VARIABLES: Mapping[str, Variable] = {
     "drafter_kv": Variable("drafts", "draft_first_pass", "device", "state", "tokens below the true computed count"),
     "raw": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows with a valid token"),
     "proposed": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows not discarded"),
+    "own": Variable("drafts", "draft_model_chain", "device", "drafted", "proposed columns of rows with a valid token"),
+    "drafter_state": Variable("drafts", "draft_model_pass", "device", "drafted", "slot[accepted], if computed"),
+    "drafter_window": Variable("drafts", "draft_model_pass", "device", "drafted", "slot[accepted], if computed"),
+    "carried": Variable("drafts", "mtp_pass", "device", "drafted", "slots of real rows, if anything was computed"),
     "kv_at_end": Variable("kv", "kv_write", "device", "freed", "positions below the true computed count"),
     "drafter_kv_at_end": Variable("drafts", "draft_first_pass", "device", "freed", "positions below the true count"),
     "block_state_at_end": Variable(

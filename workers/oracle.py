@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers import model
 from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.choice import rules_of
-from workers.draft_truth import raw_words
+from workers.draft_truth import Ask, Drafts
 from workers.log import (
     Aborted,
     CacheReset,
@@ -203,16 +202,20 @@ class Oracle:
             truth = self.requests[row.request]
             for found in truth.inherited:
                 for at in range(found.first, found.first + self.spec.block_size):
-                    word = found.deltas.get(at, found.tape.drafter_kv[at])
-                    if word != truth.tape.drafter_kv[at]:
+                    word = found.deltas.get(at, found.tape.drafter.words[at])
+                    if word != truth.tape.drafter.words[at]:
                         truth.deltas[at] = word
             truth.inherited = []
 
     @staticmethod
     def _chunk_end(truth: Truth, kept: int, committed: int) -> int:
         """Return the drafter's word at the end of a discarded chunk: what follows it there is the last known token."""
-        following = model.draft_hidden(truth.tape.hidden[kept - 1], truth.tape.tokens[committed - 1])
-        word = truth.deltas[kept - 1] = model.kv_word(following, kept - 1, model.DRAFTER_LAYER)
+        drafter = truth.tape.drafter
+        word = drafter.chunk_end(kept - 1, truth.tape.tokens[committed - 1])
+        if word != drafter.words[kept - 1]:
+            truth.deltas[kept - 1] = word
+        else:
+            truth.deltas.pop(kept - 1, None)
         return word
 
     def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
@@ -237,8 +240,10 @@ class Oracle:
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
         next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
         chunk_end = self._chunk_end(truth, kept, committed) if discard else 0
-        proposed = tuple(truth.script[kept + 1 : kept + 1 + k_step]) if valid else (NO_DRAFT,) * k_step
-        raw = raw_words(truth, kept - 1, proposed, self.spec) if valid else ()
+        drafted = Drafts((NO_DRAFT,) * k_step)
+        if valid:
+            num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
+            drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas))
         found = RowTruth(
             truth,
             row,
@@ -250,8 +255,9 @@ class Oracle:
             1 if discard else valid,
             next_token,
             tuple(drafts),
-            raw,
-            () if discard else proposed,
+            drafted.raw,
+            drafted.own,
+            () if discard else drafted.proposed,
             sched_computed,
             committed + placeholders,
             tape.tokens[committed - 1],
@@ -260,7 +266,7 @@ class Oracle:
         )
         truth.computed = kept
         truth.accepted = 1 if discard else valid
-        truth.drafts = list(proposed)
+        truth.drafts = list(drafted.proposed)
         return found
 
     def _processed(self, step: int) -> None:
@@ -331,9 +337,10 @@ class Oracle:
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
             raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
         length, tape = truth.computed_at_release, truth.tape
-        drafter_kv = list(tape.drafter_kv[:length])
+        drafter_length = min(length, self.spec.drafter_max_len or length)
+        drafter_kv = list(tape.drafter.words[:drafter_length])
         for position, word in truth.deltas_at_release.items():
-            if position < length:
+            if position < drafter_length:
                 drafter_kv[position] = word
         commit = f"{truth.who}/{truth.epoch}/freed"
         self.releases.append(Release(truth, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers import model
 from workers.choice import Rules, hash_of, processed
+from workers.draft_truth import TRUTHS
 
 NEVER = 1 << 62
 _TOKEN_LIMIT = 400_000
@@ -24,11 +25,9 @@ class Tape:
     """The values of one prompt, by position.
 
     `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
-    recurrent layer, `drafter_kv` the drafter's cache when each position is followed by its true next token.
-    `drafter_sums` are running sums of drafter_kv and of drafter_kv times position. `raw` remembers what the drafter
-    computes after a position for given drafts, as long as its cache is the tape's. With rules, `logits` hashes the
-    processed logits after each position from the last of the prompt on; the token at position `end` cannot be chosen,
-    for all its logits are -inf, and what the tape goes on with is never accepted.
+    recurrent layer, `drafter` what the drafter holds and proposes. With rules, `logits` hashes the processed logits
+    after each position from the last of the prompt on; the token at position `end` cannot be chosen, for all its logits
+    are -inf, and what the tape goes on with is never accepted.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
@@ -42,14 +41,11 @@ class Tape:
         self.inputs: list[int] = []
         self.states: list[int] = []
         self.hidden: list[int] = []
-        self.drafter_kv: list[int] = []
-        self.drafter_sums: list[tuple[int, int]] = []
-        self.raw: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._hybrid = spec.layers == "hybrid"
         self._width = spec.conv_width
         self._vocabulary = (np.arange(spec.vocab_size, dtype=np.uint64) + np.uint64(1)) * np.uint64(model.VOCABULARY)
         self._sum_kv = self._sum_kv_position = 0
-        self._sum_drafter = self._sum_drafter_position = 0
+        self.drafter = TRUTHS[spec.drafter](self, spec)
 
     def extend(self, length: int) -> None:
         """Compute all positions below `length`."""
@@ -84,18 +80,10 @@ class Tape:
             hidden = model.after_recurrent(hidden, state)
         self.hidden.append(hidden)
         if position + 1 == len(self.tokens):
-            self.tokens.append(self._argmax(hidden) if self._rules is None else self._choose(hidden, self._rules))
-        self._follow(position, hidden)
+            self.tokens.append(self.argmax(hidden) if self._rules is None else self._choose(hidden, self._rules))
+        self.drafter.follow(position)
 
-    def _follow(self, position: int, hidden: int) -> None:
-        vector = model.draft_hidden(hidden, self.tokens[position + 1])
-        word = model.kv_word(vector, position, model.DRAFTER_LAYER)
-        self._sum_drafter += word
-        self._sum_drafter_position += word * position
-        self.drafter_kv.append(word)
-        self.drafter_sums.append((self._sum_drafter & model.MASK, self._sum_drafter_position & model.MASK))
-
-    def _argmax(self, hidden: int) -> int:
+    def argmax(self, hidden: int) -> int:
         """Return the token of the largest `model.logit`, the lowest among equals."""
         return int(self._logits(hidden).argmax())
 
@@ -121,12 +109,12 @@ class Tapes:
     """The tapes made so far: a prompt seen again costs nothing. Bounded; what is dropped is computed again."""
 
     def __init__(self) -> None:
-        self._tapes: dict[tuple[tuple[int, ...], str, int, int, Rules | None], Tape] = {}
+        self._tapes: dict[tuple[object, ...], Tape] = {}
         self._num_tokens = 0
 
     def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
         """Return the tape of a prompt under some rules, computed for all positions below `length` at least."""
-        key = (prompt, spec.layers, spec.vocab_size, spec.conv_width, rules)
+        key = (prompt, spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len, rules)
         found = self._tapes.get(key)
         if found is None:
             if self._num_tokens > _TOKEN_LIMIT:
@@ -144,7 +132,13 @@ def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
 
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
+    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one.
+
+    For a draft model, which predicts itself, return what to add to its prediction: 0 where that is to be proposed.
+    """
+    if spec.drafter == "draft_model":
+        positions = range(-num_prompt, spec.max_model_len - num_prompt)
+        return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
     tokens = tape.tokens[: spec.max_model_len]
     for position in range(num_prompt, len(tokens)):
         if bits[(position - num_prompt) % len(bits)] == "0":

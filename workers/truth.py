@@ -82,6 +82,7 @@ class RowTruth(NamedTuple):
     next_token: int
     drafts: tuple[int, ...]
     raw: tuple[int, ...]
+    own: tuple[int, ...]
     proposed: tuple[int, ...]
     sched_computed: int
     no_spec: int

@@ -107,6 +107,10 @@ def overwrites_the_last_kept(given: SimpleNamespace) -> None:
     given.drafter_kv[(blocks * given.block_size)[(blocks >= 0) & (slots < given.block_size)]] = 0
 
 
+def table_of_the_first(given: SimpleNamespace) -> Any:
+    return np.resize(given.block_table[: given.max_blocks], len(given.block_table))
+
+
 class Fed(NamedTuple):
     """A mutant whose part gets another value of one argument."""
 
@@ -186,6 +190,55 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("the script of slot 0", "drafts", "state_slot", lambda a: np.minimum(a.state_slot, 0)),
         Fed("one draft too few", "drafts", "num_proposed", lambda a: max(0, a.num_proposed - 1)),
         Fed("past the last kept token", "drafts", "positions", lambda a: a.positions + 1),
+    ),
+    "draft_model_pass": (
+        Fed("nothing is cached", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
+        Fed("speculative states are not kept", "drafts", "num_drafts", lambda a: a.num_drafts * 0),
+        Fed("nothing was accepted", "drafts", "accepted", lambda a: a.accepted * 0 + 1),
+        Fed("the first token alone", "drafts", "token_index", lambda a: a.query_start),
+    ),
+    "draft_model_chain": (
+        Fed("from the token before the sampled one", "drafts", "positions", lambda a: np.maximum(a.positions - 1, 0)),
+        Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
+        Fed("without the script", "drafts", "script", lambda a: a.script * 0),
+        Fed("from the state before the last accepted token", "drafts", "accepted", lambda a: a.accepted - 1),
+    ),
+    "mtp_pass": (
+        Fed("nothing is carried", "drafts", "carried", lambda a: a.carried * np.uint64(0)),
+        Fed("what the slot's last owner carried", "drafts", "num_computed", lambda a: a.num_computed + 1),
+        Fed("a sample that was taken away is kept", "drafts", "accepted", lambda a: np.maximum(a.accepted, 1)),
+        Fed("nothing is cached", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
+    ),
+    "mtp_chain": (
+        Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
+        Fed("the first hidden word of the batch", "drafts", "token_index", lambda a: a.token_index * 0),
+    ),
+    "dflash_context": (
+        Fed("the position after", "drafts", "positions", lambda a: a.positions + 1),
+        Fed("nothing is cached", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
+    ),
+    "dflash_block": (
+        Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
+        Fed("a mask is a token", "drafts", "vocab_size", lambda a: 0),
+    ),
+    "extract_hidden_states": (
+        Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
+        Fed("nothing is written", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
+    ),
+    "write_tokens": (Fed("nothing is written", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),),
+    "ngram_search": (
+        Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
+        Fed(
+            "of the first row",
+            "drafts",
+            "block_table",
+            lambda a: np.resize(a.block_table[: a.max_blocks], len(a.block_table)),
+        ),
+    ),
+    "limit_slots": (Fed("one position too few", "drafts", "drafter_max_len", lambda a: a.drafter_max_len - 1),),
+    "limit_drafts": (
+        Fed("one position too many", "drafts", "drafter_max_len", lambda a: a.drafter_max_len + 1),
+        Fed("one position too few", "drafts", "drafter_max_len", lambda a: a.drafter_max_len - 1),
     ),
 }
 

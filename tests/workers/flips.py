@@ -12,7 +12,15 @@ from workers.compare import Checker
 from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, View, capture_size
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
-from workers.expected import Layout, expected_inputs, expected_kept, expected_release, expected_sampled, expected_state
+from workers.expected import (
+    Layout,
+    expected_drafted,
+    expected_inputs,
+    expected_kept,
+    expected_release,
+    expected_sampled,
+    expected_state,
+)
 from workers.kernels.process_logits import line_of
 from workers.kernels.state_copy import num_block_columns
 from workers.lanes.simulated import Lane, Machine
@@ -78,7 +86,7 @@ class Snapshots(Checker):
                 for index in range(len(values))
             },
         }
-        caches = ("kv", "drafter_kv", "lines", "script", "states", "conv")
+        caches = ("kv", "drafter_kv", "lines", "script", "states", "conv", "carried", "drafter_states", "drafter_conv")
         live |= {name: set() for name in (*caches, "slot_accepted", "block_states", "block_windows")}
         size = spec.block_size
         for block in self.oracle.cache.contents if self.oracle.cache is not None else ():
@@ -106,6 +114,9 @@ class Snapshots(Checker):
                 live["states"].add(slot * (2 + k) + truth.accepted)
                 start = slot * (width + k) + truth.accepted
                 live["conv"].update(range(start, start + width - 1))
+                live["drafter_states"].add(slot * (2 + k) + truth.accepted)
+                live["drafter_conv"].update(range(start, start + width - 1))
+            live["carried"].add(slot)
         return live
 
 
@@ -133,6 +144,11 @@ class HookedProbes(Probes):
         self._lane.probe(lambda: self._before("state", step, view, []))
         super().state(view, step, requests)
         self._lane.probe(lambda: self._after("state", step, view, []))
+
+    def drafted(self, view: View, step: int, requests: tuple[int, ...]) -> None:
+        self._lane.probe(lambda: self._before("drafted", step, view, []))
+        super().drafted(view, step, requests)
+        self._lane.probe(lambda: self._after("drafted", step, view, []))
 
     def block_states(self, view: View, step: int, requests: tuple[int, ...]) -> None:
         self._lane.probe(lambda: self._before("kept", step, view, []))
@@ -170,6 +186,8 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Layout:
             return expected_inputs(snapshots.steps[step].truth, spec)
         case "sampled":
             return expected_sampled(snapshots.steps[step].truth, spec)
+        case "drafted":
+            return expected_drafted(snapshots.steps[step].truth, spec)
         case "kept":
             return expected_kept(snapshots.steps[step].truth, spec) if spec.is_aligned else {}
         case "state":
@@ -218,15 +236,15 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
             layout = run.engine.runner.memory.layout
             block = int(data["inputs"][layout.block_table + row * layout.max_blocks + column])
             return variable + "s", block * words + offset
-        case "slot_accepted":
+        case "slot_accepted" | "carried":
             return variable, int(data["inputs"][state_slot + index])
-        case "state":
+        case "state" | "drafter_state":
             slot = int(data["inputs"][state_slot + index])
-            return "states", slot * (2 + k) + int(data["accepted"][index])
-        case "window":
+            return variable + "s", slot * (2 + k) + int(data["accepted"][index])
+        case "window" | "drafter_window":
             row, offset = divmod(index, width - 1)
             slot = int(data["inputs"][state_slot + row])
-            return "conv", slot * (width + k) + int(data["accepted"][row]) + offset
+            return variable.replace("window", "conv"), slot * (width + k) + int(data["accepted"][row]) + offset
         case name:
             return name, index
 

@@ -143,13 +143,13 @@ def test_the_drafter_of_a_tape_sees_each_hidden_word_and_the_token_after_it(
 ) -> None:
     tape = Tape(tuple(prompt), spec)
     tape.extend(len(prompt) + more)
-    for at, word in enumerate(tape.drafter_kv):
+    for at, word in enumerate(tape.drafter.words):
         vector = model.draft_hidden(tape.hidden[at], tape.tokens[at + 1])
         assert word == model.kv_word(vector, at, model.DRAFTER_LAYER)
-        total, weighted = tape.drafter_sums[at]
-        assert total == sum(tape.drafter_kv[: at + 1]) % 2**64
-        assert weighted == sum(index * kv for index, kv in enumerate(tape.drafter_kv[: at + 1])) % 2**64
-        assert model.attention(total, weighted, at) == Slow.attended(tape.drafter_kv, at)
+        total, weighted = tape.drafter.sums[at]
+        assert total == sum(tape.drafter.words[: at + 1]) % 2**64
+        assert weighted == sum(index * kv for index, kv in enumerate(tape.drafter.words[: at + 1])) % 2**64
+        assert model.attention(total, weighted, at) == Slow.attended(tape.drafter.words, at)
 
 
 def test_a_tape_extended_in_pieces_is_the_tape_extended_at_once() -> None:
@@ -159,8 +159,10 @@ def test_a_tape_extended_in_pieces_is_the_tape_extended_at_once() -> None:
         pieces.extend(length)
     whole.extend(30)
     assert vars(pieces).keys() == vars(whole).keys()
-    for name in ("tokens", "kv", "attention", "inputs", "states", "hidden", "drafter_kv", "drafter_sums"):
+    for name in ("tokens", "kv", "attention", "inputs", "states", "hidden"):
         assert getattr(pieces, name) == getattr(whole, name)
+    for name in ("words", "sums"):
+        assert getattr(pieces.drafter, name) == getattr(whole.drafter, name)
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])

@@ -1,6 +1,8 @@
 """The buffers of one engine: what lives on the device, what is pinned on the host, and how large it is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,6 +29,8 @@ FIELDS = (
 
 # A step reads the counts of the step before by that step's rows, and writes its own elsewhere: rows may move freely.
 NUM_COMPUTED_RING = 2
+
+Allocate: TypeAlias = Callable[[str, int], Buffer]
 
 
 def capture_size(num_rows: int) -> int:
@@ -115,6 +119,7 @@ class Memory:
         self.drafter_hidden = words("drafter_hidden", tokens)
         self.kv = words("kv", cache)
         self.drafter_kv = words("drafter_kv", cache)
+        self._drafter_memory(spec, rows, tokens, words, scratch)
         self.states = words("states", spec.max_num_seqs * (2 + k))
         self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
         kept = spec.num_blocks if spec.is_aligned else 0
@@ -122,6 +127,17 @@ class Memory:
         self.block_windows = words("block_windows", kept * (spec.conv_width - 1))
         logits = device_array(rows * (1 + k) * spec.vocab_size, np.float32)
         self.logits = machine.buffer("logits", logits, lane="compute")
+
+    def _drafter_memory(self, spec: EngineSpec, rows: int, tokens: int, words: Allocate, integers: Allocate) -> None:
+        """Make what only some drafters need; what an engine's drafter does not need is empty."""
+        k, is_model, is_limited = spec.num_speculative_tokens, spec.drafter == "draft_model", spec.drafter_max_len > 0
+        slots = spec.max_num_seqs if is_model and spec.layers == "hybrid" else 0
+        self.drafter_slots = integers("drafter_slots", tokens if is_limited else 0)
+        self.drafter_attended = words("drafter_attended", tokens if is_model else 0)
+        self.own = integers("own", rows * k if is_model else 0)
+        self.drafter_states = words("drafter_states", slots * (2 + k))
+        self.drafter_conv = words("drafter_conv", slots * (spec.conv_width + k))
+        self.carried = words("carried", spec.max_num_seqs if spec.drafter == "mtp" else 0)
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
         """Make the pinned memory of the host."""
@@ -203,3 +219,7 @@ class View:
         self.hidden = memory.hidden.span(0, num_tokens)
         self.attended = memory.attended.span(0, num_tokens)
         self.drafter_hidden = memory.drafter_hidden.span(0, num_tokens)
+        self.drafter_slots = memory.drafter_slots.span(0, num_tokens) if spec.drafter_max_len else self.slots
+        is_model = spec.drafter == "draft_model"
+        self.drafter_attended = memory.drafter_attended.span(0, num_tokens if is_model else 0)
+        self.own = memory.own.span(0, num_rows * k if is_model else 0)

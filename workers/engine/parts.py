@@ -28,11 +28,12 @@ from workers.engine.rules import (
     usable_hits,
 )
 from workers.engine.staging import is_uniform, pad_state_slots
-from workers.kernels import copies, draft
+from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, mtp, ngram
 from workers.kernels.attention import attention
 from workers.kernels.cascade_attention import cascade_attention
 from workers.kernels.compute_logits import compute_logits
 from workers.kernels.count_sampled import count_sampled
+from workers.kernels.extract_hidden_states import extract_hidden_states
 from workers.kernels.kv_write import kv_write
 from workers.kernels.poison import poison, poison_states
 from workers.kernels.prepare_inputs import prepare_inputs
@@ -118,3 +119,14 @@ class Parts:
     count_sampled: Kernel = count_sampled
     draft_first_pass: Kernel = draft.draft_first_pass
     draft_chain: Kernel = draft.draft_chain
+    draft_model_pass: Kernel = draft_model.draft_model_pass
+    draft_model_chain: Kernel = draft_model.draft_model_chain
+    mtp_pass: Kernel = mtp.mtp_pass
+    mtp_chain: Kernel = mtp.mtp_chain
+    dflash_context: Kernel = dflash.dflash_context
+    dflash_block: Kernel = dflash.dflash_block
+    extract_hidden_states: Kernel = extract_hidden_states
+    write_tokens: Kernel = ngram.write_tokens
+    ngram_search: Kernel = ngram.ngram_search
+    limit_slots: Kernel = drafter_limit.limit_slots
+    limit_drafts: Kernel = drafter_limit.limit_drafts

@@ -109,6 +109,29 @@ class Probes:
             memory.conv.all,
         )
 
+    def drafted(self, view: View, step: int, requests: Requests) -> None:
+        """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""
+        spec, memory, record = self._spec, self._memory, self._recorder.capture
+        k, width = spec.num_speculative_tokens, spec.conv_width
+
+        def look_carried(carried: Array, state_slot: Array) -> None:
+            record("drafted", step, requests, ("carried",), (carried[np.maximum(state_slot, 0)],))
+
+        def look_model(own: Array, state_slot: Array, accepted: Array, states: Array, conv: Array) -> None:
+            names, arrays = ["own"], [own]
+            if spec.layers == "hybrid":
+                row, committed = np.maximum(state_slot, 0), np.clip(accepted, 0, 1 + k)
+                window = (row * (width + k) + committed)[:, None] + np.arange(width - 1)
+                names += ["drafter_state", "drafter_window"]
+                arrays += [states[row * (2 + k) + committed], conv[window].ravel()]
+            record("drafted", step, requests, names, arrays)
+
+        if spec.drafter == "mtp":
+            self._compute.probe(look_carried, memory.carried.all, view.state_slot)
+        if spec.drafter == "draft_model":
+            caches = (memory.drafter_states.all, memory.drafter_conv.all)
+            self._compute.probe(look_model, view.own, view.state_slot, view.accepted, *caches)
+
     def block_states(self, view: View, step: int, requests: Requests) -> None:
         """Capture the states kept with the blocks of each row, from that of the token before the verified ones on."""
         spec, max_blocks = self._spec, self._memory.max_blocks

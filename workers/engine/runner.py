@@ -6,7 +6,7 @@ from scenarios.spec import EngineSpec
 from workers.engine import processing
 from workers.engine.context import Context, Forward
 from workers.engine.counts import CountsInFlight
-from workers.engine.drafters import eagle
+from workers.engine.drafters.drafter import drafter_of
 from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.input_batch import InputBatch
 from workers.engine.memory import FIELDS, Memory, Staging
@@ -50,6 +50,7 @@ class Runner:
         captures = Probes(spec, self.memory, self.compute, recorder)
         self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
         self._sampler = Sampler(self.context, machine)
+        self._drafter = drafter_of(spec)
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> Step:
@@ -112,7 +113,8 @@ class Runner:
         self._sampler.launch(forward, step)
         if self.spec.is_aligned:
             launch_state_copy(self.context, forward)
-        eagle.launch(self.context, forward)
+        self._drafter.launch(self.context, forward)
+        self.context.probes.drafted(view, plan.step, requests)
         self.context.probes.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
         return step

@@ -364,6 +364,9 @@ class Scheduler:
         probes = self._probes
         probes["partial_accept"] += 1 < len(sampled) <= row.d
         probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
+        probes["drafter_full"] += (
+            0 < self.spec.drafter_max_len < len(request.tokens) + len(sampled) + self.spec.num_speculative_tokens
+        )
         probes["no_accept"] += row.d > 0 and len(sampled) == 1
         if self.spec.is_aligned and sampled:
             verified, size = len(request.tokens) - 1, self.spec.block_size

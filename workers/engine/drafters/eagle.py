@@ -12,7 +12,7 @@ def launch(context: Context, forward: Forward) -> None:
         view.hidden,
         view.input_ids,
         view.positions,
-        view.slots,
+        view.drafter_slots,
         view.token_index,
         view.next_tokens,
         view.num_scheduled,

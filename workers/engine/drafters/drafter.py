@@ -1,0 +1,46 @@
+"""What a drafter is to the engine, and which one a specification names."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from scenarios.spec import EngineSpec
+from workers.engine.context import Context, Forward
+from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, mtp, ngram_gpu
+
+
+class Drafter(Protocol):
+    """Enqueues, behind the sampling of a step, what proposes the drafts that the next step verifies."""
+
+    def launch(self, context: Context, forward: Forward) -> None:
+        """Enqueue the drafter's work on a step: its cache for the step's tokens, and its drafts behind them."""
+
+
+class Limited:
+    """A drafter with fewer positions than the target: past them it has no cache, and rows near them get no drafts."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+
+    def launch(self, context: Context, forward: Forward) -> None:
+        """Enqueue the drafter between what limits its slots and what limits its drafts."""
+        launch, parts, view, spec = context.compute.launch, context.parts, forward.view, context.spec
+        launch(parts.limit_slots, view.positions, view.slots, view.drafter_slots, spec.drafter_max_len)
+        self._drafter.launch(context, forward)
+        sizes = (spec.num_speculative_tokens, forward.k_step, spec.drafter_max_len)
+        launch(parts.limit_drafts, view.positions, view.token_index, view.draft_tokens, *sizes)
+
+
+DRAFTERS: Mapping[str, Drafter] = {
+    "eagle": eagle,
+    "draft_model": draft_model,
+    "mtp": mtp,
+    "dflash": dflash,
+    "extract_hidden_states": extract_hidden_states,
+    "ngram_gpu": ngram_gpu,
+}
+
+
+def drafter_of(spec: EngineSpec) -> Drafter:
+    """Return the drafter of an engine."""
+    drafter = DRAFTERS[spec.drafter]
+    return Limited(drafter) if spec.drafter_max_len else drafter

@@ -1,0 +1,48 @@
+"""What the NumPy definitions of draft ops share: sums over a drafter's cache, and where a chain may write in it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.kernels.arithmetic import Words, arange, words
+from workers.kernels.signature import NO_DRAFT
+
+
+def cached_sums(cache: Any, table: Any, last: Any, block_size: int, num_blocks_max: int) -> tuple[Words, Words]:
+    """Return for each row the sum of its cached words at positions <= last, and of those times their position.
+
+    Shapes: cache [num_blocks * block_size] uint64; table [num_rows, max_blocks]; last and both sums [num_rows].
+    """
+    length = num_blocks_max * block_size
+    cached = cache.reshape(-1, block_size)[np.maximum(table[:, :num_blocks_max], 0)].reshape(len(table), length)
+    seen = cached * (arange(length) <= last[:, None])
+    sums = np.add.reduce(seen, axis=1)
+    seen *= words(arange(length))
+    return sums, np.add.reduce(seen, axis=1)
+
+
+def write_scratch(
+    cache: Any, stored: Words, table: Any, position: Any, real: Any, block_size: int, length: int
+) -> None:
+    """Write words [num_rows, count] at positions of the same shape, where rows are real and own the block.
+
+    Positions from `length` on have no place. What is written lies behind the last kept token: nobody relies on it.
+    """
+    block = np.take_along_axis(table, np.minimum(position // block_size, table.shape[1] - 1), axis=1)
+    inside = (position < length) & (block >= 0) & real[:, None]
+    cache[(block * block_size + position % block_size)[inside]] = stored[inside]
+
+
+def scripted(script: Any, state_slot: Any, position: Any, max_model_len: int) -> NDArray[np.int64]:
+    """Return what the script of each row's slot says at positions [num_rows, count]; past its end, its last word."""
+    slot = np.maximum(state_slot, 0)[:, None]
+    found: NDArray[np.int64] = script.reshape(-1, max_model_len)[slot, np.minimum(position, max_model_len - 1)]
+    return found
+
+
+def propose(draft_tokens: Any, proposed: Any, valid: Any) -> None:
+    """Write proposed [num_rows, count] into draft_tokens [num_rows, K]; NO_DRAFT behind, and without a valid token."""
+    count = proposed.shape[1]
+    draft_tokens[:, :count] = np.where(valid[:, None] > 0, proposed, NO_DRAFT)
+    draft_tokens[:, count:] = NO_DRAFT
