@@ -31,5 +31,6 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
         allowed_tokens=allowed if has_allowed else (),
         presence_penalty=penalty("presence") if has_presence else 0.0,
         frequency_penalty=penalty("frequency") if has_frequency else 0.0,
+        num_logprobs=pick("logprobs", 7) if pick("has_logprobs", 3) else 0,
         repetition_penalty=REPETITION_PENALTIES[pick("repetition", 7)] if has_repetition else 1.0,
     )

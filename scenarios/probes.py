@@ -44,6 +44,7 @@ PROBES: Mapping[str, str] = {
     "no_valid_token": "a row yields no valid token",
     "processed_logits": "the logits of a request are changed by its sampling parameters before it samples",
     "processed_drafts": "such a request verifies drafts",
+    "logprobs": "a step samples for a request that wants logprobs",
     "nan_logits": "the logits of a row are not numbers",
     "no_logit": "a request ends because no token can be chosen for it",
     "stop_inside_run": "a stop token lies inside an accepted run",

@@ -23,6 +23,7 @@ class SamplingParams(Value):
     and none outside `allowed_tokens`, if there are any. Every token of prompt and output has its logit divided by
     `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
     `frequency_penalty` for each occurrence are subtracted.
+    Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens.
     Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
     """
 
@@ -32,6 +33,7 @@ class SamplingParams(Value):
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
+    num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
 
     @property
     def changes_logits(self) -> bool:

@@ -28,6 +28,7 @@ class EngineSpec(Value):
     recurrent_cache: Literal["none", "align"] = "none"
     cascade: Annotated[bool, Field(strict=True)] = False
     prefix_cache: Annotated[bool, Field(strict=True)] = False
+    logprobs_mode: Literal["raw", "processed"] = "raw"
     pad: Annotated[bool, Field(strict=True)] = True
     vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32
     num_speculative_tokens: Annotated[int, Field(strict=True, ge=0, le=16)] = 3

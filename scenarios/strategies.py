@@ -78,6 +78,7 @@ class SpecNumbers(NamedTuple):
     has_prefix_cache: int = 0
     drafter: int = 0
     drafter_length: int = 0
+    is_logprob_processed: int = 0
 
 
 class FlatEvent(NamedTuple):
@@ -126,6 +127,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         recurrent_cache="align" if numbers.is_aligned else "none",
         cascade=numbers.is_cascading > 0,
         prefix_cache=has_prefix_cache,
+        logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
         pad=not numbers.is_unpadded,
         # What was there before comes again only where there are few tokens.
         vocab_size=3 if drafter in WITHOUT_POSITIONS else 32,
@@ -216,6 +218,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         bit,
         st.integers(0, len(_DRAFTERS) - 1),
         st.sampled_from((0, 0, 0, 4, 8, 16, 32)),
+        bit,
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -309,6 +312,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         has_prefix_cache=has_prefix_cache,
         drafter=drafters.of((0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)),
         drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
+        is_logprob_processed=_Digits(seed, "logprobs", 0).below(3) == 0,
     )
 
 

@@ -4,7 +4,7 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import exp, inf, log
 
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
@@ -67,3 +67,11 @@ def hash_of(logits: Sequence[float]) -> int:
     bits = struct.unpack(f"{len(logits)}I", struct.pack(f"{len(logits)}f", *logits))
     total: int = sum(word * (2 * index + 1) for index, word in enumerate(bits))
     return total % (1 << 64)
+
+
+def logprobs_of(logits: Sequence[float], token: int, count: int) -> tuple[int | float, ...]:
+    """Return `count` ids, each followed by its logprob: a token, then the likeliest ones, the lowest among equals."""
+    largest = max(logits) / ONE
+    total = largest + log(sum(exp(logit / ONE - largest) for logit in logits))
+    ids = [token, *sorted(range(len(logits)), key=lambda token: (-logits[token], token))[: count - 1]]
+    return tuple(value for token in ids[:count] for value in (token, logits[token] / ONE - total))

@@ -19,6 +19,7 @@ from workers.expected import (
     expected_state,
 )
 from workers.log import Entry, Scheduled
+from workers.logprobs import are_close, expected_logprobs
 from workers.observation import VARIABLES, Observation
 from workers.oracle import LogError, Oracle
 from workers.referee import Referee
@@ -143,7 +144,21 @@ class Checker:
             case _:
                 owners = rows = oracle.steps[observed.step].rows
                 columns = _processed_columns(rows, oracle.delivered)
-        return _compare_columns(owners, columns, observed) or self._books(observed)
+        return _compare_columns(owners, columns, observed) or self._logprobs(observed) or self._books(observed)
+
+    def _logprobs(self, observed: Observation) -> Difference | None:
+        """Compare logprobs, which are close to what is expected, not equal."""
+        if observed.point != "processed":
+            return None
+        rows = self.oracle.steps[observed.step].rows
+        wanted = expected_logprobs(rows, self.oracle.delivered, self.spec.logprobs_mode)
+        if wanted is None:
+            return None
+        seen = observed.values.get("logprobs") or [()] * len(rows)
+        for row, expected, actual in zip(rows, wanted, seen, strict=True):
+            if not are_close(actual, expected):
+                return _difference("logprobs", observed.step, row.truth.name, row.commit, None, expected, actual)
+        return None
 
     def _books(self, observed: Observation) -> Difference | None:
         """Compare what is free once a step has been processed."""

@@ -69,6 +69,7 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "corrected_computed": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
     "tokens": Variable("tokens", "scheduler", "processed", "processed", "requests of the step that were alive"),
+    "logprobs": Variable("logits", "scheduler", "processed", "processed", "requests of the step that want them"),
     "finish_reason": Variable("tokens", "scheduler", "processed", "processed", "requests of the step"),
     "computed": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
     "placeholders": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),

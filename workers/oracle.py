@@ -113,6 +113,7 @@ class Oracle:
             limit,
             frozenset(event.stop),
             len(prompt),
+            event.params.num_logprobs,
         )
         self.requests.append(truth)
 

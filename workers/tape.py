@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers import model
-from workers.choice import Rules, hash_of, processed
+from workers.choice import Rules, hash_of, logprobs_of, processed
 from workers.draft_truth import TRUTHS
 
 NEVER = 1 << 62
@@ -41,6 +41,7 @@ class Tape:
         self.inputs: list[int] = []
         self.states: list[int] = []
         self.hidden: list[int] = []
+        self._logprobs: dict[tuple[int, int, str], tuple[int | float, ...]] = {}
         self._hybrid = spec.layers == "hybrid"
         self._width = spec.conv_width
         self._vocabulary = (np.arange(spec.vocab_size, dtype=np.uint64) + np.uint64(1)) * np.uint64(model.VOCABULARY)
@@ -62,6 +63,17 @@ class Tape:
         """Return hashes of the processed logits after `count` positions."""
         first = position - self._first_logits
         return self.logits[first : first + count]
+
+    def logprobs_after(self, position: int, count: int, mode: str) -> tuple[int | float, ...]:
+        """Return the logprobs of the token after a position and of the likeliest ones, `count` in all."""
+        found = self._logprobs.get((position, count, mode))
+        if found is None:
+            logits: list[float] = self._logits(self.hidden[position]).tolist()
+            if mode == "processed" and self._rules is not None:
+                known = self.tokens[: position + 1]
+                logits = processed([int(logit) for logit in logits], self._rules, known, self._first_logits + 1)
+            found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
+        return found
 
     def _next(self) -> None:
         position = len(self.kv)

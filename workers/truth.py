@@ -30,6 +30,7 @@ class Truth:
     limit: int
     stop: frozenset[int]
     committed: int
+    num_logprobs: int = 0
     epoch: int = 0
     drop_before: int = 0
     running: bool = False

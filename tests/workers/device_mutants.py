@@ -172,6 +172,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("every column by the first one's history", "logits", "num_drafts", lambda a: a.num_drafts * 0),
         Fed("by slot 0", "logits counts", "state_slot", lambda a: a.state_slot * 0),
     ),
+    "token_logprobs": (Fed("of row 0", "logits", "rows", lambda a: a.rows * 0),),
     "rejection_sample": (
         Fed("a sample taken away is kept", "counts", "invalid", lambda a: a.invalid * 0),
         Fed("no draft is accepted", "tokens", "num_drafts", lambda a: a.num_drafts * 0),
@@ -274,6 +275,7 @@ DEVICE_MUTANTS = (
     Mutant("the last cache word is not written", "tokens kv", then("kv_write", lambda a: put(a.kv[-1:], 0))),
     Mutant("attention is not added", "recurrent", instead("attention", without_attention)),
     Mutant("logits stay numbers", "counts", never("spoil_logits")),
+    Mutant("raw logits are those of an earlier step", "logits", never("keep_logits")),
     Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
     Mutant("the token after the accepted ones is dropped", "tokens counts", then("rejection_sample", no_bonus)),
     Mutant(

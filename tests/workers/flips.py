@@ -21,6 +21,7 @@ from workers.expected import (
     expected_sampled,
     expected_state,
 )
+from workers.kernels.logprobs import LOGPROBS_MAX
 from workers.kernels.process_logits import line_of
 from workers.kernels.state_copy import num_block_columns
 from workers.lanes.simulated import Lane, Machine
@@ -86,6 +87,9 @@ class Snapshots(Checker):
                 for index in range(len(values))
             },
         }
+        for name in ("flat_logprob_ids", "flat_logprobs"):
+            wanted = sum(row.valid for row in step.rows if row.truth.num_logprobs)
+            live[name] = set(range(wanted * LOGPROBS_MAX))
         caches = ("kv", "drafter_kv", "lines", "script", "states", "conv", "carried", "drafter_states", "drafter_conv")
         live |= {name: set() for name in (*caches, "slot_accepted", "block_states", "block_windows")}
         size = spec.block_size

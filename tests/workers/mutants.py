@@ -134,6 +134,7 @@ COPIES: Mapping[str, str] = {
     "copy_line": "logits counts",
     "copy_output": "tokens books",
     "copy_counts": "counts",
+    "copy_logprobs": "logits",
     "copy_accepted": "counts",
 }
 

@@ -28,6 +28,7 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "host": "device",
     "device": "host",
     "hybrid": "attention",
+    "raw": "processed",
     "align": "none",
     True: False,
 }

@@ -129,6 +129,9 @@ def flipped(value: Any, bit: int) -> Any:
             return not value
         case int():
             return value ^ (1 << bit)
+        # An id of a token, before its logprob.
+        case (int(), float(), *_):
+            return (value[0] ^ (1 << bit), *value[1:])
         case (int(), *_):
             return (*value[:-1], value[-1] ^ (1 << bit))
         case str():

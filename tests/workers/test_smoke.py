@@ -39,6 +39,7 @@ def test_smoke_runs_both_values_of_every_switch() -> None:
     assert {spec.layers for spec in specs} == {"hybrid", "attention"}
     assert {spec.depth for spec in specs} == {1, 2}
     assert {spec.accepted_counts for spec in specs} == {"device", "host"}
+    assert {spec.logprobs_mode for spec in specs} == {"raw", "processed"}
     assert {spec.pad for spec in specs} == {True, False}
 
 

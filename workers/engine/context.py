@@ -24,12 +24,23 @@ class Context:
     d2h_counts: Lane
 
 
+class NamedRows(NamedTuple):
+    """Rows of a step that are sampled in some way of their own; `memory.NAMED` has the same names.
+
+    The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event; `logprobs`
+    rows want logprobs.
+    """
+
+    processed: tuple[int, ...]
+    spoiled: tuple[int, ...]
+    logprobs: tuple[int, ...]
+
+
 class Forward(NamedTuple):
     """One step as the device sees it: its padded spans, its rows' requests, and bounds that hold for every row.
 
     `num_blocks_max` bounds the blocks any row reads, `num_queries_max` its tokens; `k_step` drafts are proposed.
     The first `num_common_blocks` blocks are the same for every row, and full.
-    The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event.
     """
 
     step: int
@@ -39,5 +50,4 @@ class Forward(NamedTuple):
     num_queries_max: int
     k_step: int
     num_common_blocks: int
-    processed: tuple[int, ...] = ()
-    spoiled: tuple[int, ...] = ()
+    named: NamedRows

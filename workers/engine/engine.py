@@ -22,6 +22,7 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.spec import EngineSpec
+from workers.engine.logprobs import wanted_logprobs
 from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.engine.runner import Runner
@@ -113,27 +114,28 @@ class Engine:
     def _process(self, step: Step, outputs: list[list[int]]) -> None:
         self._machine.point("process")
         self.log.append(Processed(step.number))
+        logprobs = self.runner.logprobs(step, outputs)
         requests, tokens = [], []
         for row, sampled in zip(step.rows, outputs, strict=True):
             requests.append(row.request)
             tokens.append(tuple(self.scheduler.process(row, sampled)))
         self.num_commits += len(requests)
-        self.log.append(
-            Observation(
-                "processed",
-                step.number,
-                tuple(request.index for request in requests),
-                {
-                    "tokens": tokens,
-                    "finish_reason": [request.finish_reason for request in requests],
-                    "computed": [request.num_computed for request in requests],
-                    "placeholders": [request.num_placeholders for request in requests],
-                    "free_blocks": self.scheduler.blocks.num_free,
-                    "free_state_slots": self.scheduler.state_slots.num_free,
-                    **self._cached(),
-                },
-            )
-        )
+        values = {
+            "tokens": tokens,
+            "finish_reason": [request.finish_reason for request in requests],
+            "computed": [request.num_computed for request in requests],
+            "placeholders": [request.num_placeholders for request in requests],
+            "free_blocks": self.scheduler.blocks.num_free,
+            "free_state_slots": self.scheduler.state_slots.num_free,
+            **self._cached(),
+        }
+        if logprobs is not None:
+            # What a request does not take of its tokens, past a stop, has no logprobs either.
+            values["logprobs"] = [
+                wanted_logprobs(request.params.num_logprobs, found[: len(taken)])
+                for request, found, taken in zip(requests, logprobs, tokens, strict=True)
+            ]
+        self.log.append(Observation("processed", step.number, tuple(request.index for request in requests), values))
 
     def _observe_schedule(self) -> None:
         running = self.scheduler.running

@@ -33,6 +33,10 @@ NUM_COMPUTED_RING = 2
 Allocate: TypeAlias = Callable[[str, int], Buffer]
 
 
+# Rows that are sampled in some way of their own.
+NAMED = ("processed", "spoiled", "logprobs")
+
+
 def capture_size(num_rows: int) -> int:
     """Round a number of rows up to a power of two."""
     return 1 << (num_rows - 1).bit_length()
@@ -42,7 +46,7 @@ class Layout:
     """Where what the host says about a step lies, in pinned memory and on the device alike.
 
     First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands, and
-    the rows whose logits are processed or spoiled.
+    the rows of each name in NAMED.
     """
 
     def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int) -> None:
@@ -51,9 +55,8 @@ class Layout:
         self.token_row = self.tokens + tokens_max
         self.block_table = self.token_row + tokens_max
         self.fresh_blocks = self.block_table + rows_max * max_blocks
-        self.processed_rows = self.fresh_blocks + num_blocks
-        self.spoiled_rows = self.processed_rows + rows_max
-        self.length = self.spoiled_rows + rows_max
+        self.named_rows = self.fresh_blocks + num_blocks
+        self.length = self.named_rows + len(NAMED) * rows_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,11 @@ class Memory:
         self.outputs = ring("output", "output", rows * (1 + spec.num_speculative_tokens))
         self.counts = ring("counts", "counts", rows)
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
+
+    def named_rows(self, name: str, count: int) -> Span:
+        """Return the rows of a name in NAMED, as the host staged them."""
+        start = self.layout.named_rows + NAMED.index(name) * self.rows_max
+        return self.inputs.span(start, start + count)
 
     def view(self, step: int, num_rows: int, num_tokens: int) -> "View":
         """Return the spans that a padded batch of this shape uses in a step."""

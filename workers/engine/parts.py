@@ -21,6 +21,8 @@ from workers.engine.rules import (
     drafts_after,
     drain_stale,
     end_of,
+    logits_of,
+    logprob_rows,
     num_cacheable,
     reset_counts,
     take_blocks,
@@ -35,12 +37,14 @@ from workers.kernels.compute_logits import compute_logits
 from workers.kernels.count_sampled import count_sampled
 from workers.kernels.extract_hidden_states import extract_hidden_states
 from workers.kernels.kv_write import kv_write
+from workers.kernels.logprobs import flatten_logprobs, keep_logits, token_logprobs
 from workers.kernels.poison import poison, poison_states
 from workers.kernels.prepare_inputs import prepare_inputs
 from workers.kernels.process_logits import process_logits, spoil_logits, write_history
 from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.rejection_sample import rejection_sample
 from workers.kernels.state_copy import state_copy
+from workers.lanes.lane import Span
 from workers.lanes.simulated import Event, Lane
 
 Kernel = Callable[..., None]
@@ -92,6 +96,8 @@ class Parts:
     staging_slot: Callable[[int, int], int] = staging_slot
     wait_for_readers: Callable[[Lane, Event], None] = wait_for_readers
     wait_for_output: Callable[[Event], None] = wait_for_output
+    logits_of: Callable[[Span, Span], Span] = logits_of
+    logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = logprob_rows
     backup_index: Callable[[int, int], int] = backup_index
     true_count: Callable[[int, PlanRow, int], int] = true_count
     gather_counts: Callable[
@@ -101,6 +107,7 @@ class Parts:
     copy_script: Kernel = copies.copy_script
     copy_line: Kernel = copies.copy_line
     copy_output: Kernel = copies.copy_output
+    copy_logprobs: Kernel = copies.copy_logprobs
     copy_counts: Kernel = copies.copy_counts
     copy_accepted: Kernel = copies.copy_accepted
     poison: Kernel = poison
@@ -115,7 +122,10 @@ class Parts:
     spoil_logits: Kernel = spoil_logits
     write_history: Kernel = write_history
     process_logits: Kernel = process_logits
+    keep_logits: Kernel = keep_logits
     rejection_sample: Kernel = rejection_sample
+    token_logprobs: Kernel = token_logprobs
+    flatten_logprobs: Kernel = flatten_logprobs
     count_sampled: Kernel = count_sampled
     draft_first_pass: Kernel = draft.draft_first_pass
     draft_chain: Kernel = draft.draft_chain

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import Staging
 from workers.engine.request import Plan
 from workers.lanes.simulated import Machine
 
 
-def rows_to_process(rows: Sequence[Row]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the rows whose logits their parameters change, and those whose logits an event spoils."""
+def named_rows(rows: Sequence[Row]) -> NamedRows:
+    """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
     sampled = [(index, row.plan) for index, row in enumerate(rows) if not row.plan.discard]
-    processed = tuple(index for index, plan in sampled if plan.request.params.changes_logits)
-    return processed, tuple(index for index, plan in sampled if plan.spoiled)
+    return NamedRows(
+        processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
+        spoiled=tuple(index for index, plan in sampled if plan.spoiled),
+        logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
+    )
 
 
 def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging) -> None:
@@ -31,15 +34,14 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue what spoils and processes logits; a step without such rows enqueues nothing."""
     launch, parts, memory, view = context.compute.launch, context.parts, context.memory, forward.view
+    named = forward.named
     k, vocab_size = context.spec.num_speculative_tokens, context.spec.vocab_size
-    if forward.spoiled:
-        start = memory.layout.spoiled_rows
-        rows = memory.inputs.span(start, start + len(forward.spoiled))
+    if named.spoiled:
+        rows = memory.named_rows("spoiled", len(named.spoiled))
         launch(parts.spoil_logits, rows, view.logits, (1 + k) * vocab_size)
-    if not forward.processed:
+    if not named.processed:
         return
-    start = memory.layout.processed_rows
-    rows = memory.inputs.span(start, start + len(forward.processed))
+    rows = memory.named_rows("processed", len(named.processed))
     launch(
         parts.write_history,
         rows,

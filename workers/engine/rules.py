@@ -1,9 +1,12 @@
 """The scheduler's small rules: what blocks cover, what is freed, what is proposed next, where a request ends."""
 
+from collections.abc import Sequence
+
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
+from workers.lanes.lane import Span
 
 
 def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
@@ -82,3 +85,16 @@ def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
         if len(request.tokens) + index + 1 >= request.length_limit:
             return index + 1, "length"
     return len(sampled), None
+
+
+def logits_of(logits: Span, kept: Span) -> Span:
+    """Return the logits that raw logprobs are computed from: those kept before they were processed in place.
+
+    Source: vLLM PR #30846.
+    """
+    return kept
+
+
+def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
+    """Return the rows whose logprobs have landed: the step's own, however many rows the batch has by now."""
+    return rows

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 from scenarios.spec import EngineSpec
 from workers.engine import processing
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
 from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.input_batch import InputBatch
+from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, Memory, Staging
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
@@ -95,20 +96,20 @@ class Runner:
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
-        processed, spoiled = processing.rows_to_process(batch.rows)
-        self._probes["processed_logits"] += bool(processed)
-        self._probes["processed_drafts"] += any(rows[index].d for index in processed)
-        self._stage(plan, previous, shape, processed, spoiled)
+        named = processing.named_rows(batch.rows)
+        self._probes["processed_logits"] += bool(named.processed)
+        self._probes["processed_drafts"] += any(rows[index].d for index in named.processed)
+        self._probes["logprobs"] += bool(named.logprobs)
+        self._stage(plan, previous, shape, named)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max(row.n for row in rows)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         self._probes["cascade"] += common > 0
-        forward = Forward(
-            plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, processed, spoiled
-        )
+        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
+        self._sampler.logprobs.keep(forward)
         processing.launch(self.context, forward)
         self._sampler.launch(forward, step)
         if self.spec.is_aligned:
@@ -119,7 +120,7 @@ class Runner:
         self._inputs_read.record(self.compute)
         return step
 
-    def _stage(self, plan: Plan, previous: Step | None, shape: Shape, *rows_named: Sequence[int]) -> None:
+    def _stage(self, plan: Plan, previous: Step | None, shape: Shape, named: NamedRows) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
         staging = memory.staging[parts.staging_slot(plan.step, len(memory.staging))]
@@ -148,7 +149,7 @@ class Runner:
         )
         fresh = [block for row in plan.rows for block in row.new_blocks]
         fresh += [block for block in plan.poisoned if block not in fresh]
-        self._write(staging, table, shape, fresh, rows_named)
+        self._write(staging, table, shape, fresh, named)
         parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
         self._copy_scripts(plan, staging)
@@ -168,7 +169,7 @@ class Runner:
         table: list[list[int]],
         shape: Shape,
         fresh: list[int],
-        rows_named: Sequence[Sequence[int]],
+        named: NamedRows,
     ) -> None:
         """Write everything the host says about a step into its staging slot."""
         rows, layout = self.batch.rows, self.memory.layout
@@ -179,9 +180,10 @@ class Runner:
             staged[layout.token_row : layout.token_row + shape.num_tokens] = token_row
             write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
             staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
-            for start, named in zip((layout.processed_rows, layout.spoiled_rows), rows_named, strict=True):
-                if named:
-                    staged[start : start + len(named)] = named
+            for index, indexes in enumerate(named):
+                if indexes:
+                    start = layout.named_rows + index * self.memory.rows_max
+                    staged[start : start + len(indexes)] = indexes
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
         """Stage and copy the drafts that rows which start are to be proposed."""
@@ -223,6 +225,12 @@ class Runner:
             [] if row.discard else [token for token in tokens if token != NO_TOKEN]
             for row, tokens in zip(step.rows, columns, strict=False)
         ]
+
+    def logprobs(self, step: Step, outputs: list[list[int]]) -> list[list[TokenLogprobs]] | None:
+        """Return the logprobs of what a step sampled, once `output` has returned that; None if nobody wants any."""
+        if step.logprobs is None:
+            return None
+        return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""

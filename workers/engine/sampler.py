@@ -1,7 +1,7 @@
 """Sample a step, count what is valid, and send both to the host."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.logprobs import Logprobs
 from workers.engine.step import Step
 from workers.lanes.simulated import Machine
 
@@ -14,6 +14,7 @@ class Sampler:
         self._sampled_ready = machine.event("sampled_ready")
         self._output_done = [machine.event("output_done") for _ in context.memory.outputs]
         self._counts_done = [machine.event("counts_done") for _ in context.memory.counts]
+        self.logprobs = Logprobs(context, machine)
         # The step that used the buffers last: an empty one uses none.
         self._last: Step | None = None
 
@@ -56,12 +57,13 @@ class Sampler:
             1 + k,
             spec.vocab_size,
         )
-        context.probes.sampled(view, step.number, forward.requests, bool(forward.processed))
+        context.probes.sampled(view, step.number, forward.requests, bool(forward.named.processed))
+        self.logprobs.launch(forward)
         self._sampled_ready.record(context.compute)
-        self._launch_copies(view, step)
+        self._launch_copies(forward, step)
 
-    def _launch_copies(self, view: View, step: Step) -> None:
-        context = self._context
+    def _launch_copies(self, forward: Forward, step: Step) -> None:
+        context, view = self._context, forward.view
         parts, memory = context.parts, context.memory
         width = 1 + context.spec.num_speculative_tokens
         slot = step.number % len(memory.outputs)
@@ -69,6 +71,7 @@ class Sampler:
         step.output_done = self._output_done[slot]
         context.d2h_output.wait(self._sampled_ready)
         context.d2h_output.launch(parts.copy_output, view.sampled, step.output)
+        step.logprobs = self.logprobs.launch_copies(forward)
         step.output_done.record(context.d2h_output)
         slot = step.number % len(memory.counts)
         step.counts = memory.counts[slot].span(0, view.num_rows)

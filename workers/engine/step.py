@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from workers.engine.input_batch import Key
+from workers.engine.logprobs import LogprobsInFlight
 from workers.engine.request import PlanRow
 from workers.lanes.lane import Span
 from workers.lanes.simulated import Event
@@ -23,4 +24,5 @@ class Step:
     accepted: Span | None = None
     output_done: Event | None = None
     counts_done: Event | None = None
+    logprobs: LogprobsInFlight | None = None
     computed: list[int] = field(default_factory=list)

@@ -8,6 +8,7 @@ from workers.faults import (
     counts,
     depth,
     lifetime,
+    logprobs,
     mapping,
     names,
     placeholders,
@@ -31,6 +32,7 @@ FAMILIES = (
     names,
     prefixes,
     processing,
+    logprobs,
     waits,
     depth,
 )

@@ -23,6 +23,11 @@ def copy_output(sampled: In, destination: Out) -> None:
     destination[:] = sampled
 
 
+def copy_logprobs(flat: In, destination: Out) -> None:
+    """Copy flat logprobs, or the ids they belong to, to the host."""
+    destination[:] = flat
+
+
 def copy_counts(valid: In, destination: Out) -> None:
     """Copy the counts of valid tokens to the host."""
     destination[:] = valid

@@ -1,0 +1,104 @@
+"""Logprobs of sampled tokens: computed behind the sampler, sent to the host with what was sampled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from workers.engine.context import Context, Forward
+from workers.engine.memory import View, ring_size
+from workers.kernels.logprobs import LOGPROBS_MAX
+from workers.kernels.signature import NO_TOKEN
+from workers.lanes.lane import Span, device_array
+from workers.lanes.simulated import Machine
+
+# One token's logprobs: an id and its logprob, and so on; the sampled token comes first.
+TokenLogprobs: TypeAlias = tuple[int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobsInFlight:
+    """The rows of a step that want logprobs, as they were at its launch, and where those land."""
+
+    rows: tuple[int, ...]
+    ids: Span
+    logprobs: Span
+
+
+class Logprobs:
+    """The memory and ops of logprobs; a step in which nobody wants any enqueues nothing."""
+
+    def __init__(self, context: Context, machine: Machine) -> None:
+        self._context = context
+        self._machine = machine
+        memory, spec = context.memory, context.spec
+        columns = memory.rows_max * (1 + spec.num_speculative_tokens)
+        size, slots = columns * LOGPROBS_MAX, range(ring_size("output", spec))
+        self._raw = machine.buffer("raw_logits", device_array(columns * spec.vocab_size, np.float32), lane="compute")
+        self._ids = machine.buffer("logprob_ids", device_array(size), lane="compute")
+        self._logprobs = machine.buffer("logprobs", device_array(size, np.float32), lane="compute")
+        self._flat_ids = machine.buffer("flat_logprob_ids", device_array(size))
+        self._flat = machine.buffer("flat_logprobs", device_array(size, np.float32))
+        self._host_ids = [machine.buffer(f"logprob_ids[{n}]", device_array(size), pinned=True) for n in slots]
+        self._host = [machine.buffer(f"logprobs[{n}]", device_array(size, np.float32), pinned=True) for n in slots]
+
+    def keep(self, forward: Forward) -> None:
+        """Enqueue a copy of the logits of a step that are about to be changed, if somebody wants raw logprobs."""
+        context, view = self._context, forward.view
+        if self._reads_raw(forward):
+            context.compute.launch(context.parts.keep_logits, view.logits, self._raw_of(view))
+
+    def _reads_raw(self, forward: Forward) -> bool:
+        changed = bool(forward.named.processed)
+        return changed and bool(forward.named.logprobs) and self._context.spec.logprobs_mode == "raw"
+
+    def _raw_of(self, view: View) -> Span:
+        width = 1 + self._context.spec.num_speculative_tokens
+        return self._raw.span(0, view.num_rows * width * self._context.spec.vocab_size)
+
+    def launch(self, forward: Forward) -> None:
+        """Enqueue what computes logprobs and makes them flat, once a step is sampled and counted."""
+        named = forward.named.logprobs
+        if not named:
+            return
+        context, view = self._context, forward.view
+        launch, parts = context.compute.launch, context.parts
+        k, rows = context.spec.num_speculative_tokens, context.memory.named_rows("logprobs", len(named))
+        logits = parts.logits_of(view.logits, self._raw_of(view)) if self._reads_raw(forward) else view.logits
+        ids, logprobs = self._ids.all, self._logprobs.all
+        launch(parts.token_logprobs, rows, logits, view.sampled, ids, logprobs, k, context.spec.vocab_size)
+        launch(parts.flatten_logprobs, rows, view.valid, ids, logprobs, self._flat_ids.all, self._flat.all, 1 + k)
+
+    def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
+        """Enqueue the copies to the host."""
+        if not forward.named.logprobs:
+            return None
+        lane, copy = self._context.d2h_output, self._context.parts.copy_logprobs
+        slot = forward.step % len(self._host)
+        in_flight = LogprobsInFlight(forward.named.logprobs, self._host_ids[slot].all, self._host[slot].all)
+        lane.launch(copy, self._flat_ids.all, in_flight.ids)
+        lane.launch(copy, self._flat.all, in_flight.logprobs)
+        return in_flight
+
+    def read(
+        self, in_flight: LogprobsInFlight, step: int, outputs: Sequence[Sequence[int]], num_rows_now: int
+    ) -> list[list[TokenLogprobs]]:
+        """Return the logprobs of each token that a step sampled, row by row, once its output has landed."""
+        with self._machine.host(in_flight.ids, "r", step) as landed:
+            ids = landed.reshape(-1, LOGPROBS_MAX).tolist()
+        with self._machine.host(in_flight.logprobs, "r", step) as landed:
+            logprobs = landed.reshape(-1, LOGPROBS_MAX).tolist()
+        found: list[list[TokenLogprobs]] = [[] for _ in outputs]
+        start = 0
+        for row in self._context.parts.logprob_rows(in_flight.rows, num_rows_now):
+            for _ in outputs[row]:
+                pairs = [pair for pair in zip(ids[start], logprobs[start], strict=True) if pair[0] != NO_TOKEN]
+                found[row].append(tuple(value for pair in pairs for value in pair))
+                start += 1
+        return found
+
+
+def wanted_logprobs(num_logprobs: int, tokens: Sequence[TokenLogprobs]) -> TokenLogprobs:
+    """Return the first `num_logprobs` pairs of each token, one behind the other."""
+    return tuple(value for token in tokens for value in token[: 2 * num_logprobs])

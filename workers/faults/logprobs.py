@@ -1,0 +1,70 @@
+"""Faults in logprobs: from which logits, of which columns, of which rows. The one in a device op exists on NumPy."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.lanes.lane import Span
+
+
+def _raw_after_processing(parts: Parts, reached: Reached) -> Parts:
+    def logits_of(logits: Span, kept: Span) -> Span:
+        reached()
+        return logits
+
+    return replace(parts, logits_of=logits_of)
+
+
+def _every_column(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        # Behind the last row nobody reads what is put there.
+        if np.any(given.num_sampled[given.rows[:-1]] < given.width):
+            reached()
+        run(parts.flatten_logprobs, given, num_sampled=np.full_like(given.num_sampled, given.width))
+
+    return replace(parts, flatten_logprobs=op_like(parts.flatten_logprobs, body))
+
+
+def _live_rows(parts: Parts, reached: Reached) -> Parts:
+    def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
+        here = [row for row in rows if row < num_rows_now]
+        if len(here) < len(rows):
+            reached()
+        return here
+
+    return replace(parts, logprob_rows=logprob_rows)
+
+
+FAULTS = (
+    Fault(
+        id="vllm-30846-raw-after-processing",
+        source="vllm PR #30846",
+        symptom="raw logprobs are those of logits after penalties and masks",
+        trigger="one request wants raw logprobs, it or another has its logits processed",
+        plane="logits",
+        requires=(("logprobs_mode", "raw"),),
+        apply=_raw_after_processing,
+    ),
+    Fault(
+        id="vllm-37238-every-column",
+        source="vllm PR #37238, a remark of its review",
+        symptom="a request gets logprobs of tokens that an earlier step left behind the sampled ones of another",
+        trigger="two requests want logprobs, and a draft of the first is rejected",
+        plane="logits",
+        requires=(),
+        apply=_every_column,
+    ),
+    Fault(
+        id="tpu-2799-live-rows",
+        source="tpu-inference PR #2799",
+        symptom="tokens come without logprobs",
+        trigger="the batch has fewer rows when the logprobs of the step before land",
+        plane="logits",
+        requires=(("depth", 2),),
+        apply=_live_rows,
+    ),
+)
