@@ -50,7 +50,8 @@ class Event(Value):
 class Submit(Event):
     """A request arrives. Its name may have been used before: while the one before it is alive, nothing happens.
 
-    Events name requests: they mean whoever bears the name when they happen.
+    Events name requests: they mean whoever bears the name when they happen. With policy `priority` a request of lower
+    `priority` goes first, and among equals the one submitted first.
     `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
     `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10.
     """
@@ -61,6 +62,7 @@ class Submit(Event):
     max_tokens: Count
     accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
     stop: tuple[Index, ...] = ()
+    priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     params: SamplingParams = SamplingParams()
 
 

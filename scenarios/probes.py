@@ -21,6 +21,8 @@ PROBES: Mapping[str, str] = {
     "reorder_in_flight": "rows are permuted, and one moves, at depth 2, with the step before unprocessed",
     "preemption": "a request loses its blocks",
     "preemption_by_blocks": "a request loses its blocks because another needs some",
+    "taken_out": "a request loses its blocks after it was scheduled in the same step, and is taken out of it again",
+    "overtaking": "a request that waits is admitted before one that was submitted earlier and waits on",
     "preemption_in_flight": "a request loses its blocks with a step in flight",
     "dropped_output": "a result is thrown away because its request was preempted in drop mode",
     "resume_in_flight": "a request goes on before its results from before a preemption have been thrown away",

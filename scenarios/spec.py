@@ -27,6 +27,7 @@ class EngineSpec(Value):
     accepted_counts: Literal["device", "host"] = "device"
     recurrent_cache: Literal["none", "align"] = "none"
     cascade: Annotated[bool, Field(strict=True)] = False
+    policy: Literal["fcfs", "priority"] = "fcfs"
     prefix_cache: Annotated[bool, Field(strict=True)] = False
     logprobs_mode: Literal["raw", "processed"] = "raw"
     pad: Annotated[bool, Field(strict=True)] = True

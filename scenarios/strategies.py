@@ -79,10 +79,11 @@ class SpecNumbers(NamedTuple):
     drafter: int = 0
     drafter_length: int = 0
     is_logprob_processed: int = 0
+    has_priorities: int = 0
 
 
 class FlatEvent(NamedTuple):
-    """One event; `a` to `g` are prompt length, max_tokens, pattern, stop, variant, parameters and common of a submit.
+    """One event; `a` to `h`: length, max_tokens, pattern, stop, variant, parameters, common and priority of a submit.
 
     Of any other event `a` is its size.
     """
@@ -98,6 +99,7 @@ class FlatEvent(NamedTuple):
     e: int = 0
     f: int = 0
     g: int = 0
+    h: int = 0
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
@@ -126,6 +128,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         accepted_counts="host" if numbers.is_host_counted else "device",
         recurrent_cache="align" if numbers.is_aligned else "none",
         cascade=numbers.is_cascading > 0,
+        policy="priority" if numbers.has_priorities else "fcfs",
         prefix_cache=has_prefix_cache,
         logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
         pad=not numbers.is_unpadded,
@@ -186,6 +189,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
         accept=_pattern(flat.c),
         stop=stop,
         params=params_of(flat.f, spec),
+        priority=min(flat.h, 255),
     )
 
 
@@ -235,6 +239,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
             st.integers(0, 2),
             st.integers(0, 1023),
             st.integers(0, 24),
+            st.integers(0, 2),
         )
 
     submits = st.lists(event(st.just(0)), min_size=1, max_size=NUM_REQUESTS_MAX)
@@ -275,6 +280,8 @@ def random_trace(seed: int) -> Trace:
     events = _random_events(seed, spec, len(requests))
     if spec.prefix_cache:
         requests = tuple(_with_common_tokens(seed, flat, spec.block_size) for flat in requests)
+    if spec.policy == "priority":
+        requests = tuple(flat._replace(h=_Digits(seed, "priority", flat.who).below(3)) for flat in requests)
     return interpret(numbers, (*requests, *events, *_random_reuse(seed, requests)))
 
 
@@ -313,6 +320,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         drafter=drafters.of((0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)),
         drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
         is_logprob_processed=_Digits(seed, "logprobs", 0).below(3) == 0,
+        has_priorities=_Digits(seed, "priorities", 0).below(5) == 0,
     )
 
 

@@ -28,6 +28,14 @@ class Standing(NamedTuple):
     blocks: tuple[int, ...] = ()
     hashes: tuple[int, ...] = ()
     num_cached: int = 0
+    priority: int = 0
+
+
+def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
+    """Return who is preempted for blocks: the one admitted last or, by priority, the least urgent and latest."""
+    if spec.policy == "fcfs":
+        return running[-1]
+    return max(running, key=lambda standing: (standing.priority, standing.request))
 
 
 class Share(NamedTuple):
@@ -59,6 +67,7 @@ class Decision:
         self.shares: dict[int, Share] = {}
         self.waits: dict[int, SkipReason] = {}
         self.victims: list[int] = []
+        self.returned: list[Share | None] = []
         self._spec = spec
         self._k_step = k_step
         self._stalled = stalled
@@ -70,35 +79,45 @@ class Decision:
         self._has_prefill = False
 
     def go_on(self, running: Sequence[Standing]) -> None:
-        """Give those that run, who own every block in use, their shares; the last of them is preempted for blocks."""
+        """Give those that run, who own every block in use, their shares; one of them may be preempted for blocks."""
         self._num_free -= sum(standing.num_blocks for standing in running)
         if self._cache is not None:
             self._num_free = self._cache.num_free
-        left = len(running)
-        for index, standing in enumerate(running):
-            if index >= left:
-                break
+        left = {standing.request: standing for standing in running}
+        for standing in running:
+            if standing.request not in left:
+                continue
             reason = self._reason_to_wait(standing)
             if reason is not None:
                 self.waits[standing.request] = reason
                 continue
             share = self._share(standing, standing.drafts)
-            while share.num_blocks > self._num_free and left > index:
-                left -= 1
-                self.victims.append(running[left].request)
-                self._num_free += running[left].num_blocks
-                if self._cache is not None:
-                    self._cache.release(running[left].blocks)
-                    self._num_free = self._cache.num_free
-            if left > index:
+            while share.num_blocks > self._num_free and standing.request in left:
+                self._preempt(left.pop(victim_of(self._spec, [*left.values()]).request))
+            if standing.request in left:
                 self._give(standing, share)
-        self._num_running = left
-        for standing in running[:left]:
+        self._num_running = len(left)
+        for standing in left.values():
             if standing.request in self.shares:
                 self._register(standing, self.shares[standing.request])
 
+    def _preempt(self, victim: Standing) -> None:
+        """Take the blocks of a request, and its share of this step if it has got one."""
+        share = self.shares.pop(victim.request, None)
+        self.victims.append(victim.request)
+        self.returned.append(share)
+        self.waits.pop(victim.request, None)
+        self._num_free += victim.num_blocks
+        if share is not None:
+            self._budget += share.n
+            self._num_free += share.num_blocks
+        if self._cache is not None:
+            self._cache.release(share.blocks if share is not None else ())
+            self._cache.release(victim.blocks)
+            self._num_free = self._cache.num_free
+
     def admit(self, queue: Iterable[Standing]) -> None:
-        """Let in those that wait, first come first served: only the stalled and the stale are passed over."""
+        """Let in those that wait, in their order: only the stalled and the stale are passed over."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for standing in queue:
             reason = closed or self._try_admit(standing)

@@ -33,13 +33,17 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A running request lost its blocks and state; `epoch` is its new epoch, `mode` what becomes of its results."""
+    """A running request lost its blocks and state; `epoch` is its new epoch, `mode` what becomes of its results.
+
+    `returned` are blocks that the step which is being decided had given it before.
+    """
 
     request: int
     epoch: int
     cause: Cause
     tick: int
     mode: PreemptMode = "deliver"
+    returned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

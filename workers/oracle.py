@@ -115,6 +115,7 @@ class Oracle:
             len(prompt),
             event.params.num_logprobs,
         )
+        truth.priority = event.priority
         self.requests.append(truth)
 
     def _take_schedule(self, entry: Scheduled) -> None:
@@ -323,6 +324,9 @@ class Oracle:
             raise LogError(f"request {truth.name} was preempted into epoch {entry.epoch}, but is not running")
         truth.computed_at_release, truth.computed = truth.computed, 0
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
+        if self.cache is not None:
+            self.cache.claim(entry.returned)
+            self.cache.release(entry.returned)
         truth.epoch = entry.epoch
         if entry.mode == "drop":
             truth.drop_before = entry.epoch

@@ -11,7 +11,7 @@ from collections import deque
 
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks
-from workers.decision import Decision, Share, Standing
+from workers.decision import Decision, Share, Standing, victim_of
 from workers.duties import Duties
 from workers.log import (
     Aborted,
@@ -47,7 +47,10 @@ class Referee:
         self._queue: deque[int] = deque()
         self._drafts_next: dict[int, int] = {}
         self._num_steps: dict[int, int] = {}
-        self._victims: list[Standing] = []
+        self._victims: list[int] = []
+        self._returned: list[tuple[int, ...]] = []
+        # Who ran before the victims of a step were preempted.
+        self._running_before: list[Standing] = []
         # The prefix cache as it was before the victims of a step gave their blocks back.
         self._cache_before: CachedBlocks | None = None
         self._scheduled: Scheduled | None = None
@@ -142,7 +145,7 @@ class Referee:
             self._drafts_next[row.request] = 0 if share.is_chunk else entry.k_step
             self._num_steps[row.request] = row.k + 1
         self._queue = deque(request for request in self._queue if request not in decision.shares)
-        self._victims, self._cache_before = [], None
+        self._victims, self._returned, self._cache_before = [], [], None
         self._unprocessed.append(entry)
         return None
 
@@ -160,8 +163,9 @@ class Referee:
             }
         cache = self._cache_before or (self._oracle.cache.copy() if self._oracle.cache is not None else None)
         decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, cache)
-        # Victims were preempted from the end, so the last of them ran right behind those that still run.
-        decision.go_on([*map(self._standing, self._oracle.running), *reversed(self._victims)])
+        decision.go_on(self._running_before if self._victims else [*map(self._standing, self._oracle.running)])
+        if self._spec.policy == "priority":
+            self._queue = deque(sorted(self._queue, key=lambda request: (requests[request].priority, request)))
         decision.admit(self._standing(requests[request]) for request in self._queue)
         return decision
 
@@ -175,6 +179,7 @@ class Referee:
             len(truth.blocks),
             truth.limit,
             *self._cached(truth),
+            truth.priority,
         )
 
     def _cached(self, truth: Truth) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -186,9 +191,15 @@ class Referee:
     def _compare(self, entry: Scheduled, decision: Decision) -> str | None:
         """Compare who runs, who waits and who was preempted with what is due."""
         requests = self._oracle.requests
-        victims = [standing.request for standing in self._victims]
+        victims = self._victims
         if victims != decision.victims:
             return f"preempted for want of blocks are requests {victims}, due are {decision.victims}"
+        for victim, blocks, share in zip(victims, self._returned, decision.returned, strict=True):
+            count = share.num_blocks if share is not None else 0
+            if len(blocks) != count or (
+                share is not None and self._oracle.cache is not None and blocks != share.blocks
+            ):
+                return f"request {requests[victim].name} gives blocks {blocks} of this step back, {count} are due"
         for request, reason in entry.skipped:
             due = decision.waits.get(request)
             if reason != due:
@@ -261,8 +272,10 @@ class Referee:
             if wrong is not None:
                 return wrong
         else:
-            if not running or running[-1] is not truth:
-                return f"request {entry.request} was preempted, but it is not the one admitted last"
+            due = victim_of(self._spec, [*map(self._standing, running)]).request if running else None
+            if due != entry.request:
+                which = "the one admitted last" if self._spec.policy == "fcfs" else "the least urgent"
+                return f"request {entry.request} was preempted, but it is not {which}"
             if entry.mode != "deliver":
                 return f"request {entry.request} was preempted for blocks in mode {entry.mode}, due is deliver"
             if entry.tick != self._next_tick():
@@ -271,9 +284,11 @@ class Referee:
             wrong = self._duties.come_due(entry.tick, "before_schedule")
             if wrong is not None:
                 return wrong
-            if self._oracle.cache is not None and not self._victims:
-                self._cache_before = self._oracle.cache.copy()
-            self._victims.append(self._standing(truth))
+            if not self._victims:
+                self._running_before = [*map(self._standing, running)]
+                self._cache_before = self._oracle.cache.copy() if self._oracle.cache is not None else None
+            self._victims.append(truth.index)
+            self._returned.append(entry.returned)
         self._drafts_next[truth.index] = self._num_steps[truth.index] = 0
         self._queue.appendleft(truth.index)
         return None

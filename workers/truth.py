@@ -31,6 +31,7 @@ class Truth:
     stop: frozenset[int]
     committed: int
     num_logprobs: int = 0
+    priority: int = 0
     epoch: int = 0
     drop_before: int = 0
     running: bool = False

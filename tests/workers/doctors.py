@@ -301,7 +301,7 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         on(Scheduled, preempted_for_nothing),
     ),
     "another victim": (
-        r"request \d was preempted, but it is not the one admitted last",
+        r"request \d was preempted, but it is not the (one admitted last|least urgent)",
         on(Scheduled, victim_admitted_first),
     ),
     "preempted without an event": ("preempt of request", on(Scheduled, lambda p, e: unasked(p, e, Preempt))),

@@ -117,6 +117,18 @@ def by_blocks(change: Callable[[Preempted], list[Entry]]) -> Doctor:
     return on(Preempted, lambda p, e: change(e) if e.cause == "blocks" else None)
 
 
+def with_its_step(change: Callable[[Preempted], Preempted]) -> Doctor:
+    """Return a doctor that changes a preemption for want of blocks and goes on up to the step that wanted them."""
+
+    def doctor(place: Place, entry: Preempted) -> list[Entry] | None:
+        if entry.cause != "blocks" or place.oracle.cache is not None:
+            return None
+        step = next(at for at in range(place.at, len(place.log)) if isinstance(place.log[at], Scheduled))
+        return [change(entry), *place.log[place.at + 1 : step + 1]]
+
+    return on(Preempted, doctor)
+
+
 def about(request: int) -> dict[str, tuple[str, Doctor]]:
     """Return doctors that put an unknown request into each kind of entry."""
     doctors: dict[str, tuple[str, Doctor]] = {
@@ -244,6 +256,10 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
     "a reset that preempts in deliver mode": (
         "preempt of request r. at tick",
         on(Preempted, lambda p, e: [replace(e, mode="deliver")] if e.cause == "reset" else None),
+    ),
+    "blocks of this step given back by a victim that got none": (
+        r"request r. gives blocks .* of this step back, \d+ are due",
+        with_its_step(lambda e: replace(e, returned=(*e.returned, 0))),
     ),
     "results between preemptions and their step": (
         r"requests were preempted for step \d+, which is not scheduled yet",

@@ -69,6 +69,10 @@ def never(part: str) -> Parts:
     return with_part(part, ran_as(getattr(CLEAN, part), lambda given: None))
 
 
+def most_urgent(running: Sequence[Request]) -> Request:
+    return min(running, key=lambda request: (request.priority, request.index))
+
+
 def forgets_placeholders(request: Request, num_drafts: int, num_valid: int) -> None:
     request.num_computed -= 1 + num_drafts - num_valid
 
@@ -150,6 +154,7 @@ HOST_MUTANTS = (
         "a common prefix counts the block that is being filled", "kv", Parts(common_blocks=the_block_that_is_filled_too)
     ),
     Mutant("the victim is the request admitted first", "books", Parts(choose_victim=lambda running: running[0])),
+    Mutant("the victim is the most urgent", "books", Parts(choose_victim_by_priority=most_urgent)),
     Mutant("roll_back forgets placeholders", "counts", Parts(roll_back=forgets_placeholders)),
     Mutant("roll_back forgets computed tokens", "counts", Parts(roll_back=forgets_computed)),
     Mutant("roll_back forgets a sample taken away", "counts", Parts(roll_back=forgets_the_verified_token)),

@@ -85,8 +85,10 @@ class NeverPads(Scheduler):
 class QueuesVictimsLast(Scheduler):
     """Puts a preempted request at the end of the waiting queue."""
 
-    def preempt(self, request: Request, cause: Cause, mode: PreemptMode = "deliver") -> None:
-        super().preempt(request, cause, mode)
+    def preempt(
+        self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()
+    ) -> None:
+        super().preempt(request, cause, mode, returned)
         self.waiting.rotate(-1)
 
 

@@ -226,6 +226,7 @@ class Engine:
             length_limit=self._spec.length_limit(len(prompt), event.max_tokens),
             stop=frozenset(event.stop),
             script=self._scripts[submit],
+            priority=event.priority,
             params=event.params,
         )
         self.num_submitted += 1

@@ -55,6 +55,11 @@ def last_of(running: Sequence[Request]) -> Request:
     return running[-1]
 
 
+def least_urgent_of(running: Sequence[Request]) -> Request:
+    """Choose the request to preempt by priority: the least urgent, among equals the one submitted last."""
+    return max(running, key=lambda request: (request.priority, request.index))
+
+
 def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
     """Take back what was counted for drafts that were rejected, and for a sample that was not valid."""
     rejected = 1 + num_drafts - num_valid
@@ -73,6 +78,7 @@ class Parts:
 
     must_process: Callable[[int, int], bool] = must_process
     choose_victim: Callable[[Sequence[Request]], Request] = last_of
+    choose_victim_by_priority: Callable[[Sequence[Request]], Request] = least_urgent_of
     roll_back: Callable[[Request, int, int], None] = roll_back
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
     blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free

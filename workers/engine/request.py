@@ -25,6 +25,7 @@ class Request:
     stop: frozenset[int]
     script: list[int]
     params: SamplingParams = field(default_factory=SamplingParams)
+    priority: int = 0
     epoch: int = 0
     k: int = 0
     num_computed: int = 0

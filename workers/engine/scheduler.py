@@ -8,9 +8,10 @@ from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
+from workers.engine.plan_entry import entry_of
 from workers.engine.prefixes import Prefixes
 from workers.engine.request import Plan, PlanRow, Request
-from workers.log import CacheReset, Cause, Entry, Freed, Preempted, Scheduled, ScheduledRow, SkipReason
+from workers.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
 from workers.observation import Observation
 
 
@@ -39,6 +40,7 @@ class Scheduler:
         self.k_step = spec.num_speculative_tokens
         self.tick = 0
         self.on_release: Callable[[Request], None] = lambda request: None
+        self._choose_victim = parts.choose_victim if spec.policy == "fcfs" else parts.choose_victim_by_priority
         self._parts = parts
         self._log = log
         self._probes = probes
@@ -48,8 +50,13 @@ class Scheduler:
         return bool(self.running or self.waiting)
 
     def add(self, request: Request) -> None:
-        """Put a request at the end of the waiting queue."""
+        """Put a request into the waiting queue: at its end or, with priorities, behind all that are as urgent."""
         self.waiting.append(request)
+        self._sort_waiting()
+
+    def _sort_waiting(self) -> None:
+        if self.spec.policy == "priority":
+            self.waiting = deque(sorted(self.waiting, key=lambda request: (request.priority, request.index)))
 
     def schedule(self, step: int) -> Plan:
         """Choose the tokens of a step: running requests in order, then waiting ones if nothing was preempted."""
@@ -64,7 +71,7 @@ class Scheduler:
         plan = Plan(step, self.k_step, tuple(draft.rows), tuple(self._poisoned))
         if plan.rows:
             self._poisoned = []
-        self._log.append(self._entry(plan, draft))
+        self._log.append(entry_of(plan, self.tick, draft.skipped, self.spec.block_size))
         for row in plan.rows:
             self._advance(row, step)
         return plan
@@ -80,13 +87,28 @@ class Scheduler:
         n = self._clip(request, wanted, draft.budget)
         blocks = self._allocate(request, n)
         while blocks is None:
-            victim = self._parts.choose_victim(self.running)
-            self.preempt(victim, "blocks")
+            victim = self._choose_victim(self.running)
+            self.preempt(victim, "blocks", returned=self._take_out(victim, draft))
             draft.preempted = True
             if victim is request:
                 return
             blocks = self._allocate(request, n)
         self._take(request, n, blocks, draft)
+
+    def _take_out(self, victim: Request, draft: _Draft) -> tuple[int, ...]:
+        """Undo what a step has in store for a request that is to give way; return the blocks that it gave."""
+        returned: tuple[int, ...] = ()
+        draft.skipped = [skipped for skipped in draft.skipped if skipped[0] != victim.index]
+        for row in [row for row in draft.rows if row.request is victim]:
+            draft.rows.remove(row)
+            draft.budget += row.n
+            victim.invalid_next |= row.invalid
+            victim.spoiled_next |= row.spoiled
+            returned = row.new_blocks
+            del victim.blocks[len(victim.blocks) - len(returned) :]
+            self.blocks.release([*returned])
+            self._probes["taken_out"] += 1
+        return returned
 
     def _reason_to_skip(self, request: Request) -> SkipReason | None:
         if request.stalled_until > self.tick:
@@ -168,6 +190,7 @@ class Scheduler:
         request.running = True
         self.running.append(request)
         self._probes["resume" if request.epoch else "admit"] += 1
+        self._probes["overtaking"] += any(other.index < request.index for other in self.waiting)
         self._probes["resume_in_flight"] += request.num_dropped > 0
         self._take(request, n, blocks, draft, padded, shared)
         if self.cache is not None:
@@ -255,26 +278,6 @@ class Scheduler:
         probes["draftless_decode"] += request.num_computed > 0 and n == 1 and d == 0
         probes["trimmed_drafts"] += 0 < d < request.num_drafts_next
 
-    def _entry(self, plan: Plan, draft: _Draft) -> Scheduled:
-        rows = tuple(
-            ScheduledRow(
-                row.request.index,
-                row.epoch,
-                row.k,
-                row.n,
-                row.d,
-                row.new_blocks,
-                row.request.state_slot,
-                row.padded,
-                row.invalid,
-                row.spoiled,
-                len(row.shared_blocks) * self.spec.block_size,
-                row.shared_blocks,
-            )
-            for row in plan.rows
-        )
-        return Scheduled(plan.step, self.tick, plan.k_step, rows, tuple(draft.skipped))
-
     def _advance(self, row: PlanRow, step: int) -> None:
         request = row.request
         request.num_computed += row.n
@@ -287,7 +290,9 @@ class Scheduler:
         else:
             request.num_placeholders += 1 + row.d
 
-    def preempt(self, request: Request, cause: Cause, mode: PreemptMode = "deliver") -> None:
+    def preempt(
+        self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()
+    ) -> None:
         """Take blocks and state from a running request and put it at the head of the waiting queue.
 
         What it has in flight will still be delivered or, in drop mode, thrown away; it touches no count.
@@ -301,9 +306,10 @@ class Scheduler:
         if mode == "drop":
             request.drop_before, request.num_dropped = request.epoch, request.num_in_flight
         request.num_stale = request.num_in_flight - request.num_dropped
-        self._log.append(Preempted(request.index, request.epoch, cause, self.tick, mode))
+        self._log.append(Preempted(request.index, request.epoch, cause, self.tick, mode, returned))
         self._release(request)
         self.waiting.appendleft(request)
+        self._sort_waiting()
         self._probes["preemption"] += 1
         self._probes["preemption_in_flight"] += request.num_in_flight > 0
         self._probes["preemption_by_blocks"] += cause == "blocks"
