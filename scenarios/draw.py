@@ -3,6 +3,7 @@
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -48,3 +49,21 @@ def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
     """Return a labelled integer in [0, bound); the bias of the multiply-shift is below bound / 2^64."""
     assert bound > 0
     return draw(seed, site, key, index) * bound >> 64
+
+
+class Digits:
+    """The 64 bits of one label, spent on several small numbers."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, seed: int, site: str, index: int) -> None:
+        self._rest = draw(seed, "random_trace", site, index)
+
+    def below(self, bound: int) -> int:
+        """Return the next number in [0, bound); the product of all bounds stays far below 2^64."""
+        self._rest, number = divmod(self._rest, bound)
+        return number
+
+    def of(self, choices: Sequence[int]) -> int:
+        """Return one of some numbers; a number that stands there twice comes twice as often."""
+        return choices[self.below(len(choices))]

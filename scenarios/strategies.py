@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 
 from hypothesis import strategies as st
 
-from scenarios.draw import draw
+from scenarios.draw import Digits
 from scenarios.draw_params import params_of
 from scenarios.events import (
     LANES,
@@ -223,6 +223,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, len(_DRAFTERS) - 1),
         st.sampled_from((0, 0, 0, 4, 8, 16, 32)),
         bit,
+        bit,
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -247,24 +248,6 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
     return st.builds(lambda of, first, then: interpret(of, (*first, *then)), numbers, submits, others)
 
 
-class _Digits:
-    """The 64 bits of one label, spent on several small numbers."""
-
-    __slots__ = ("_rest",)
-
-    def __init__(self, seed: int, site: str, index: int) -> None:
-        self._rest = draw(seed, "random_trace", site, index)
-
-    def below(self, bound: int) -> int:
-        """Return the next number in [0, bound); the product of all bounds stays far below 2^64."""
-        self._rest, number = divmod(self._rest, bound)
-        return number
-
-    def of(self, choices: Sequence[int]) -> int:
-        """Return one of some numbers; a number that stands there twice comes twice as often."""
-        return choices[self.below(len(choices))]
-
-
 def random_trace(seed: int) -> Trace:
     """Return the trace of a seed: the same one on any host, in any process.
 
@@ -274,29 +257,29 @@ def random_trace(seed: int) -> Trace:
     numbers = _random_spec(seed)
     spec = _spec(numbers)
     requests = _random_submits(seed, spec)
-    if (tight := _Digits(seed, "pool", 0)).below(5) < 3:
+    if (tight := Digits(seed, "pool", 0)).below(5) < 3:
         need = max(spec.blocks_needed(1 + flat.a, 1 + flat.b) for flat in requests)
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
     events = _random_events(seed, spec, len(requests))
     if spec.prefix_cache:
         requests = tuple(_with_common_tokens(seed, flat, spec.block_size) for flat in requests)
     if spec.policy == "priority":
-        requests = tuple(flat._replace(h=_Digits(seed, "priority", flat.who).below(3)) for flat in requests)
+        requests = tuple(flat._replace(h=Digits(seed, "priority", flat.who).below(3)) for flat in requests)
     return interpret(numbers, (*requests, *events, *_random_reuse(seed, requests)))
 
 
 def _with_common_tokens(seed: int, flat: FlatEvent, block_size: int) -> FlatEvent:
     """Return a submit whose prompt, longer by some blocks, begins as others do: with all of it or some blocks."""
-    digits = _Digits(seed, "common", flat.who)
+    digits = Digits(seed, "common", flat.who)
     length = 1 + flat.a + digits.below(4) * block_size
     some = digits.below(2 + length // block_size) * block_size + digits.below(2)
     return flat._replace(a=length - 1, g=length if digits.below(2) else some)
 
 
 def _random_spec(seed: int) -> SpecNumbers:
-    sizes, switches = _Digits(seed, "sizes", 0), _Digits(seed, "switches", 0)
-    has_prefix_cache = _Digits(seed, "prefix_cache", 0).below(4) == 0
-    drafters = _Digits(seed, "drafter", 0)
+    sizes, switches = Digits(seed, "sizes", 0), Digits(seed, "switches", 0)
+    has_prefix_cache = Digits(seed, "prefix_cache", 0).below(4) == 0
+    drafters = Digits(seed, "drafter", 0)
     k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
     return SpecNumbers(
         k=k,
@@ -314,30 +297,30 @@ def _random_spec(seed: int) -> SpecNumbers:
         token_multiple=sizes.of((0, 3, 3, 7)),
         policy=switches.below(len(_POLICIES)),
         seed=seed,
-        is_aligned=_Digits(seed, "aligned", 0).below(3) == 0,
-        is_cascading=_Digits(seed, "cascade", 0).below(4) == 0,
+        is_aligned=Digits(seed, "aligned", 0).below(3) == 0,
+        is_cascading=Digits(seed, "cascade", 0).below(4) == 0,
         has_prefix_cache=has_prefix_cache,
         drafter=drafters.of((0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)),
         drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
-        is_logprob_processed=_Digits(seed, "logprobs", 0).below(3) == 0,
-        has_priorities=_Digits(seed, "priorities", 0).below(5) == 0,
+        is_logprob_processed=Digits(seed, "logprobs", 0).below(3) == 0,
+        has_priorities=Digits(seed, "priorities", 0).below(5) == 0,
     )
 
 
 def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
-    swarm = _Digits(seed, "requests", 0)
+    swarm = Digits(seed, "requests", 0)
     count = swarm.of((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
     spread = swarm.of((1, 8, 24))
     has_late_places, has_stops = swarm.below(2), swarm.below(3) == 0
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
-    params = _Digits(seed, "params", 0)
+    params = Digits(seed, "params", 0)
     has_params, kinds = params.below(3) == 0, params.below(64)
     k, block = spec.num_speculative_tokens, spec.block_size
     edges = (1, k, k + 1, block - 1, block, block + 1)
     flats = []
     for who in range(count):
-        digits = _Digits(seed, "submit", who)
+        digits = Digits(seed, "submit", who)
         length = max(1, digits.of(edges)) if digits.below(2) else 1 + digits.below(lengths_max)
         pattern = digits.of(patterns)
         flats.append(
@@ -358,10 +341,10 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
 
 def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
     """Return submits under names used before, in one trace of four; half of them give the old one up first."""
-    swarm = _Digits(seed, "reuse", 0)
+    swarm = Digits(seed, "reuse", 0)
     flats = []
     for index in range(1 + swarm.below(4) if swarm.below(4) == 0 else 0):
-        digits = _Digits(seed, "reuse", 1 + index)
+        digits = Digits(seed, "reuse", 1 + index)
         old = requests[digits.below(len(requests))]
         tick, place = old.tick + 1 + digits.below(16), digits.below(len(PLACES))
         if digits.below(2):
@@ -373,12 +356,12 @@ def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
 
 def _random_params(seed: int, who: int, kinds: int) -> int:
     """Return the number of a request's sampling parameters: of some kinds, or none."""
-    digits = _Digits(seed, "params", 1 + who)
+    digits = Digits(seed, "params", 1 + who)
     return digits.below(64) & kinds | 64 * digits.below(1 << 20) if digits.below(4) else 0
 
 
 def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:
-    swarm = _Digits(seed, "events", 0)
+    swarm = Digits(seed, "events", 0)
     ticks = swarm.of((8, 16, 31))
     flats = []
     for kind in range(1, len(KINDS)):
@@ -386,9 +369,9 @@ def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatE
         # A request ends where its logits are no numbers: that often would leave too little of the others.
         exists &= KINDS[kind] != "nan_logits" or seed % 4 == 0
         if KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
-            exists = _Digits(seed, "reset", 0).below(8) == 0
+            exists = Digits(seed, "reset", 0).below(8) == 0
         for index in range(1 + swarm.below(most) if exists else 0):
-            digits = _Digits(seed, KINDS[kind], index)
+            digits = Digits(seed, KINDS[kind], index)
             size = spec.num_speculative_tokens + 1 if KINDS[kind] == "set_k" else 4
             flats.append(
                 FlatEvent(
