@@ -26,6 +26,11 @@ def copy_output(sampled: In, destination: Out) -> None:
     _copy(sampled, destination)
 
 
+def copy_logprobs(flat: In, destination: Out) -> None:
+    """Copy flat logprobs, or the ids they belong to, to the host."""
+    _copy(flat, destination)
+
+
 def copy_counts(valid: In, destination: Out) -> None:
     """Copy the counts of valid tokens to the host."""
     _copy(valid, destination)

@@ -8,14 +8,14 @@ from tests.workers.kernels.triton.launches import DEVICE, assert_equal
 from workers.kernels import copies as definition
 from workers.kernels.triton import copies
 
-OPS = ("copy_inputs", "copy_script", "copy_line", "copy_output", "copy_counts", "copy_accepted")
+OPS = ("copy_inputs", "copy_script", "copy_line", "copy_logprobs", "copy_output", "copy_counts", "copy_accepted")
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_copy_moves_every_element_and_no_other(name: str) -> None:
     source = np.random.default_rng(0).integers(-9, 9, 33)
     first = "sampled" if name == "copy_output" else name.removeprefix("copy_").replace("inputs", "source")
-    first = {"script": "source", "line": "source", "counts": "valid"}.get(first, first)
+    first = {"script": "source", "line": "source", "logprobs": "flat", "counts": "valid"}.get(first, first)
     arguments = {first: source, "destination": np.full(33, 77)}
     assert_equal(getattr(copies, name), getattr(definition, name), **arguments)
 

@@ -36,10 +36,10 @@ def test_every_twin_has_the_name_the_parameters_and_the_access_modes_of_its_defi
         assert list(signature(twin).parameters) == list(signature(definitions[name]).parameters)
 
 
-def test_every_device_op_of_an_engine_has_its_twin() -> None:
+def test_every_twin_is_a_device_op_that_an_engine_launches() -> None:
     ops = {(op.__module__.rpartition(".")[2], op.__name__) for op in devices.ops_of(devices.CLEAN).values()}
     twins = {(module, name) for module in MODULES for name in ops_of(f"workers.kernels.triton.{module}")}
-    assert twins == ops
+    assert sorted(twins - ops) == []
 
 
 def test_a_slice_with_a_step_or_a_table_of_two_dimensions_is_refused() -> None:
