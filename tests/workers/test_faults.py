@@ -31,6 +31,13 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "raw": "processed",
     "align": "none",
     True: False,
+    False: True,
+    12: 0,
+    "eagle": "dflash",
+    "draft_model": "eagle",
+    "mtp": "eagle",
+    "dflash": "eagle",
+    "extract_hidden_states": "eagle",
 }
 
 

@@ -7,7 +7,7 @@ from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached
 
-CACHED = (("prefix_cache", True), ("layers", "attention"))
+CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
 
 
 def _last_match_is_used(parts: Parts, reached: Reached) -> Parts:

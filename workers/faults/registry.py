@@ -7,6 +7,7 @@ from workers.faults import (
     cascade,
     counts,
     depth,
+    drafters,
     lifetime,
     logprobs,
     mapping,
@@ -35,5 +36,6 @@ FAMILIES = (
     logprobs,
     waits,
     depth,
+    drafters,
 )
 FAULTS: Mapping[str, Fault] = {fault.id: fault for family in FAMILIES for fault in family.FAULTS}

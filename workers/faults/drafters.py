@@ -1,0 +1,159 @@
+"""Faults in drafters: what they cache, where they begin, whose drafts they hand over. All live in device ops."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN, PAD_SLOT
+
+
+def _hole_behind_a_full_run(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        last = given.query_start + given.num_scheduled - 1
+        full = (given.num_drafts > 0) & (given.token_index == last)
+        slots = given.slots.copy()
+        if full.any():
+            reached()
+            slots[last[full]] = PAD_SLOT
+        run(parts.draft_model_pass, given, slots=slots)
+
+    return replace(parts, draft_model_pass=op_like(parts.draft_model_pass, body))
+
+
+def _carried_before_it_is_read(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        real = given.state_slot >= 0
+        last = given.token_index - (given.accepted == 0)
+        keeps = real & (last >= given.query_start)
+        if (keeps & (given.num_computed > 0)).any():
+            reached()
+        given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
+        run(parts.mtp_pass, given)
+
+    return replace(parts, mtp_pass=op_like(parts.mtp_pass, body))
+
+
+def _block_one_position_early(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        if given.num_proposed and (given.valid > 0).any():
+            reached()
+        run(parts.dflash_block, given, positions=np.maximum(given.positions - 1, 0))
+
+    return replace(parts, dflash_block=op_like(parts.dflash_block, body))
+
+
+def _drafts_by_the_drafters_row(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.draft_chain, given)
+        rows = np.flatnonzero(given.valid > 0)
+        drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
+        if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
+            reached()
+            drafts[: len(rows)] = drafts[rows]
+            drafts[len(rows) :] = NO_DRAFT
+
+    return replace(parts, draft_chain=op_like(parts.draft_chain, body))
+
+
+def _past_the_last_position(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        drafts = given.draft_tokens.copy()
+        run(parts.limit_drafts, given)
+        if not np.array_equal(given.draft_tokens, drafts):
+            reached()
+        given.draft_tokens[:] = drafts
+
+    return replace(parts, limit_drafts=op_like(parts.limit_drafts, body))
+
+
+def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.count_sampled, given)
+        sampled = given.sampled.reshape(-1, given.width)[:, 0]
+        wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
+        if wrong.any():
+            reached()
+        given.next_tokens[wrong] = sampled[wrong]
+
+    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+
+
+def _first_column_alone(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        sampled = given.sampled.reshape(-1, given.width).copy()
+        if (sampled[:, 1:] != NO_TOKEN).any():
+            reached()
+        sampled[:, 1:] = NO_TOKEN
+        run(parts.count_sampled, given, sampled=sampled.ravel())
+
+    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+
+
+FAULTS = (
+    Fault(
+        id="xllm-960-bonus-hole",
+        source="xllm PR #960",
+        symptom="the draft model's cache lacks the last draft of a run that was accepted as a whole",
+        trigger="all drafts of a row are accepted",
+        plane="drafts",
+        requires=(("drafter", "draft_model"),),
+        apply=_hole_behind_a_full_run,
+    ),
+    Fault(
+        id="ikllama-2222-carried-word",
+        source="ik_llama.cpp PR #2222",
+        symptom="the first token of a step follows the last hidden word of this step, not of the step before",
+        trigger="a row goes on from an earlier step: a prompt in chunks, or any decode",
+        plane="drafts",
+        requires=(("drafter", "mtp"), ("prefix_cache", False)),
+        apply=_carried_before_it_is_read,
+    ),
+    Fault(
+        id="ikllama-2296-block-too-early",
+        source="ik_llama.cpp PR #2296",
+        symptom="a block of drafts begins at the last kept token, does not see it, and writes over it",
+        trigger="always, once a block is drafted",
+        plane="drafts",
+        requires=(("drafter", "dflash"),),
+        apply=_block_one_position_early,
+    ),
+    Fault(
+        id="trtllm-7803-drafter-row",
+        source="TensorRT-LLM PR #7803",
+        symptom="a request is given the drafts of another, which stands in its row of the drafter's smaller batch",
+        trigger="a row that samples stands behind one that does not, in a step that drafts",
+        plane="drafts",
+        requires=(("drafter", "eagle"),),
+        apply=_drafts_by_the_drafters_row,
+    ),
+    Fault(
+        id="vllm-49343-past-the-drafter",
+        source="vllm PR #49343, issues #48894 and #24662",
+        symptom="a drafter runs on past its last position",
+        trigger="a sequence comes within K tokens of the drafter's length, which is less than the target's",
+        plane="drafts",
+        requires=(("drafter", "eagle"), ("drafter_max_len", 12)),
+        apply=_past_the_last_position,
+    ),
+    Fault(
+        id="sglang-28254-sampled-behind-a-chunk",
+        source="sglang PR #28254; there only behind chunks that end past the prompt of a resumed request",
+        symptom="the drafter goes on from the discarded sample behind a chunk, not from the token that is known",
+        trigger="a prefill chunk that is not the last samples another token than the last known one",
+        plane="inputs",
+        requires=(),
+        apply=_sampled_token_behind_a_chunk,
+    ),
+    Fault(
+        id="vllm-extract-first-column",
+        source="vllm, proposer `extract_hidden_states` (derived from its source; no report)",
+        symptom="a request counts one token where two were accepted",
+        trigger="the token that was sampled is sampled again, so that the draft is accepted",
+        plane="counts",
+        requires=(("drafter", "extract_hidden_states"), ("num_speculative_tokens", 1)),
+        apply=_first_column_alone,
+    ),
+)
