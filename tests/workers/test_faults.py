@@ -7,7 +7,8 @@ from itertools import combinations
 import pytest
 
 from scenarios.events import Schedule
-from scenarios.features import DEPTH_MAX
+from scenarios.features import DEPTH_MAX, refusals
+from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.check import Options, check
@@ -29,6 +30,7 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "device": "host",
     "hybrid": "attention",
     "raw": "processed",
+    "attention": "hybrid",
     "align": "none",
     True: False,
     False: True,
@@ -43,9 +45,16 @@ OTHERWISE: Mapping[str | int, str | int] = {
 
 @cache
 def with_fault(fault: str, seed: int, policy: str) -> Trace:
-    """Return a random trace that meets a fault's requirements, with the fault switched on."""
-    trace = random_trace(seed).explicit()
-    spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
+    """Return a random trace that meets a fault's requirements, with the fault switched on.
+
+    What is refused beside a requirement is left out of the trace.
+    """
+    trace, wanted = random_trace(seed).explicit(), dict(FAULTS[fault].requires)
+    spec = trace.spec.model_copy(update=wanted)
+    for key in ("prefix_cache", "drafter", "drafter_max_len"):
+        if refusals(spec, (fault,)) and key not in wanted:
+            spec = spec.model_copy(update={key: EngineSpec.model_fields[key].default})
+    assert not refusals(spec, (fault,)), (fault, seed)
     schedule = Schedule.model_validate({"policy": policy})
     return trace.model_copy(update={"spec": spec, "schedule": schedule, "faults": (fault,)})
 
