@@ -141,8 +141,8 @@ class Campaign:
                     recorded.append(self._record(instruction))
                 case NoteLoss(job=key, attempt=attempt, reason=reason):
                     self._store.note_loss(key, attempt, reason)
-                case NoteLate(job=key, attempt=attempt, judgement=judgement):
-                    self._store.note_late(key, attempt, judgement)
+                case NoteLate(job=key, attempt=attempt, answer=answer):
+                    self._store.note_late(key, attempt, answer)
                 case _:
                     assert_never(instruction)
         return recorded
@@ -152,6 +152,7 @@ class Campaign:
         judgement = record.result
         if isinstance(judgement, Lost):
             judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
+        assert isinstance(judgement, Judgement), "a job of a trace is answered by a judgement"
         result = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
         self.results[record.job] = result
         return result

@@ -1,20 +1,20 @@
 """The commands of `specstorm`; each returns its exit code."""
 
-import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cluster.campaign import Campaign, Scenario, Stop, exit_code, stop_on_signal
+from cluster.campaign import Campaign, Scenario, Stop, exit_code
+from cluster.host import PoolError
+from cluster.hunt_commands import hunt, nightly, shrink
 from cluster.inputs import InputError, campaign_stem, check_device, check_fault, ray_address, read_scenarios, read_trace
 from cluster.job import WORKER, build, load_judge
-from cluster.pool import InProcessPool, Pool, PoolError, RayCluster, RayPool, gpu_share
 from cluster.report import Line, document, print_report, progress_for
+from cluster.session import open_pool
 from cluster.store import CampaignError, Store, new_campaign_folder
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
@@ -71,9 +71,7 @@ def run(
     """Run scenarios under many schedules each and judge them."""
     scenarios = read_scenarios(paths, seed, fault or (), device)
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    address = ray_address(ray)
-    if address is None and (workers or 1) > 1:
-        raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
+    address = ray_address(ray, workers)
     if address is None:
         parts_on(device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
@@ -110,11 +108,8 @@ def _carry_out(
     if not campaign.missing:
         return 0
     progress = progress_for(sys.stderr)
-    pool_open = _pool(address, workers, len(campaign.missing), deadline, device)
     try:
-        # Ray prints a paragraph on stdout for each dead worker; stdout belongs to the report.
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm, pool_open as pool:
-            arm()
+        with open_pool(address, workers, len(campaign.missing), deadline, stop, device) as pool:
             campaign.run(pool, progress, stop)
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
@@ -122,20 +117,6 @@ def _carry_out(
     finally:
         progress.close()
     return 0 if stop.signum is None else 128 + stop.signum
-
-
-@contextmanager
-def _pool(address: str | None, workers: int | None, jobs: int, deadline: float, device: Device) -> Iterator[Pool]:
-    """Provide a pool with no more slots than there are jobs."""
-    if address is None:
-        yield InProcessPool()
-        return
-    num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
-    with RayCluster(address, num_cpus) as cluster:
-        slots = min(workers or (cluster.num_gpus if device == "cuda" else cluster.num_cpus), jobs)
-        gpus = gpu_share(slots, cluster.num_gpus) if device == "cuda" else 0
-        with RayPool(cluster, slots, deadline, gpus=gpus) as pool:
-            yield pool
 
 
 def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
@@ -192,6 +173,11 @@ def replay(
     else:
         print_report([line], sys.stdout)
     return code
+
+
+app.command()(hunt)
+app.command()(nightly)
+app.command()(shrink)
 
 
 @faults_app.command("list")

@@ -8,7 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from workers.verdict import Judgement, Lost
+from cluster.job import Answer
+from workers.verdict import Lost
 
 LOSSES_MAX = 3
 IDLE_LOSSES_MAX = 3
@@ -16,10 +17,15 @@ IDLE_LOSSES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class JobAdded:
-    """A job waits to be run; `attempts` of it were made by earlier runs of the same campaign."""
+    """A job waits to be run; `attempts` of it were made by earlier runs of the same campaign.
+
+    After `losses_max` lost attempts it is given up. It runs on slot `avoid` only if there is no other.
+    """
 
     job: str
     attempts: int = 0
+    losses_max: int = LOSSES_MAX
+    avoid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,11 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class ResultArrived:
-    """An attempt came to a judgement, perhaps long after it was given up."""
+    """An attempt was answered, perhaps long after it was given up."""
 
     job: str
     attempt: int
-    judgement: Judgement
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +84,12 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write down the only result of a job."""
+    """Write down the only result of a job, and how many workers died of it or had to be killed."""
 
     job: str
     attempt: int
-    result: Judgement | Lost
+    result: Answer | Lost
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +104,11 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Write down a judgement that came after its attempt was given up; it must equal the recorded one."""
+    """Write down an answer that came after its attempt was given up; it must equal the recorded one."""
 
     job: str
     attempt: int
-    judgement: Judgement
+    answer: Answer
 
 
 Event: TypeAlias = JobAdded | WorkerReady | WorkerLost | ResultArrived | AttemptRaised
@@ -124,6 +131,8 @@ class _Job:
     """A job without a result: `attempt` is the newest one, `lost` the slot and reason of each lost attempt."""
 
     attempt: int
+    losses_max: int
+    avoid: int | None
     lost: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -141,6 +150,11 @@ class Coordinator:
     def done(self) -> bool:
         """Whether every job has its result."""
         return not self._open
+
+    @property
+    def backlog(self) -> int:
+        """Return the number of jobs without a result, running or waiting."""
+        return len(self._open)
 
     @property
     def in_flight(self) -> dict[int, str]:
@@ -166,7 +180,7 @@ class Coordinator:
     def _add(self, event: JobAdded) -> None:
         assert event.job not in self._open, f"job {event.job} was added twice"
         assert event.job not in self._recorded, f"job {event.job} has its result already"
-        self._open[event.job] = _Job(attempt=event.attempts)
+        self._open[event.job] = _Job(event.attempts, event.losses_max, event.avoid)
         self._queue.append(event.job)
 
     def _ready(self, event: WorkerReady) -> list[Instruction]:
@@ -198,7 +212,7 @@ class Coordinator:
         note = NoteLoss(key, job.attempt, event.slot, event.reason)
         if event.had_begun:
             job.lost.append((event.slot, event.reason))
-        if len(job.lost) < LOSSES_MAX:
+        if len(job.lost) < job.losses_max:
             self._queue.appendleft(key)
             return [note]
         return [note, self._record(key, Lost(reason=_quarantine_reason(job.lost)))]
@@ -206,10 +220,10 @@ class Coordinator:
     def _result(self, event: ResultArrived) -> list[Instruction]:
         index = self._slot_of(event.job, event.attempt)
         if index is None:
-            return [NoteLate(event.job, event.attempt, event.judgement)]
+            return [NoteLate(event.job, event.attempt, event.answer)]
         self._slots[index].job = None
         self._slots[index].idle_losses = 0
-        return [self._record(event.job, event.judgement)]
+        return [self._record(event.job, event.answer)]
 
     def _raised(self, event: AttemptRaised) -> list[Instruction]:
         """Record the job as lost at once, since it would raise again, and never reuse that worker."""
@@ -228,10 +242,11 @@ class Coordinator:
             return None
         return next((index for index, slot in enumerate(self._slots) if slot.job == key), None)
 
-    def _record(self, key: str, result: Judgement | Lost) -> Record:
+    def _record(self, key: str, result: Answer | Lost) -> Record:
         assert key not in self._recorded, f"job {key} has its result already"
         self._recorded.add(key)
-        return Record(key, self._open.pop(key).attempt, result)
+        job = self._open.pop(key)
+        return Record(key, job.attempt, result, len(job.lost))
 
     def _give_up_if_no_slot_is_left(self, reason: str) -> list[Instruction]:
         if not all(slot.retired for slot in self._slots):
@@ -254,8 +269,9 @@ class Coordinator:
         return dispatched
 
     def _may_run(self, key: str, index: int) -> bool:
-        """Whether no slot is left that has not lost this job yet, or this is one of them."""
-        lost_on = {slot for slot, _ in self._open[key].lost}
+        """Whether no slot is left that has not lost this job yet or is to be avoided, or this is one of them."""
+        job = self._open[key]
+        lost_on = {slot for slot, _ in job.lost} | ({job.avoid} if job.avoid is not None else set())
         if not lost_on:
             return True
         fresh = [slot for slot in range(len(self._slots)) if slot not in lost_on and not self._slots[slot].retired]
@@ -266,4 +282,5 @@ def _quarantine_reason(lost: list[tuple[int, str]]) -> str:
     slots = sorted({slot for slot, _ in lost})
     reasons = list(dict.fromkeys(reason for _, reason in lost))
     where = f"on {len(slots)} slots" if len(slots) > 1 else "on one slot"
-    return f"{len(lost)} attempts were lost {where}: {'; '.join(reasons)}"
+    attempts = "1 attempt was" if len(lost) == 1 else f"{len(lost)} attempts were"
+    return f"{attempts} lost {where}: {'; '.join(reasons)}"

@@ -66,9 +66,11 @@ def read_scenarios(
     return scenarios
 
 
-def ray_address(choice: str) -> str | None:
+def ray_address(choice: str, workers: int | None) -> str | None:
     """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray."""
     if choice == "off":
+        if (workers or 1) > 1:
+            raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
         return None
     address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
     if "://" in address:

@@ -1,19 +1,28 @@
-"""What is sent to a worker: a trace, how thoroughly to run it, and a key that says both and by which code."""
+"""What is sent to a worker and what comes back: a trace, a shard of a hunt, or candidates of the shrinker.
+
+A key says what is to be done and by which code.
+"""
 
 import importlib.metadata
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
+
+from pydantic import Field
 
 from cluster.origin import ROOT
 from scenarios import codec
+from scenarios.shards import Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.devices import Device
+from workers.hunting import ShardReport
+from workers.shrink import Tried
+from workers.signature import Signature
 from workers.verdict import Judgement
 
 WORKER = "workers.worker:Worker"
@@ -27,9 +36,21 @@ class Judge(Protocol):
         """Run a trace on a device, under many schedules if `sweep`, and say what it came to."""
 
 
+@runtime_checkable
+class Huntsman(Judge, Protocol):
+    """A judge that also hunts and shrinks."""
+
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
+        """Judge a shard of generated traces; `begin` is told of each before it runs."""
+
+    def attempt(self, candidates: list[Trace], target: Signature) -> Tried:
+        """Try candidates in order until one fails as the target does."""
+
+
 class Job(Value):
     """One trace to be judged on a device; `key` identifies it over campaigns, hosts and attempts."""
 
+    kind: Literal["judge"] = "judge"
     key: str
     trace: Trace
     sweep: bool
@@ -39,6 +60,39 @@ class Job(Value):
     def of(cls, trace: Trace, sweep: bool, device: Device = "sim") -> "Job":
         """Return the job of judging a trace with the code at hand."""
         return cls(key=job_key(trace, sweep, build(), device), trace=trace, sweep=sweep, device=device)
+
+
+Role: TypeAlias = Literal["hunt", "again", "canary"]
+
+
+class ShardJob(Value):
+    """A shard of a hunt; each of its traces is in `running` before it runs, where that folder can be reached."""
+
+    kind: Literal["shard"] = "shard"
+    key: str
+    role: Role
+    shard: Shard
+    running: str
+
+    @classmethod
+    def of(cls, role: Role, shard: Shard, running: Path) -> "ShardJob":
+        """Return the job of judging a shard with the code at hand."""
+        text = "\x00".join((role, shard.model_dump_json(), build()))
+        key = blake2b(text.encode(), digest_size=16).hexdigest()
+        return cls(key=key, role=role, shard=shard, running=str(running))
+
+
+class TryJob(Value):
+    """Candidates of the shrinker, to be tried in order."""
+
+    kind: Literal["try"] = "try"
+    key: str
+    candidates: tuple[Trace, ...]
+    target: Signature
+
+
+AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob, Field(discriminator="kind")]
+Answer: TypeAlias = Judgement | ShardReport | Tried
 
 
 def job_key(trace: Trace, sweep: bool, code: str, device: Device = "sim") -> str:

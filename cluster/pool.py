@@ -16,25 +16,24 @@ from secrets import token_hex
 from typing import Any, Protocol, Self
 
 from cluster.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
-from cluster.job import WORKER, Job, build, load_judge
-from cluster.origin import ROOT, foreign_packages
-from workers.verdict import Judgement
+from cluster.host import EngineHost, PoolError, read_answer
+from cluster.job import WORKER, AnyJob, build
+from cluster.origin import ROOT
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
 REACH_SECONDS = 10.0
 
 
-class PoolError(RuntimeError):
-    """The pool cannot work at all, whatever the jobs are."""
-
-
 class Pool(Protocol):
-    """Slots with a worker each; slot numbers go from 0, and each slot starts with worker number 0."""
+    """Slots with a worker each; slot numbers go from 0, and each slot starts with worker number 0.
+
+    A pool tells each worker once that it is ready: it serves one coordinator.
+    """
 
     slots: int
 
-    def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         """Start an attempt on the idle worker of a slot."""
 
     def replace(self, slot: int, worker: int) -> None:
@@ -47,27 +46,8 @@ class Pool(Protocol):
         """Kill all workers."""
 
 
-class EngineHost:
-    """What lives in a worker: a judge behind JSON. It runs one job at a time and keeps nothing between jobs."""
-
-    def __init__(self, factory: str) -> None:
-        foreign = foreign_packages()
-        if foreign:
-            raise PoolError("; ".join(foreign))
-        self._judge = load_judge(factory)
-
-    def ready(self) -> tuple[str, int]:
-        """Return which code this worker runs, and its process."""
-        return build(), os.getpid()
-
-    def judge(self, job: str) -> str:
-        """Return the judgement of a job, both as JSON."""
-        asked = Job.model_validate_json(job)
-        return self._judge.judge(asked.trace, asked.sweep, asked.device).model_dump_json()
-
-
 class InProcessPool:
-    """One slot in this process. Jobs and judgements still pass through JSON, as they do on a cluster."""
+    """One slot in this process. Jobs and answers still pass through JSON, as they do on a cluster."""
 
     slots = 1
 
@@ -75,9 +55,9 @@ class InProcessPool:
         self._factory = factory
         self._host = EngineHost(factory)
         self._events: list[Event] = [WorkerReady(0, 0)]
-        self._waiting: tuple[Job, int] | None = None
+        self._waiting: tuple[AnyJob, int] | None = None
 
-    def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         """Keep the attempt for the next wait."""
         assert self._waiting is None, "slot 0 is busy"
         self._waiting = job, attempt
@@ -92,11 +72,11 @@ class InProcessPool:
         if self._waiting is not None:
             (job, attempt), self._waiting = self._waiting, None
             try:
-                judgement = Judgement.model_validate_json(self._host.judge(job.model_dump_json()))
+                answer = read_answer(job, self._host.perform(job.model_dump_json()))
             except Exception as error:  # whatever the worker's own code raises is told, as on a cluster
                 self._events.append(AttemptRaised(job.key, attempt, _raised(error)))
             else:
-                self._events.append(ResultArrived(job.key, attempt, judgement))
+                self._events.append(ResultArrived(job.key, attempt, answer))
         events, self._events = self._events, []
         return events
 
@@ -118,7 +98,7 @@ class _Seat:
     call: Any
     deadline: float
     begun: Any = None
-    job: str | None = None
+    job: AnyJob | None = None
     attempt: int = 0
     pid: int | None = None
 
@@ -161,14 +141,14 @@ class RayPool:
         """Return the process of each slot's worker, None for one that is not ready yet."""
         return [seat.pid for seat in self._seats]
 
-    def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         """Call the slot's actor, with a deadline."""
         seat = self._seats[slot]
         assert seat.call is None, f"slot {slot} is busy"
-        seat.job, seat.attempt = job.key, attempt
+        seat.job, seat.attempt = job, attempt
         seat.deadline = time.monotonic() + self._deadline_seconds
         seat.begun = seat.actor.ready.remote()
-        seat.call = seat.actor.judge.remote(job.model_dump_json())
+        seat.call = seat.actor.perform.remote(job.model_dump_json())
 
     def replace(self, slot: int, worker: int) -> None:
         """Kill the slot's actor and start another."""
@@ -226,7 +206,7 @@ class RayPool:
         except errors.RayTaskError as error:
             if seat.job is None:
                 return WorkerLost(slot, seat.worker, _raised(error.cause), had_begun=False)
-            return AttemptRaised(seat.job, seat.attempt, _raised(error.cause))
+            return AttemptRaised(seat.job.key, seat.attempt, _raised(error.cause))
         except errors.RayActorError as error:
             reason = _death(error, started=seat.pid is not None)
             return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
@@ -238,7 +218,7 @@ class RayPool:
         if seat.job is None:
             return self._arrived(slot, seat, value)
         job, seat.job = seat.job, None
-        return ResultArrived(job, seat.attempt, Judgement.model_validate_json(value))
+        return ResultArrived(job.key, seat.attempt, read_answer(job, value))
 
     def _had_begun(self, seat: _Seat) -> bool:
         """Whether a worker that is lost had begun the job it was given."""

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Self
 
 from cluster.artefact import comment, is_finding, portable, write_artefact, write_atomically
-from cluster.job import Job
+from cluster.host import running_file
+from cluster.job import Answer, Job, ShardJob
 from scenarios import codec
+from workers.hunting import ShardReport
 from workers.verdict import Judgement, Lost
 
 _SCHEMA = """
@@ -27,6 +29,11 @@ CREATE TABLE IF NOT EXISTS attempts (
 CREATE TABLE IF NOT EXISTS late (
     job TEXT NOT NULL, attempt INTEGER NOT NULL, digest TEXT NOT NULL, judgement TEXT NOT NULL,
     PRIMARY KEY (job, attempt)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hunts (id INTEGER PRIMARY KEY CHECK (id = 1), plan TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS shards (
+    job TEXT PRIMARY KEY, role TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, report TEXT NOT NULL
+    ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS findings (bug TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
 """
 _SCHEMA_VERSION = 1
 
@@ -44,9 +51,9 @@ class Result:
     artefact: str | None
 
 
-def digest_of(judgement: Judgement) -> str:
+def digest_of(answer: Answer) -> str:
     """Return a digest of everything a worker says; equal attempts have equal digests."""
-    return blake2b(judgement.model_dump_json().encode(), digest_size=16).hexdigest()
+    return blake2b(answer.model_dump_json().encode(), digest_size=16).hexdigest()
 
 
 class Store:
@@ -123,7 +130,7 @@ class Store:
 
     def running_file(self, job: str) -> Path:
         """Return where the trace of a job lies while it runs, and stays when it is lost."""
-        return self.folder / "running" / f"{job}.yaml"
+        return running_file(self.folder / "running", job)
 
     def record(self, job: Job, attempt: int, judgement: Judgement, scenario: str) -> Result:
         """Write the result of a job down, its artefact first; a job that has one keeps it."""
@@ -151,16 +158,17 @@ class Store:
         update = "UPDATE attempts SET outcome = ? WHERE job = ? AND attempt = ? AND outcome IS NULL"
         self._db.execute(update, (outcome, job, attempt))
 
-    def note_late(self, job: str, attempt: int, judgement: Judgement) -> None:
-        """Write a judgement down that came after its attempt was given up."""
-        row = (job, attempt, digest_of(judgement), judgement.model_dump_json())
+    def note_late(self, job: str, attempt: int, answer: Answer) -> None:
+        """Write an answer down that came after its attempt was given up."""
+        row = (job, attempt, digest_of(answer), answer.model_dump_json())
         self._db.execute("INSERT OR IGNORE INTO late VALUES (?, ?, ?, ?)", row)
 
     def contradictions(self) -> list[str]:
         """Return the jobs of which two attempts came to different judgements; there must be none."""
         query = (
-            "SELECT DISTINCT results.job FROM results JOIN late USING (job) "
-            "WHERE results.digest != late.digest AND results.verdict != 'lost' ORDER BY results.job"
+            "SELECT job FROM results JOIN late USING (job) "
+            "WHERE results.digest != late.digest AND results.verdict != 'lost' "
+            "UNION SELECT job FROM shards JOIN late USING (job) WHERE shards.digest != late.digest ORDER BY job"
         )
         return [job for (job,) in self._db.execute(query)]
 
@@ -168,6 +176,48 @@ class Store:
         """Return the recorded result of a job."""
         row = self._db.execute("SELECT judgement, artefact FROM results WHERE job = ?", (job,)).fetchone()
         return None if row is None else Result(job, Judgement.model_validate_json(row[0]), row[1])
+
+    def keep_plan(self, plan: str) -> None:
+        """Write down what this campaign hunts for.
+
+        Raises:
+            CampaignError: it was begun with another plan.
+        """
+        self._db.execute("INSERT OR IGNORE INTO hunts VALUES (1, ?)", (plan,))
+        (kept,) = self._db.execute("SELECT plan FROM hunts").fetchone()
+        if kept != plan:
+            raise CampaignError(f"{self.folder}: was begun as {kept}, now asked for is {plan}; give another --out")
+
+    def begin_shard(self, job: ShardJob, attempt: int, slot: int) -> None:
+        """Write an attempt down before it runs; the worker writes the traces ahead."""
+        self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job.key, attempt, slot))
+
+    def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
+        """Write the report of a shard down; one that has a report keeps it."""
+        row = (job.key, job.role, job.shard.number, digest_of(report), report.model_dump_json())
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("INSERT OR IGNORE INTO shards VALUES (?, ?, ?, ?, ?)", row)
+            self._set_outcome(job.key, attempt, "reported")
+        self.running_file(job.key).unlink(missing_ok=True)
+
+    def shard(self, job: str) -> ShardReport | None:
+        """Return the report of a shard."""
+        row = self._db.execute("SELECT report FROM shards WHERE job = ?", (job,)).fetchone()
+        return None if row is None else ShardReport.model_validate_json(row[0])
+
+    def keep_artefact(self, judgement: Judgement, name: str) -> str:
+        """Write the artefact of a finding and return its path in the campaign directory."""
+        return write_artefact(self.folder / "artefacts", judgement, name).relative_to(self.folder).as_posix()
+
+    def keep_finding(self, bug: str, state: str) -> None:
+        """Write down how far a finding has been worked on."""
+        self._db.execute("INSERT OR REPLACE INTO findings VALUES (?, ?)", (bug, state))
+
+    def finding(self, bug: str) -> str | None:
+        """Return how far a finding was worked on."""
+        row = self._db.execute("SELECT state FROM findings WHERE bug = ?", (bug,)).fetchone()
+        return None if row is None else str(row[0])
 
 
 def new_campaign_folder(parent: Path, stem: str) -> Path:

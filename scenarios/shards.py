@@ -2,12 +2,9 @@
 
 from typing import Literal, TypeAlias
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
-from hypothesis import seed as seeded
-
 from scenarios.draw import draw
-from scenarios.spec import Value
-from scenarios.strategies import random_trace, traces
+from scenarios.features import refusals
+from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 
 # About a second of traces under three schedules each.
@@ -17,7 +14,7 @@ Profile: TypeAlias = Literal["labelled", "hypothesis"]
 
 
 class Shard(Value):
-    """`traces` neighbouring traces of a hunt, with these faults on.
+    """`traces` neighbouring traces of shard `number` of a hunt, from its trace `first` on, with these faults on.
 
     `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`).
     """
@@ -25,19 +22,29 @@ class Shard(Value):
     profile: Profile
     seed: int
     number: int
+    first: int = 0
     traces: int = TRACES_PER_SHARD
     faults: tuple[str, ...] = ()
 
     def generate(self) -> list[Trace]:
         """Return the traces of this shard, faults not switched on yet."""
+        # Hypothesis takes longer to load than all the rest, and only who generates needs it.
+        from scenarios.strategies import random_trace  # noqa: PLC0415
+
         if self.profile == "labelled":
-            first = self.number * TRACES_PER_SHARD
+            first = self.number * TRACES_PER_SHARD + self.first
             return [random_trace(self.seed << 32 | first + index) for index in range(self.traces)]
-        return _drawn(draw(self.seed, "hunt", "shard", self.number), self.traces)
+        whole = _drawn(draw(self.seed, "hunt", "shard", self.number), TRACES_PER_SHARD)
+        return whole[self.first : self.first + self.traces]
 
 
 def _drawn(seed: int, count: int) -> list[Trace]:
     """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults."""
+    from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
+    from hypothesis import seed as seeded  # noqa: PLC0415
+
+    from scenarios.strategies import traces  # noqa: PLC0415
+
     found: list[Trace] = []
 
     @settings(
@@ -62,7 +69,12 @@ def _drawn(seed: int, count: int) -> list[Trace]:
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
-    """Return a trace with faults on and the specification they require, or as it was where that is impossible."""
+    """Return a trace with faults on and the specification they require, or as it was where that is impossible.
+
+    Whatever is refused together with what they require goes back to its default.
+    """
     spec = trace.spec.model_copy(update=dict(requires))
+    refused = {rule.key for rule in refusals(spec, faults)} - {key for key, _ in requires}
+    spec = spec.model_copy(update={key: EngineSpec.model_fields[key].default for key in refused})
     fit = trace.model_copy(update={"spec": spec, "faults": faults})
     return fit if not problems(fit) else trace.model_copy(update={"faults": faults})

@@ -65,7 +65,7 @@ def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None]) -> S
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()
     lengths, digests = [], []
-    for index, generated in enumerate(shard_traces(shard)):
+    for index, generated in enumerate(shard_traces(shard), shard.first):
         begin(generated)
         verdicts, trace = _judge(generated, tapes)
         for verdict in verdicts:

@@ -2,13 +2,19 @@
 
 import os
 import time
+from collections.abc import Callable
 
 from scenarios.events import Submit
+from scenarios.shards import Shard
 from scenarios.trace import Trace
 from workers.devices import Device
+from workers.hunting import ShardReport
+from workers.shrink import Tried
+from workers.signature import Signature
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Judgement, Outcome, Stats, Stuck, Vacuous, Verdict
 
 STAND_IN = "tests.cluster.stand_in:StandIn"
+SLEEPY = "tests.cluster.stand_in:Sleepy"
 UNSTARTABLE = "tests.cluster.stand_in:Unstartable"
 
 
@@ -37,6 +43,30 @@ class StandIn:
         return Judgement(
             verdict=verdict, trace=trace.explicit(), schedules=46 if sweep else 1, outcomes=outcomes if found else ()
         )
+
+
+class Sleepy(StandIn):
+    """Hunts, and sees nothing."""
+
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
+        """Return a report without hits."""
+        count = shard.traces
+        return ShardReport(
+            traces=count,
+            runs=3 * count,
+            steps=count,
+            commits=count,
+            captures=count,
+            reached=count,
+            lengths=(1,) * count,
+            digests=("00",) * count,
+            probes={},
+            hits=(),
+        )
+
+    def attempt(self, candidates: list[Trace], target: Signature) -> Tried:
+        """Never called."""
+        raise NotImplementedError
 
 
 class Unstartable:

@@ -9,7 +9,7 @@ from random import Random
 
 from cluster.campaign import Campaign, Scenario, Stop
 from cluster.coordinator import Event, ResultArrived, WorkerLost
-from cluster.job import WORKER, Job
+from cluster.job import WORKER, AnyJob, Job
 from cluster.pool import Pool, RayCluster, RayPool
 from cluster.store import Store
 from scenarios.events import AcceptRate, Preempt, PromptDraw, Reorder, Submit
@@ -34,7 +34,7 @@ class Chaos(RayPool):
         self._running: dict[int, str] = {}
         self._killed: Counter[str] = Counter()
 
-    def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         """Remember what each slot runs."""
         self._running[slot] = job.key
         super().dispatch(slot, job, attempt)

@@ -23,8 +23,9 @@ from cluster.coordinator import (
     WorkerLost,
     WorkerReady,
 )
+from cluster.job import Answer
 from tests.cluster.stand_in import StandIn, trace
-from workers.verdict import Judgement, Lost
+from workers.verdict import Lost
 
 JUDGEMENT = StandIn().judge(trace("agree"), True)
 
@@ -170,14 +171,14 @@ def test_a_late_result_is_noted_and_not_recorded() -> None:
     coordinator.handle(JobAdded("a"))
     coordinator.handle(WorkerLost(0, 0, "its node died", had_begun=True))
     assert coordinator.handle(ResultArrived("a", 1, JUDGEMENT)) == [NoteLate("a", 1, JUDGEMENT)]
-    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [Record("a", 2, JUDGEMENT)]
+    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [Record("a", 2, JUDGEMENT, deaths=1)]
     assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [NoteLate("a", 2, JUDGEMENT)]
 
 
 def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> None:
     coordinator, worker = ready(2), [0, 0]
     instructions = coordinator.handle(JobAdded("a"))
-    results: list[Judgement | Lost] = []
+    results: list[Answer | Lost] = []
     for _ in range(LOSSES_MAX):
         dispatch = next(each for each in instructions if isinstance(each, Dispatch))
         after = coordinator.handle(WorkerLost(dispatch.slot, worker[dispatch.slot], "its process died", had_begun=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cluster.campaign import Campaign, Scenario, Stop
 from cluster.coordinator import Event
-from cluster.job import Job
+from cluster.job import AnyJob, Job
 from cluster.pool import InProcessPool, Pool, RayCluster, RayPool
 from cluster.store import Store
 from tests.cluster.processes import descendants, listening, resident_bytes
@@ -41,7 +41,7 @@ class Killing(RayPool):
 
     killed = 0
 
-    def dispatch(self, slot: int, job: Job, attempt: int) -> None:
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         """Start the attempt, and kill the process of the first one with SIGKILL."""
         super().dispatch(slot, job, attempt)
         pid = self.pids[slot]

@@ -1,0 +1,70 @@
+"""What lives in a worker process: a judge behind JSON."""
+
+import os
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from cluster.artefact import comment
+from cluster.job import Answer, AnyJob, Huntsman, Job, ShardJob, TryJob, build, load_judge
+from cluster.origin import foreign_packages
+from scenarios import codec
+from scenarios.trace import Trace
+from workers.hunting import ShardReport
+from workers.shrink import Tried
+from workers.verdict import Judgement
+
+_JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
+
+
+class PoolError(RuntimeError):
+    """The pool cannot work at all, whatever the jobs are."""
+
+
+class EngineHost:
+    """Runs one job at a time and keeps nothing between jobs."""
+
+    def __init__(self, factory: str) -> None:
+        foreign = foreign_packages()
+        if foreign:
+            raise PoolError("; ".join(foreign))
+        self._judge = load_judge(factory)
+
+    def ready(self) -> tuple[str, int]:
+        """Return which code this worker runs, and its process."""
+        return build(), os.getpid()
+
+    def perform(self, job: str) -> str:
+        """Return the answer to a job, both as JSON."""
+        return self._answer(_JOB.validate_json(job)).model_dump_json()
+
+    def _answer(self, job: AnyJob) -> Answer:
+        if isinstance(job, Job):
+            return self._judge.judge(job.trace, job.sweep, job.device)
+        assert isinstance(self._judge, Huntsman), "this judge does not hunt"
+        if isinstance(job, TryJob):
+            return self._judge.attempt(list(job.candidates), job.target)
+        file = running_file(Path(job.running), job.key)
+        reachable = file.parent.is_dir()
+        report = self._judge.hunt(job.shard, lambda trace: _write_ahead(file, trace) if reachable else None)
+        file.unlink(missing_ok=True)
+        return report
+
+
+def running_file(folder: Path, job: str) -> Path:
+    """Return where the trace that a job runs lies, and stays when the process dies."""
+    return folder / f"{job}.yaml"
+
+
+def read_answer(job: AnyJob, text: str) -> Answer:
+    """Return the answer to a job from what `EngineHost.perform` returned."""
+    kinds: dict[type[Job | ShardJob | TryJob], type[Answer]] = {Job: Judgement, ShardJob: ShardReport, TryJob: Tried}
+    return kinds[type(job)].model_validate_json(text)
+
+
+def _write_ahead(file: Path, trace: Trace) -> None:
+    """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before."""
+    temporary = file.with_name(f".{file.name}.tmp")
+    head = comment(["being run under eager, lazy and one random schedule", f"run it again: specstorm run {file.name}"])
+    temporary.write_text(head + codec.dumps(trace), encoding="utf-8", newline="\n")
+    os.replace(temporary, file)

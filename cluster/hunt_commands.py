@@ -1,0 +1,186 @@
+"""The commands that look for bugs nobody wrote a scenario for: `hunt`, `nightly` and `shrink`."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from cluster.artefact import is_finding, write_artefact, write_atomically
+from cluster.campaign import Stop, exit_code
+from cluster.findings import FindingState, Pursuit
+from cluster.host import PoolError
+from cluster.hunt import Hunt
+from cluster.hunt_report import HuntLine, as_json, hunt_document, hunt_lines
+from cluster.hunter import CANARY, Plan
+from cluster.inputs import InputError, check_fault, ray_address, read_trace
+from cluster.job import build
+from cluster.nightly import Regressions
+from cluster.pool import Pool
+from cluster.report import Line, document, print_report
+from cluster.session import open_pool, pursue
+from cluster.store import Store, new_campaign_folder
+from scenarios.shards import SEED_MAX, Profile
+from workers.shrink import LIMIT
+from workers.verdict import Judgement
+
+MANY = 1_000_000
+Workers = Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU.")]
+Ray = Annotated[str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off, or HOST:PORT.")]
+Out = Annotated[Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")]
+Deadline = Annotated[float, typer.Option(min=1, help="Seconds a job may take (not with --ray off).")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Canary = Annotated[str, typer.Option(metavar="ID", help="A fault that must be found, or the hunt says it is blind.")]
+
+
+def hunt(
+    minutes: Annotated[float | None, typer.Option(min=0, help="Begin traces for so long. Default: 1.")] = None,
+    num_traces: Annotated[int | None, typer.Option("--traces", min=1, help="Judge so many traces.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Other traces.")] = 0,
+    workers: Workers = None,
+    ray: Ray = "auto",
+    fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
+    out: Out = None,
+    profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "labelled",
+    canary: Canary = CANARY,
+    deadline: Deadline = 300,
+    json: Json = False,
+) -> int:
+    """Generate traces, judge each under three schedules, shrink every finding."""
+    if minutes is not None and num_traces is not None:
+        raise InputError("--minutes and --traces were both given; one of them says when to stop")
+    if num_traces is None and minutes is None:
+        minutes = 1
+    plan = _plan(profile, seed, tuple(fault or ()), canary)
+    address = ray_address(ray, workers)
+    folder = out if out is not None else new_campaign_folder(Path("campaigns"), "hunt")
+    stop = Stop()
+    with Store(folder) as store:
+        hunting = Hunt(plan, store, num_traces)
+        seconds = None if minutes is None else 60 * minutes
+
+        def work(pool: Pool) -> None:
+            _hunt(hunting, pool, stop, seconds, num_traces)
+
+        code = _carry_out(work, address, workers, deadline, stop) or hunting.exit_code()
+        text = "\n".join(hunt_lines(hunting.hunter, folder))
+    print(as_json(hunt_document(hunting.hunter, code)) if json else text)
+    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    return code
+
+
+def nightly(
+    hours: Annotated[float, typer.Option(min=0, help="Begin traces for so long, after the regressions.")] = 8,
+    regressions: Annotated[Path, typer.Option(help="Folder of traces of known faults, replayed first.")] = Path(
+        "scenarios/regressions"
+    ),
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
+    ] = None,
+    workers: Workers = None,
+    ray: Ray = "auto",
+    out: Out = None,
+    canary: Canary = CANARY,
+    deadline: Deadline = 300,
+    json: Json = False,
+) -> int:
+    """Replay the regressions, hunt for hours, write report.txt and report.json."""
+    replayed = Regressions.read(regressions)
+    plan = _plan("labelled", int(time.strftime("%Y%m%d")) if seed is None else seed, (), canary)
+    address = ray_address(ray, workers)
+    folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
+    stop = Stop()
+    with Store(folder) as store:
+        hunting = Hunt(plan, store, None)
+
+        def hunt_on(pool: Pool) -> None:
+            _hunt(hunting, pool, stop, 3600 * hours, None)
+
+        code = _carry_out(lambda pool: replayed.run(store, pool, stop), address, workers, deadline, stop)
+        code = code or _carry_out(hunt_on, address, workers, deadline, stop)
+        # Findings weigh more than gaps.
+        code = code or max(replayed.exit_code(), hunting.exit_code(), key=(0, 3, 1).index)
+        text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder)])
+        values = hunt_document(hunting.hunter, code)
+        report = as_json({"exit_code": code, "regressions": replayed.entries(), "hunt": values})
+    write_atomically(folder / "report.txt", text + "\n")
+    write_atomically(folder / "report.json", report + "\n")
+    print(report if json else text)
+    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    return code
+
+
+def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str) -> Plan:
+    if profile not in get_args(Profile):
+        raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
+    for fault in (*faults, canary):
+        check_fault(fault)
+    return Plan.model_validate({"profile": profile, "seed": seed, "faults": faults, "canary": canary})
+
+
+def _hunt(hunting: Hunt, pool: Pool, stop: Stop, seconds: float | None, num_traces: int | None) -> None:
+    """Hunt on an open pool until the time is over or all traces are judged, and every finding is closed."""
+    end = None if seconds is None else time.monotonic() + seconds
+    progress = HuntLine(sys.stderr, seconds, num_traces)
+    try:
+        hunting.run(pool, progress, stop, lambda: end is None or time.monotonic() < end)
+    finally:
+        progress.close()
+
+
+def _carry_out(
+    work: Callable[[Pool], None], address: str | None, workers: int | None, deadline: float, stop: Stop
+) -> int:
+    """Work on a pool and return 0, or the exit code of what kept it from ending."""
+    try:
+        with open_pool(address, workers, MANY, deadline, stop) as pool:
+            work(pool)
+    except PoolError as error:
+        print(f"specstorm: {error}", file=sys.stderr)
+        return 3
+    return 0 if stop.signum is None else 128 + stop.signum
+
+
+def shrink(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    limit: Annotated[int, typer.Option(min=1, help="Smaller traces to try at most.")] = LIMIT,
+    workers: Workers = None,
+    ray: Ray = "off",
+    out: Annotated[Path | None, typer.Option(help="Folder for the artefact. Default: where FILE is.")] = None,
+    deadline: Deadline = 300,
+    json: Json = False,
+) -> int:
+    """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
+    trace = read_trace(file)
+    folder = out if out is not None else file.parent
+    stop = Stop()
+    pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit)
+    address = ray_address(ray, workers)
+    code = _carry_out(lambda pool: pursue(pursuit, pool, stop), address, workers, deadline, stop)
+    judgement = pursuit.smallest()
+    if judgement is None:
+        print(f"specstorm: {file}: was not judged", file=sys.stderr)
+        return code or 3
+    line, remarks = _shrunk(file, folder, pursuit, judgement)
+    code = code or exit_code([judgement.verdict])
+    if json:
+        print(document([line], code, build()))
+        print("\n".join(remarks), file=sys.stderr)
+    else:
+        print_report([line], sys.stdout, remarks)
+    return code
+
+
+def _shrunk(file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement) -> tuple[Line, list[str]]:
+    """Write the artefact of a trace that fails, and return what is to be said about it."""
+    if not is_finding(judgement.verdict):
+        return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
+    path = write_artefact(folder, judgement, str(file))
+    shrinking = pursuit.state.shrinking
+    spent = shrinking.spent if shrinking is not None else 0
+    remarks = [f"{pursuit.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
+    if pursuit.is_open:
+        remarks.append(f"stopped before the end; go on with: specstorm shrink {path}")
+    return Line(str(file), judgement, str(path), f"specstorm replay {path}"), remarks

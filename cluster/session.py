@@ -1,0 +1,59 @@
+"""Open a pool for one command, and run what one finding asks for on it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+from cluster.campaign import WAIT_SECONDS, Stop, stop_on_signal
+from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, Record, Replace
+from cluster.findings import Pursuit
+from cluster.job import AnyJob
+from cluster.pool import InProcessPool, Pool, RayCluster, RayPool, gpu_share
+from workers.devices import Device
+
+
+@contextmanager
+def open_pool(
+    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, device: Device = "sim"
+) -> Iterator[Pool]:
+    """Provide a pool with no more slots than there are jobs; a signal sets `stop` while it is open.
+
+    Ray prints a paragraph on stdout for each dead worker: stdout belongs to the report and is closed until then.
+    """
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm:
+        if address is None:
+            arm()
+            yield InProcessPool()
+            return
+        num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
+        with RayCluster(address, num_cpus) as cluster:
+            slots = min(workers or (cluster.num_gpus if device == "cuda" else cluster.num_cpus), jobs)
+            gpus = gpu_share(slots, cluster.num_gpus) if device == "cuda" else 0
+            with RayPool(cluster, slots, deadline, gpus=gpus) as pool:
+                arm()
+                yield pool
+
+
+def pursue(pursuit: Pursuit, pool: Pool, stop: Stop) -> None:
+    """Work on one finding until it is confirmed or a stop is asked for."""
+    coordinator = Coordinator(pool.slots)
+    jobs: dict[str, AnyJob] = {}
+
+    def obey(instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Dispatch(slot=slot, job=key, attempt=attempt):
+                    pool.dispatch(slot, jobs[key], attempt)
+                case Replace(slot=slot, worker=worker):
+                    pool.replace(slot, worker)
+                case Record(job=key, result=result, deaths=deaths):
+                    pursuit.take(key, result, deaths)
+                case _:
+                    pass  # losses and late answers are written down only where there is a store
+
+    while pursuit.is_open and stop.signum is None:
+        for task in pursuit.tasks(pool.slots):
+            jobs[task.job.key] = task.job
+            obey(coordinator.handle(JobAdded(task.job.key, 0, task.losses_max)))
+        for event in pool.wait(WAIT_SECONDS):
+            obey(coordinator.handle(event))
