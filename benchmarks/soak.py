@@ -1,6 +1,7 @@
 """Run random traces on the clean engine until a number of steps, and say what they reached.
 
 Run with `python -m benchmarks.soak --steps 200000`. Exit code 1 with the first finding, 3 if a probe is too rare.
+With `--device`, every trace must besides capture the bytes that it captures on `sim`.
 """
 
 import argparse
@@ -13,10 +14,11 @@ from scenarios.codec import dumps
 from scenarios.events import LANES, Schedule
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from workers.check import check
+from workers.check import Options, check
+from workers.devices import DEVICES, Device
 from workers.lanes.policies import lane_orders
 from workers.tape import Tapes
-from workers.verdict import Agreed
+from workers.verdict import Agreed, Verdict
 
 # What every soak must reach in at least 2 % of its traces, by the probe that counts it.
 REQUIRED = {
@@ -68,16 +70,30 @@ def schedule_of(seed: int) -> Schedule:
     )[seed % 4]
 
 
-def soak(steps: int, first_seed: int, progress: bool = False) -> tuple[Soak, Trace | None, str]:
+def finding(trace: Trace, verdict: Verdict, tapes: Tapes, device: Device) -> str | None:
+    """Return what is wrong with a run, if anything is."""
+    if not isinstance(verdict, Agreed):
+        return verdict.model_dump_json()
+    if device == "sim":
+        return None
+    defined = check(trace, tapes)
+    assert isinstance(defined, Agreed)
+    seen, wanted = verdict.stats.digest, defined.stats.digest
+    return None if seen == wanted else f"captures {seen} on {device}, {wanted} on sim"
+
+
+def soak(steps: int, first_seed: int, progress: bool = False, device: Device = "sim") -> tuple[Soak, Trace | None, str]:
     """Check random traces from `first_seed` on until `steps` engine steps are done or one does not agree."""
     seen, tapes, seed = Soak(), Tapes(), first_seed
     started = reported = time.monotonic()
     while seen.steps < steps:
         schedule = schedule_of(seed)
         trace = random_trace(seed).explicit().model_copy(update={"schedule": schedule})
-        verdict = check(trace, tapes)
-        if not isinstance(verdict, Agreed):
-            return seen, trace, f"seed {seed}: {verdict.model_dump_json()}"
+        verdict = check(trace, tapes, Options(device=device))
+        wrong = finding(trace, verdict, tapes, device)
+        if wrong is not None:
+            return seen, trace, f"seed {seed}: {wrong}"
+        assert isinstance(verdict, Agreed)
         seen.traces += 1
         seen.steps += verdict.stats.steps
         seen.commits += verdict.stats.commits
@@ -99,9 +115,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000, help="engine steps to check (default 200000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trace (default 0)")
+    parser.add_argument("--device", choices=DEVICES, default="sim", help="what the engine runs on (default sim)")
     options = parser.parse_args()
     started = time.monotonic()
-    seen, failing, why = soak(options.steps, options.seed, progress=True)
+    seen, failing, why = soak(options.steps, options.seed, progress=True, device=options.device)
     if failing is not None:
         print(dumps(failing))
         print(f"FINDING after {seen.steps} clean steps: {why}")

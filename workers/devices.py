@@ -45,6 +45,25 @@ def exists_on(fault: Fault) -> tuple[Device, ...]:
     return ("sim",) if in_an_op else DEVICES
 
 
+def twin_of(op: Any) -> Any:
+    """Return the Triton kernel of a definition: the function of the same name in the module of the same name.
+
+    An engine that comes to launch an op without one says so.
+    """
+
+    @wraps(op)
+    def missing(*arguments: Any) -> None:
+        raise DeviceError(f"device op {op.__name__} has no Triton kernel")
+
+    module = _KERNELS + op.__module__.removeprefix(_DEFINITIONS)
+    try:
+        return getattr(import_module(module), op.__name__, missing)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return missing
+
+
 @cache
 def parts_on(device: Device) -> Parts:
     """Return the parts of a clean engine on a device.
@@ -55,7 +74,7 @@ def parts_on(device: Device) -> Parts:
     if device == "sim":
         return CLEAN
     _load_triton(device)
-    twins = {name: _twin(op) for name, op in ops_of(CLEAN).items()}
+    twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
     return Parts(**twins)
 
 
@@ -76,25 +95,6 @@ def machine_on(
     if device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
     return Machine(lanes, policy, watcher, held, without, blame, as_tensor)
-
-
-def _twin(op: Any) -> Any:
-    """Return the Triton kernel of a definition: the function of the same name in the module of the same name.
-
-    An engine that comes to launch an op without one says so.
-    """
-
-    @wraps(op)
-    def missing(*arguments: Any) -> None:
-        raise DeviceError(f"device op {op.__name__} has no Triton kernel")
-
-    module = _KERNELS + op.__module__.removeprefix(_DEFINITIONS)
-    try:
-        return getattr(import_module(module), op.__name__, missing)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        return missing
 
 
 def _load_triton(device: Device) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,22 +13,22 @@ import torch
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.check import Options, check
-from workers.devices import CLEAN, DEVICES, DeviceError, exists_on, ops_of, parts_on
+from workers.devices import CLEAN, DEVICES, DeviceError, exists_on, ops_of, parts_on, twin_of
 from workers.faults.registry import FAULTS
+from workers.kernels.signature import In, Out
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged
 from workers.worker import Worker
 
 SMOKE = Path(__file__).resolve().parents[2] / "scenarios" / "smoke"
 SUBSET = (
-    "attention_only",
     "condense_with_counts_on_the_host",
     "everything",
+    "sampling_params",
     "stop_inside_run",
 )
 # What needs these runs on `sim` alone.
 MISSING = {
-    *("copy_line", "process_logits", "spoil_logits", "write_history"),
     *("draft_model_pass", "draft_model_chain", "mtp_pass", "mtp_chain", "dflash_context", "dflash_block"),
     *("extract_hidden_states", "write_tokens", "ngram_search", "limit_slots", "limit_drafts"),
 }
@@ -59,8 +60,12 @@ def test_every_device_op_has_a_triton_kernel() -> None:
 
 @interpreted
 def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -> None:
-    with pytest.raises(DeviceError, match="device op copy_line has no Triton kernel"):
-        check(trace_of("sampling_params"), TAPES, Options(device="triton-cpu"))
+    def copy_by_hand(source: In, destination: Out) -> None: ...
+
+    copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
+    parts = replace(parts_on("triton-cpu"), copy_inputs=twin_of(copy_by_hand))
+    with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
+        check(trace_of("burst"), TAPES, Options(device="triton-cpu"), parts)
 
 
 @interpreted

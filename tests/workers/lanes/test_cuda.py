@@ -15,6 +15,7 @@ from scenarios.events import Hold, Label, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.check import Options, Run, check
+from workers.devices import DeviceError
 from workers.engine.probes import Probes
 from workers.engine.runner import LANES
 from workers.lanes.cuda import cuda, host_delay, lane_delay
@@ -22,10 +23,7 @@ from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged
 
-# These launch ops that have no Triton kernel.
-SIM_ONLY = ("no_logit", "sampling_params")
-FOLDER = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
-SMOKE = sorted(path for path in FOLDER.glob("*.yaml") if path.stem not in SIM_ONLY)
+SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
 TAPES = Tapes()
 SCHEDULES = (
     Schedule(policy="lazy"),
@@ -79,7 +77,10 @@ def digest(path: Path) -> str:
 @on_a_gpu
 @pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
 def test_a_gpu_captures_what_the_definitions_do(path: Path) -> None:
-    verdict = check(codec.load(path).explicit(), TAPES, Options(device="cuda"))
+    try:
+        verdict = check(codec.load(path).explicit(), TAPES, Options(device="cuda"))
+    except DeviceError as error:
+        pytest.skip(str(error))
     assert isinstance(verdict, Agreed), verdict
     assert verdict.stats.digest == digest(path)
 
@@ -169,9 +170,9 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
         for _ in range(steps):
             run.engine.step()
         cuda.synchronize()
-    seen = Counter(event.name for event in profile.events())
+    seen = Counter(event.name for event in profile.events() if str(event.device_type) == "DeviceType.CUDA")
     copies = {name: count for name, count in seen.items() if name.startswith(("Memcpy", "Memset"))}
-    kernels = {name: count for name, count in seen.items() if name not in copies and "ynchronize" not in name}
+    kernels = {name: count for name, count in seen.items() if name not in copies}
     assert copies == {
         "Memcpy HtoD (Pinned -> Device)": steps,
         "Memcpy DtoH (Device -> Pinned)": 2 * steps,
