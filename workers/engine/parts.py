@@ -21,6 +21,7 @@ from workers.engine.rules import (
     drafts_after,
     drain_stale,
     end_of,
+    is_over,
     logits_of,
     logprob_rows,
     num_cacheable,
@@ -91,6 +92,7 @@ class Parts:
     drain_stale: Callable[[Request, PlanRow, list[int]], None] = drain_stale
     reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
     delivered_late: Callable[[Request, PlanRow, list[int]], list[int]] = delivered_late
+    is_over: Callable[[Request], bool] = is_over
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
     params_line: Callable[[Request, EngineSpec], list[int]] = params_line

@@ -77,6 +77,11 @@ def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[i
     return [] if row.epoch < request.drop_before else sampled
 
 
+def is_over(request: Request) -> bool:
+    """Tell whether results of a request that are still to come go nowhere: it has ended, or was given up."""
+    return request.finish_reason is not None
+
+
 def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
     """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
     for index, token in enumerate(sampled):

@@ -344,7 +344,7 @@ class Scheduler:
         request.num_in_flight -= row.n
         if stale:
             self._drain(request, row, sampled)
-        if request.finish_reason is not None:
+        if self._parts.is_over(request):
             return []
         if stale:
             sampled = self._parts.delivered_late(request, row, sampled)

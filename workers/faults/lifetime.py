@@ -63,6 +63,16 @@ def _dropping_keeps_placeholders(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, reset_counts=reset_counts)
 
 
+def _aborted_goes_on(parts: Parts, reached: Reached) -> Parts:
+    def is_over(request: Request) -> bool:
+        if request.finish_reason == "abort":
+            reached()
+            return False
+        return parts.is_over(request)
+
+    return replace(parts, is_over=is_over)
+
+
 def _tail_is_kept(parts: Parts, reached: Reached) -> Parts:
     def blocks_to_free(request: Request, block_size: int) -> list[int]:
         blocks = parts.blocks_to_free(request, block_size)
@@ -130,6 +140,15 @@ FAULTS = (
         plane="counts",
         requires=(),
         apply=_dropping_keeps_placeholders,
+    ),
+    Fault(
+        id="vllm-33377-aborted-goes-on",
+        source="vllm PR #33377; there its blocks, freed late, are freed again",
+        symptom="results go to a request that was aborted",
+        trigger="a request is aborted with a sample in flight",
+        plane="tokens",
+        requires=(),
+        apply=_aborted_goes_on,
     ),
     Fault(
         id="sglang-13826-tail-blocks",
