@@ -36,9 +36,9 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         key="prefix_cache",
-        applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid",
-        allowed="False, or layers: attention",
-        reason="a hit would need the recurrent state at its end, and nothing takes it over",
+        applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid" and not spec.is_aligned,
+        allowed="False, or recurrent_cache: align",
+        reason="a hit goes on from the recurrent state at its end, which is kept with blocks only then",
     ),
     Refusal(
         key="prefix_cache",

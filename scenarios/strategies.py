@@ -119,14 +119,15 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 
 def _spec(numbers: SpecNumbers) -> EngineSpec:
     drafter = _DRAFTERS[numbers.drafter % len(_DRAFTERS)]
+    # A prefix cache is refused beside a drafter that carries words.
     has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     return EngineSpec(
-        # A prefix cache is refused on hybrid layers, and beside a drafter that carries words.
-        layers="attention" if numbers.is_attention_only or has_prefix_cache else "hybrid",
+        layers="attention" if numbers.is_attention_only else "hybrid",
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
-        recurrent_cache="align" if numbers.is_aligned else "none",
+        # A prefix cache of hybrid layers needs the states that are kept with blocks.
+        recurrent_cache="align" if numbers.is_aligned or has_prefix_cache else "none",
         cascade=numbers.is_cascading > 0,
         policy="priority" if numbers.has_priorities else "fcfs",
         prefix_cache=has_prefix_cache,

@@ -77,6 +77,7 @@ class Decision:
         self._num_free = spec.num_blocks
         self._num_running = 0
         self._has_prefill = False
+        self._registered: set[int] = set()
 
     def go_on(self, running: Sequence[Standing]) -> None:
         """Give those that run, who own every block in use, their shares; one of them may be preempted for blocks."""
@@ -158,8 +159,18 @@ class Decision:
         return None
 
     def _hits(self, standing: Standing) -> tuple[int, ...]:
-        """Return the blocks that can be taken over; the drafter's words at the end of the last match may differ."""
-        return self._cache.chain(standing.hashes)[:-1] if self._cache is not None else ()
+        """Return the blocks that can be taken over; the drafter's words at the end of the last match may differ.
+
+        Recurrent states are kept at the end of a step, so no block that it completes brings its own into it.
+        """
+        if self._cache is None:
+            return ()
+        found = self._cache.chain(standing.hashes)[:-1]
+        if self._spec.is_aligned:
+            for index, block in enumerate(found):
+                if block in self._registered:
+                    return found[:index]
+        return found
 
     def _num_idle(self, shared: tuple[int, ...]) -> int:
         return sum(block in self._cache.idle for block in shared) if self._cache is not None else 0
@@ -172,6 +183,7 @@ class Decision:
         full = min(standing.computed + share.n, standing.committed - 1) // self._spec.block_size
         for index in range(standing.num_cached, full):
             self._cache.register(blocks[index], standing.hashes[index], None)
+            self._registered.add(blocks[index])
 
     def _is_padded(self, standing: Standing) -> bool:
         """Tell whether a request that joins with one token gets drafts, so that the batch stays uniform."""

@@ -158,6 +158,11 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("speculative states are not kept", "tokens recurrent", "num_drafts", lambda a: a.num_drafts * 0),
         Fed("padding runs on slot 0", "tokens recurrent", "state_slot", lambda a: np.maximum(a.state_slot, 0)),
     ),
+    "state_restore": (
+        Fed("the state of block 0", "recurrent tokens", "taken_over", lambda a: np.minimum(a.taken_over, 0)),
+        Fed("windows are not restored", "recurrent tokens", "conv", lambda a: a.conv.copy()),
+        Fed("states are not restored", "recurrent tokens", "states", lambda a: a.states.copy()),
+    ),
     "state_copy": (
         Fed("nothing was rejected", "recurrent", "accepted", lambda a: np.where(a.state_slot < 0, 0, a.num_drafts + 1)),
         Fed("nothing is kept", "recurrent", "block_states", lambda a: a.block_states.copy()),

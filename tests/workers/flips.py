@@ -96,6 +96,9 @@ class Snapshots(Checker):
         for block in self.oracle.cache.contents if self.oracle.cache is not None else ():
             for name in ("kv", "drafter_kv"):
                 live[name].update(range(block * size, (block + 1) * size))
+            if spec.is_aligned:
+                live["block_states"].add(block)
+                live["block_windows"].update(range(block * (width - 1), (block + 1) * (width - 1)))
         for truth in self.oracle.requests:
             if not truth.blocks:
                 continue

@@ -25,6 +25,7 @@ FIELDS = (
     "accepted_host",
     "invalid",
     "query_start",
+    "taken_over",
 )
 
 # A step reads the counts of the step before by that step's rows, and writes its own elsewhere: rows may move freely.
@@ -203,6 +204,7 @@ class View:
         self.accepted_host = field("accepted_host")
         self.invalid = field("invalid")
         self.query_start = field("query_start")
+        self.taken_over = field("taken_over")
         self.host_ids = memory.inputs.span(layout.tokens, layout.tokens + num_tokens)
         self.token_row = memory.inputs.span(layout.token_row, layout.token_row + num_tokens)
         table = layout.block_table

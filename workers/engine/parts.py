@@ -14,6 +14,7 @@ from workers.engine.params_line import params_line
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.engine.rules import (
+    block_to_go_on_from,
     blocks_to_cover,
     blocks_to_free,
     clip_to_block,
@@ -45,6 +46,7 @@ from workers.kernels.process_logits import process_logits, spoil_logits, write_h
 from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.rejection_sample import rejection_sample
 from workers.kernels.state_copy import state_copy
+from workers.kernels.state_restore import state_restore
 from workers.lanes.lane import Span
 from workers.lanes.simulated import Event, Lane
 
@@ -83,6 +85,7 @@ class Parts:
     roll_back: Callable[[Request, int, int], None] = roll_back
     blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
     blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free
+    block_to_go_on_from: Callable[[PlanRow, int], int] = block_to_go_on_from
     clip_to_block: Callable[[Request, int, int], int] = clip_to_block
     usable_hits: Callable[[list[int]], list[int]] = usable_hits
     tokens_to_cache: Callable[[Request, list[int]], list[int]] = tokens_to_cache
@@ -126,6 +129,7 @@ class Parts:
     cascade_attention: Kernel = cascade_attention
     recurrent_update: Kernel = recurrent_update
     state_copy: Kernel = state_copy
+    state_restore: Kernel = state_restore
     compute_logits: Kernel = compute_logits
     spoil_logits: Kernel = spoil_logits
     write_history: Kernel = write_history

@@ -1,6 +1,7 @@
 """The scheduler's side of the prefix cache: what a request may take over, and what others may take over from it."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
@@ -14,6 +15,8 @@ class Prefixes:
     def __init__(self, spec: EngineSpec, parts: Parts, probes: dict[str, int]) -> None:
         self.pool = CachingPool(spec.num_blocks)
         self._size = spec.block_size
+        self._is_aligned = spec.is_aligned
+        self._registered_now: set[int] = set()
         self._parts = parts
         self._probes = probes
 
@@ -21,7 +24,15 @@ class Prefixes:
         """Return the blocks a request may take over: at least one token is left to compute."""
         count = (len(request.tokens) - 1) // self._size
         extend_hashes(request.block_hashes, request.tokens, count, self._size)
-        return self._parts.usable_hits(self.pool.find(request.block_hashes[:count]))
+        found = self._parts.usable_hits(self.pool.find(request.block_hashes[:count]))
+        if self._is_aligned:
+            # A recurrent state is read when a step begins and kept when it ends: that of this step is not there yet.
+            found = list(takewhile(lambda block: block not in self._registered_now, found))
+        return found
+
+    def begin_step(self) -> None:
+        """Let everything that was registered so far be found with its recurrent state: its step has been launched."""
+        self._registered_now.clear()
 
     def take(self, shared: Sequence[int], count: int) -> list[int] | None:
         """Hold `shared` blocks and take `count` others, or None."""
@@ -35,6 +46,7 @@ class Prefixes:
             extend_hashes(request.block_hashes, tokens, count, self._size)
             for index in range(request.num_cached, count):
                 self.pool.register(request.blocks[index], request.block_hashes[index])
+                self._registered_now.add(request.blocks[index])
             request.num_cached = count
 
     def reset(self) -> list[int]:

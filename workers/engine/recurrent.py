@@ -27,6 +27,23 @@ def launch_state_copy(context: Context, forward: Forward) -> None:
     context.probes.block_states(view, forward.step, forward.requests)
 
 
+def launch_state_restore(context: Context, forward: Forward) -> None:
+    """Enqueue what lets rows that join go on from the states of the blocks they take over."""
+    spec, memory, view = context.spec, context.memory, forward.view
+    context.compute.launch(
+        context.parts.state_restore,
+        view.taken_over,
+        view.state_slot,
+        memory.block_states.all,
+        memory.block_windows.all,
+        memory.slot_accepted.all,
+        memory.states.all,
+        memory.conv.all,
+        spec.num_speculative_tokens,
+        spec.conv_width,
+    )
+
+
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
     """Enqueue what makes the states of blocks that change hands unreadable."""
     memory = context.memory

@@ -6,6 +6,7 @@ from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
+from workers.kernels.signature import PAD_BLOCK
 from workers.lanes.lane import Span
 
 
@@ -26,6 +27,11 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
     A chunk keeps two states, those before and after its last token, so no boundary may lie before them.
     """
     return min(n, block_size - request.num_computed % block_size)
+
+
+def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
+    """Return the block whose recurrent state a row that joins goes on from, or PAD_BLOCK: the last one taken over."""
+    return row.request.blocks[(row.num_computed - 1) // block_size] if row.shared_blocks else PAD_BLOCK
 
 
 def usable_hits(blocks: list[int]) -> list[int]:

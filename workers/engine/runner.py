@@ -13,12 +13,12 @@ from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, Memory, Staging
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
-from workers.engine.recurrent import launch_poison, launch_state_copy
+from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
 from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import Shape, backup_tokens, row_table, shape_of, token_table, write_block_table
 from workers.engine.step import Step
-from workers.kernels.signature import NO_TOKEN
+from workers.kernels.signature import NO_TOKEN, PAD_BLOCK
 from workers.lanes.simulated import Machine
 from workers.log import Corrected, Entry, Launched
 from workers.observation import Observation, Recorder
@@ -106,6 +106,7 @@ class Runner:
         num_queries_max = max(row.n for row in rows)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         self._probes["cascade"] += common > 0
+        self._probes["cascade_of_rows"] += common > 0 and len(rows) > 1
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
@@ -133,7 +134,12 @@ class Runner:
             accepted = parts.gather_counts(counts, prev_positions, [row.plan for row in batch.rows], batch.moves)
         backups = backup_tokens(batch.rows, parts.backup_index)
         before = previous.rows if previous is not None else ()
-        table = row_table(batch.rows, before, shape, prev_positions, backups, accepted, parts.pad_state_slots)
+        taken_over = [PAD_BLOCK] * len(batch.rows)
+        if self.spec.prefix_cache and self.spec.is_aligned:
+            taken_over = [parts.block_to_go_on_from(row.plan, self.spec.block_size) for row in batch.rows]
+        table = row_table(
+            batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
+        )
         self._log.append(
             Observation(
                 "launched",

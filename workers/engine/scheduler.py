@@ -65,6 +65,7 @@ class Scheduler:
             if request.running:
                 self._schedule_running(request, draft)
         if self.cache is not None:
+            self.cache.begin_step()
             for row in draft.rows:
                 self.cache.register(row.request, row.request.tokens, row.num_computed + row.n)
         self._admit(draft)
@@ -166,6 +167,7 @@ class Scheduler:
             return "rows"
         shared = self.cache.hits(request) if self.cache is not None else []
         request.num_computed = len(shared) * self.spec.block_size
+        request.num_accepted_last = 0
         reason = self._fit(request, shared, draft)
         if reason is not None:
             request.num_computed = request.num_drafts_next = 0

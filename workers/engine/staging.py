@@ -67,6 +67,7 @@ def row_table(
     prev_positions: list[int],
     backups: list[int],
     accepted: list[int],
+    taken_over: list[int],
     pad_state_slots: Callable[[Sequence[Row], int], list[int]],
 ) -> list[list[int]]:
     """Return the fields of `memory.FIELDS`, row by row and padded; two of them by the rows of the step before."""
@@ -86,6 +87,7 @@ def row_table(
         accepted + pad,
         [int(row.plan.invalid) for row in rows] + pad,
         list(shape.starts) + [0] * (width - shape.num_rows),
+        taken_over + [PAD_BLOCK] * len(pad),
     ]
 
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.engine.request import Request
+from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.signature import PAD_BLOCK
 
 ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
 
@@ -62,6 +63,31 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
+def _count_of_the_last_owner(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        before = given.slot_accepted.copy()
+        run(parts.state_restore, given)
+        if (given.slot_accepted != before).any():
+            reached()
+        given.slot_accepted[:] = before
+
+    return replace(parts, state_restore=op_like(parts.state_restore, body))
+
+
+def _column_of_another_group(parts: Parts, reached: Reached) -> Parts:
+    def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
+        found = parts.block_to_go_on_from(row, block_size)
+        if found == PAD_BLOCK:
+            return found
+        blocks, column = row.request.blocks, (row.num_computed - 1) // max(1, block_size // 2)
+        wrong = blocks[min(column, len(blocks) - 1)]
+        if wrong != found:
+            reached()
+        return wrong
+
+    return replace(parts, block_to_go_on_from=block_to_go_on_from)
+
+
 def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
     def clip_to_block(request: Request, n: int, block_size: int) -> int:
         clipped = parts.clip_to_block(request, n, block_size)
@@ -94,13 +120,31 @@ FAULTS = (
         apply=_counts_from_the_tail,
     ),
     Fault(
-        id="vllm-55507-block-of-another-size",
-        source="vllm PR #55507, issue #53142; there attention's block size, here half a block",
+        id="vllm-55507-kept-by-another-size",
+        source="vllm PR #55507, issue #53142, variant: where a state is kept",
         symptom="a recurrent state is kept with the block of another position, or of another request",
-        trigger="the column of a state is found with another block size than that of its table",
+        trigger="the column of a state is found with half the block size of its table",
         plane="recurrent",
         requires=ALIGNED,
         apply=_columns_of_another_group,
+    ),
+    Fault(
+        id="vllm-55507-block-of-another-size",
+        source="vllm PR #55507, issue #53142; there attention's block size, here half a block",
+        symptom="a request goes on from the recurrent state of a block that it did not take over",
+        trigger="a prefix is taken over, and the column of its state is found with another block size",
+        plane="recurrent",
+        requires=(*ALIGNED, ("prefix_cache", True)),
+        apply=_column_of_another_group,
+    ),
+    Fault(
+        id="vllm-48132-count-of-the-last-owner",
+        source="vllm PR #48132",
+        symptom="a request goes on from a state that it does not have: the accepted count of its slot is another's",
+        trigger="a prefix is taken over into a state slot that somebody used before",
+        plane="counts",
+        requires=(*ALIGNED, ("prefix_cache", True), ("accepted_counts", "device")),
+        apply=_count_of_the_last_owner,
     ),
     Fault(
         id="vllm-32951-align-ahead",
