@@ -42,6 +42,12 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         key="prefix_cache",
+        applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid" and spec.drafter == "draft_model",
+        allowed="False, or another drafter",
+        reason="a hit would need the draft model's own recurrent state at its end, which is not kept with blocks",
+    ),
+    Refusal(
+        key="prefix_cache",
         applies=lambda spec: spec.prefix_cache and spec.drafter == "mtp",
         allowed="False, or another drafter",
         reason="a hit would need the hidden word before its end, which mtp carries with the request that computed it",

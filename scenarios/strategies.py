@@ -123,7 +123,10 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
     has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     return EngineSpec(
-        layers="attention" if numbers.is_attention_only else "hybrid",
+        # The recurrent state of a draft model is not kept with blocks.
+        layers="attention"
+        if numbers.is_attention_only or (has_prefix_cache and drafter == "draft_model")
+        else "hybrid",
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
         # A prefix cache of hybrid layers needs the states that are kept with blocks.

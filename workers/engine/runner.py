@@ -108,6 +108,9 @@ class Runner:
         self._probes["cascade"] += common > 0
         self._probes["cascade_of_rows"] += common > 0 and len(rows) > 1
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
+        if self.spec.is_aligned and any(row.shared_blocks for row in rows):
+            self._probes["state_taken_over"] += 1
+            launch_state_restore(self.context, forward)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._sampler.logprobs.keep(forward)

@@ -134,7 +134,7 @@ FAULTS = (
         symptom="a request goes on from the recurrent state of a block that it did not take over",
         trigger="a prefix is taken over, and the column of its state is found with another block size",
         plane="recurrent",
-        requires=(*ALIGNED, ("prefix_cache", True)),
+        requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle")),
         apply=_column_of_another_group,
     ),
     Fault(
@@ -143,7 +143,7 @@ FAULTS = (
         symptom="a request goes on from a state that it does not have: the accepted count of its slot is another's",
         trigger="a prefix is taken over into a state slot that somebody used before",
         plane="counts",
-        requires=(*ALIGNED, ("prefix_cache", True), ("accepted_counts", "device")),
+        requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle"), ("accepted_counts", "device")),
         apply=_count_of_the_last_owner,
     ),
     Fault(
