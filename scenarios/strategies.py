@@ -121,15 +121,13 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
     drafter = _DRAFTERS[numbers.drafter % len(_DRAFTERS)]
     # A prefix cache is refused beside a drafter that carries words.
     has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
+    # So it is where a draft model has a recurrent state, and where those of the target are not kept with blocks.
+    has_states = not has_prefix_cache or drafter != "draft_model"
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     return EngineSpec(
-        # The recurrent state of a draft model is not kept with blocks.
-        layers="attention"
-        if numbers.is_attention_only or (has_prefix_cache and drafter == "draft_model")
-        else "hybrid",
+        layers="attention" if numbers.is_attention_only or not has_states else "hybrid",
         depth=1 if numbers.is_synchronous else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
-        # A prefix cache of hybrid layers needs the states that are kept with blocks.
         recurrent_cache="align" if numbers.is_aligned or has_prefix_cache else "none",
         cascade=numbers.is_cascading > 0,
         policy="priority" if numbers.has_priorities else "fcfs",
