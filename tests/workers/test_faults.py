@@ -34,7 +34,6 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "raw": "processed",
     "attention": "hybrid",
     "align": "none",
-    "eagle": "mtp",
     True: False,
     False: True,
     12: 0,
