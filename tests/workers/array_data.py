@@ -59,12 +59,9 @@ class Counting:
 
     def install(self) -> None:
         """Let NumPy allocate the data of arrays here from now on."""
-        api = ctypes.pythonapi
-        api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = (
-            POINTER,
-            [ctypes.py_object, ctypes.c_char_p],
-        )
-        api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = ctypes.py_object, [POINTER, ctypes.c_char_p, POINTER]
+        get_pointer, new = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_New
+        get_pointer.restype, get_pointer.argtypes = POINTER, [ctypes.py_object, ctypes.c_char_p]
+        new.restype, new.argtypes = ctypes.py_object, [POINTER, ctypes.c_char_p, POINTER]
         umath: Any = np._core._multiarray_umath  # type: ignore[attr-defined]
         table = ctypes.cast(get_pointer(umath._ARRAY_API, None), ctypes.POINTER(POINTER))
         set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[SET_HANDLER])

@@ -30,7 +30,8 @@ SUBSET = (
 # What needs these runs on `sim` alone.
 MISSING = {
     *("draft_model_pass", "draft_model_chain", "mtp_pass", "mtp_chain", "dflash_context", "dflash_block"),
-    *("extract_hidden_states", "write_tokens", "ngram_search", "limit_slots", "limit_drafts", "token_logprobs"),
+    *("extract_hidden_states", "write_tokens", "ngram_search", "limit_slots", "limit_drafts"),
+    *("token_logprobs", "keep_logits", "flatten_logprobs"),
 }
 TAPES = Tapes()
 
