@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
-from scenarios.spec import WITHOUT_POSITIONS, EngineSpec
+from scenarios.spec import ON_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 
 DEPTH_MAX = 2
+_ON_THE_DEVICE = [drafter for drafter in get_args(Drafter) if drafter not in ON_THE_HOST]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,15 @@ REFUSED: tuple[Refusal, ...] = (
         applies=lambda spec: spec.prefix_cache and spec.drafter == "mtp",
         allowed="False, or another drafter",
         reason="a hit would need the hidden word before its end, which mtp carries with the request that computed it",
+    ),
+    Refusal(
+        key="depth",
+        applies=lambda spec: spec.depth > 1 and spec.drafter in ON_THE_HOST,
+        allowed="1",
+        reason=(
+            f"{' and '.join(ON_THE_HOST)} draft on the host, which has not seen the tokens of a step in flight; "
+            f"drafters that run at depth 2 are {', '.join(_ON_THE_DEVICE)}"
+        ),
     ),
     Refusal(
         key="num_speculative_tokens",

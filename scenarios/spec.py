@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INTEGER_MAX = 2**63 - 1
-Drafter = Literal["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu"]
+Drafter = Literal["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram"]
+# They look into tokens that the host has seen.
+ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
 # They propose tokens that were there before, and so have no positions that could run out.
-WITHOUT_POSITIONS: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu")
+WITHOUT_POSITIONS: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NO_DRAFT = -1
 NGRAM_MAX = 3
+SUFFIX_MAX = 4
 NOTHING: Mapping[int, int] = {}
 
 
@@ -210,7 +211,7 @@ class HiddenStates(DrafterTruth):
 
 
 class History(DrafterTruth):
-    """The token ids themselves; proposed is what followed the longest earlier match of the last of them."""
+    """The token ids, which the host does not cache; proposed is what followed the longest earlier match of the last."""
 
     def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -227,6 +228,31 @@ class History(DrafterTruth):
         return Drafts((*found, *(NO_DRAFT for _ in range(ask.num_drafts - len(found)))))
 
 
+class Suffix(History):
+    """Proposed is what most often followed the longest suffix seen before, token by token."""
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        history = self._tape.tokens[: ask.kept + 1]
+        for length in range(min(SUFFIX_MAX, len(history) - 1), 0, -1):
+            ends = [end for end in range(length, len(history)) if history[end - length : end] == history[-length:]]
+            if ends:
+                return Drafts(self._most_frequent(history, ends, ask.num_drafts))
+        return Drafts((NO_DRAFT,) * ask.num_drafts)
+
+    @staticmethod
+    def _most_frequent(history: list[int], ends: list[int], num_drafts: int) -> tuple[int, ...]:
+        """Go on from all places at once: with the token that most of them go on with, the lowest among equals."""
+        found: list[int] = []
+        while len(found) < num_drafts:
+            places = [end + len(found) for end in ends if end + len(found) < len(history)]
+            follows = [history[place] for place in places]
+            if not follows:
+                break
+            found.append(max(sorted(set(follows)), key=follows.count))
+            ends = [place - len(found) + 1 for place in places if history[place] == found[-1]]
+        return (*found, *(NO_DRAFT for _ in range(num_drafts - len(found))))
+
+
 TRUTHS: Mapping[str, type[DrafterTruth]] = {
     "eagle": Eagle,
     "draft_model": DraftModel,
@@ -234,4 +260,6 @@ TRUTHS: Mapping[str, type[DrafterTruth]] = {
     "dflash": Dflash,
     "extract_hidden_states": HiddenStates,
     "ngram_gpu": History,
+    "suffix": Suffix,
+    "ngram": History,
 }

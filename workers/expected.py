@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from scenarios.spec import EngineSpec
+from scenarios.spec import ON_THE_HOST, EngineSpec
 from workers.tape import Tape
 from workers.truth import Release, RowTruth, StepTruth
 
@@ -88,7 +88,8 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     k, rows = spec.num_speculative_tokens, list(step.rows)
     layout: Layout = {"drafter_kv": [], "raw": [], "proposed": []}
     drafter_kv, raw, proposed = layout.values()
-    for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
+    on_device = () if spec.drafter in ON_THE_HOST else zip(rows, step.starts, strict=True)
+    for index, (row, start) in enumerate(on_device):
         computed, kept, tape = row.computed, row.kept, row.truth.tape
         words = tape.drafter.words[computed:kept]
         if row.discard:

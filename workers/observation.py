@@ -71,6 +71,7 @@ VARIABLES: Mapping[str, Variable] = {
     "tokens": Variable("tokens", "scheduler", "processed", "processed", "requests of the step that were alive"),
     "logprobs": Variable("logits", "scheduler", "processed", "processed", "requests of the step that want them"),
     "finish_reason": Variable("tokens", "scheduler", "processed", "processed", "requests of the step"),
+    "host_drafts": Variable("drafts", "drafter on the host", "processed", "processed", "rows that go on with a token"),
     "computed": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
     "placeholders": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
     "free_blocks": Variable("blocks", "block pool", "processed", "processed", "always"),

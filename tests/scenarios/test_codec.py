@@ -119,6 +119,23 @@ REFUSED = [
     (SUBMIT.replace("[1, 2]", "[]"), 2, "events[0].prompt is an empty list; a list with at least one item"),
     (SUBMIT.replace("[1, 2]", "[1,\n      99]"), 3, "events[0].prompt[1]: token id 99; allowed are 0 to"),
     ("spec: {num_blocks: 2}\n" + SUBMIT, 3, "request 'a' can never fit: it needs 4 blocks, num_blocks is 2"),
+    (
+        "spec: {drafter: suffix}\nevents: []",
+        1,
+        "depth is 2; allowed are 1: suffix and ngram draft on the host, which has not seen the tokens of a step in "
+        "flight; drafters that run at depth 2 are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu",
+    ),
+    (
+        "spec: {drafter: extract_hidden_states}\nevents: []",
+        1,
+        "num_speculative_tokens is 3; allowed are 0 and 1: extract_hidden_states proposes the sampled token",
+    ),
+    ("spec: {drafter: ngram_gpu, drafter_max_len: 9}\nevents: []", 1, "drafter_max_len is 9; allowed are 0: "),
+    (
+        "spec: {drafter: mtp, layers: attention, prefix_cache: true}\nevents: []",
+        1,
+        "prefix_cache is True; allowed are ",
+    ),
     ("spec: {depth: 3}\nevents: []", 1, "depth is 3; allowed are 1 and 2: counts are corrected by one step"),
     ("spec:\n  max_num_batched_tokens: 3\nevents: []", 2, "one decode needs 1 + K = 4"),
     ("events: []\nexpect: {premption: 1}", 2, "unknown probe 'premption'; did you mean preemption? allowed are"),

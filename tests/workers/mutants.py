@@ -160,6 +160,7 @@ HOST_MUTANTS = (
     Mutant("roll_back forgets a sample taken away", "counts", Parts(roll_back=forgets_the_verified_token)),
     Mutant("the backup is the token after the last one", "inputs", Parts(backup_index=lambda known, length: known)),
     Mutant("the backup is the first token", "inputs", Parts(backup_index=lambda known, length: 0)),
+    Mutant("drafters on the host miss the last token", "drafts", Parts(history_of=lambda request: request.tokens[:-1])),
     Mutant("true_count subtracts from the optimistic count", "counts", Parts(true_count=subtracts)),
     Mutant(
         "true_count ignores discarded rows",

@@ -14,6 +14,9 @@ TAKEN_BACK = [
     ("001_backup_tokens", "vllm-38556-backup-token"),
     ("002_hybrid_counts_in_flight", "vllm-38556-backup-token"),
     ("002_hybrid_counts_in_flight", "vllm-38556-accepted-counts"),
+    ("002_hidden_states_extracted", "vllm-38556-backup-token"),
+    ("002_hidden_states_extracted", "vllm-38556-accepted-counts"),
+    ("002_hidden_states_extracted", "vllm-extract-first-column"),
     ("004_zero_bubble", "vllm-38556-backup-token"),
 ]
 

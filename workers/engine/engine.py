@@ -135,6 +135,9 @@ class Engine:
                 wanted_logprobs(request.params.num_logprobs, found[: len(taken)])
                 for request, found, taken in zip(requests, logprobs, tokens, strict=True)
             ]
+        drafts = self.runner.host_drafts.propose(step, tokens)
+        if drafts is not None:
+            values["host_drafts"] = drafts
         self.log.append(Observation("processed", step.number, tuple(request.index for request in requests), values))
 
     def _observe_schedule(self) -> None:

@@ -15,7 +15,7 @@ def launch_inputs(context: Context, forward: Forward) -> None:
         view.prev_num_computed,
         memory.valid.all,
         memory.next_tokens.all,
-        memory.draft_tokens.all,
+        memory.prev_drafts,
         memory.slot_accepted.all,
         view.computed_host,
         view.query_start,

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from scenarios.spec import EngineSpec
+from scenarios.spec import ON_THE_HOST, EngineSpec
 from workers.kernels.process_logits import line_of
 from workers.kernels.signature import POISON
 from workers.lanes.lane import Buffer, Span, device_array
@@ -46,18 +46,19 @@ def capture_size(num_rows: int) -> int:
 class Layout:
     """Where what the host says about a step lies, in pinned memory and on the device alike.
 
-    First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands, and
-    the rows of each name in NAMED.
+    First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands,
+    the rows of each name in NAMED, and what a drafter on the host proposed for the rows of the step before.
     """
 
-    def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int) -> None:
+    def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int, host_drafts: int) -> None:
         self.max_blocks = max_blocks
         self.tokens = len(FIELDS) * rows_max
         self.token_row = self.tokens + tokens_max
         self.block_table = self.token_row + tokens_max
         self.fresh_blocks = self.block_table + rows_max * max_blocks
         self.named_rows = self.fresh_blocks + num_blocks
-        self.length = self.named_rows + len(NAMED) * rows_max
+        self.host_drafts = self.named_rows + len(NAMED) * rows_max
+        self.length = self.host_drafts + host_drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class Memory:
         multiple = spec.token_multiple
         self.tokens_max = tokens = max(-(-spec.max_num_batched_tokens // multiple) * multiple, rows * (1 + k))
         self.max_blocks = spec.max_blocks_per_request
-        self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks)
+        drafts_on_host = spec.drafter in ON_THE_HOST
+        self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks, rows * k if drafts_on_host else 0)
         script = spec.max_num_seqs * spec.max_model_len
         self.line_length = line_of(spec.vocab_size).tokens + spec.max_model_len
         cache = spec.num_blocks * spec.block_size
@@ -117,6 +119,8 @@ class Memory:
         self.valid = integers("valid", rows)
         self.token_index = scratch("token_index", rows)
         self.draft_tokens = scratch("draft_tokens", rows * k)
+        start = self.layout.host_drafts
+        self.prev_drafts = self.inputs.span(start, self.layout.length) if drafts_on_host else self.draft_tokens.all
         self.raw = words("raw", rows * k)
         self.hidden = words("hidden", tokens)
         self.attended = words("attended", tokens)

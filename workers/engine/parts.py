@@ -22,6 +22,7 @@ from workers.engine.rules import (
     drafts_after,
     drain_stale,
     end_of,
+    history_of,
     is_over,
     logits_of,
     logprob_rows,
@@ -98,6 +99,7 @@ class Parts:
     is_over: Callable[[Request], bool] = is_over
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
+    history_of: Callable[[Request], Sequence[int]] = history_of
     params_line: Callable[[Request, EngineSpec], list[int]] = params_line
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row

@@ -63,6 +63,11 @@ def take_blocks(pool: CachingPool, shared: list[int], count: int) -> list[int] |
     return pool.take(count)
 
 
+def history_of(request: Request) -> Sequence[int]:
+    """Return the tokens that a drafter on the host looks into: all that are committed."""
+    return request.tokens
+
+
 def drafts_after(row: PlanRow, k_step: int) -> int:
     """Return the drafts that the step after a row is to verify: none after a chunk that was not the last."""
     return 0 if row.discard else k_step

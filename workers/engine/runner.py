@@ -7,6 +7,7 @@ from workers.engine import processing
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
+from workers.engine.drafters.on_host import HostDrafts
 from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
@@ -52,6 +53,7 @@ class Runner:
         self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
         self._sampler = Sampler(self.context, machine)
         self._drafter = drafter_of(spec)
+        self.host_drafts = HostDrafts(spec, parts)
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> Step:
@@ -94,7 +96,7 @@ class Runner:
         self._probes["padding"] += shape.num_rows > len(rows)
         self._probes["uniform"] += shape.uniform
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
-        step = Step(plan.step, rows, keys)
+        step = Step(plan.step, rows, keys, plan.k_step)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
         named = processing.named_rows(batch.rows)
         self._probes["processed_logits"] += bool(named.processed)
@@ -187,6 +189,9 @@ class Runner:
             staged[: layout.tokens].reshape(len(FIELDS), -1)[:, : len(table[0])] = table
             staged[layout.tokens : layout.tokens + shape.num_tokens] = ids
             staged[layout.token_row : layout.token_row + shape.num_tokens] = token_row
+            if self.host_drafts.columns:
+                drafts = self.host_drafts.columns
+                staged[layout.host_drafts : layout.host_drafts + len(drafts)] = drafts
             write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
             staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
             for index, indexes in enumerate(named):

@@ -19,6 +19,7 @@ class Step:
     number: int
     rows: tuple[PlanRow, ...] = ()
     keys: tuple[Key, ...] = ()
+    k_step: int = 0
     output: Span | None = None
     counts: Span | None = None
     accepted: Span | None = None

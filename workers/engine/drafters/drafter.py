@@ -30,6 +30,13 @@ class Limited:
         launch(parts.limit_drafts, view.positions, view.token_index, view.draft_tokens, *sizes)
 
 
+class OnHost:
+    """A drafter that has nothing to do on the device: the host proposes once the step has been processed."""
+
+    def launch(self, context: Context, forward: Forward) -> None:
+        """Enqueue nothing."""
+
+
 DRAFTERS: Mapping[str, Drafter] = {
     "eagle": eagle,
     "draft_model": draft_model,
@@ -37,6 +44,8 @@ DRAFTERS: Mapping[str, Drafter] = {
     "dflash": dflash,
     "extract_hidden_states": extract_hidden_states,
     "ngram_gpu": ngram_gpu,
+    "suffix": OnHost(),
+    "ngram": OnHost(),
 }
 
 

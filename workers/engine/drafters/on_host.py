@@ -1,0 +1,111 @@
+"""Drafters on the host: they look into tokens that have been processed, and so have nothing to say at depth 2."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from scenarios.spec import EngineSpec
+from workers.engine.parts import Parts
+from workers.engine.step import Step
+from workers.kernels.ngram import NGRAM_MAX
+from workers.kernels.signature import NO_DRAFT
+
+SUFFIX_MAX = 4
+
+
+class HostDrafter(Protocol):
+    """Proposes tokens behind the known ones of one request; `keep` names the requests that may come again soon."""
+
+    def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
+        """Return up to `num_drafts` tokens."""
+
+    def keep(self, requests: set[int]) -> None:
+        """Forget every other request."""
+
+
+class Ngram:
+    """Proposes what followed the longest earlier match of the last tokens; of equally long ones the rightmost.
+
+    Source: Saxena, "Prompt lookup decoding", 2023.
+    """
+
+    def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
+        """Return up to `num_drafts` tokens."""
+        longest, behind = 0, 0
+        for end in range(len(tokens) - 1, 0, -1):
+            length = 0
+            while length < min(NGRAM_MAX, end) and tokens[end - 1 - length] == tokens[-1 - length]:
+                length += 1
+            if length > longest:
+                longest, behind = length, end
+        return list(tokens[behind : behind + num_drafts]) if longest else []
+
+    def keep(self, requests: set[int]) -> None:
+        """Nothing is kept between calls."""
+
+
+class Suffix:
+    """Proposes what most often followed the longest known suffix, token by token; of equally frequent the lowest id.
+
+    Counts of each request grow with its tokens. Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
+    """
+
+    def __init__(self, num_drafts_max: int) -> None:
+        self._depth = SUFFIX_MAX + num_drafts_max
+        self._counts: dict[int, dict[tuple[int, ...], Counter[int]]] = {}
+        self._num_seen: dict[int, int] = {}
+
+    def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
+        """Return up to `num_drafts` tokens."""
+        counts = self._grow(request, tokens)
+        length = next((n for n in range(min(SUFFIX_MAX, len(tokens)), 0, -1) if tuple(tokens[-n:]) in counts), 0)
+        found: list[int] = []
+        while length and len(found) < num_drafts:
+            follows = counts.get((*tokens[-length:], *found))
+            if follows is None:
+                break
+            found.append(min(follows, key=lambda token: (-follows[token], token)))
+        return found
+
+    def keep(self, requests: set[int]) -> None:
+        """Forget the counts of every other request."""
+        for request in [request for request in self._counts if request not in requests]:
+            del self._counts[request], self._num_seen[request]
+
+    def _grow(self, request: int, tokens: Sequence[int]) -> dict[tuple[int, ...], Counter[int]]:
+        counts = self._counts.setdefault(request, {})
+        for end in range(self._num_seen.get(request, 0), len(tokens)):
+            for length in range(1, min(self._depth, end) + 1):
+                counts.setdefault(tuple(tokens[end - length : end]), Counter())[tokens[end]] += 1
+        self._num_seen[request] = len(tokens)
+        return counts
+
+
+class HostDrafts:
+    """The drafts behind the step processed last, by its rows; NO_DRAFT where there are fewer than K."""
+
+    def __init__(self, spec: EngineSpec, parts: Parts) -> None:
+        makers: Mapping[str, HostDrafter] = {"ngram": Ngram(), "suffix": Suffix(spec.num_speculative_tokens)}
+        self._drafter = makers.get(spec.drafter)
+        self._spec = spec
+        self._parts = parts
+        self.columns: list[int] = []
+
+    def propose(self, step: Step, delivered: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
+        """Propose drafts for each row that goes on and was just delivered tokens; None if the device does it."""
+        if self._drafter is None:
+            return None
+        proposed: list[tuple[int, ...]] = []
+        for row, tokens in zip(step.rows, delivered, strict=True):
+            request = row.request
+            drafts: tuple[int, ...] = ()
+            if tokens and request.finish_reason is None and row.epoch == request.epoch:
+                known = self._parts.history_of(request)
+                num_drafts = max(0, min(step.k_step, self._spec.max_model_len - len(known)))
+                drafts = tuple(self._drafter.propose(request.index, known, num_drafts))
+                drafts += (NO_DRAFT,) * (num_drafts - len(drafts))
+            proposed.append(drafts)
+        self._drafter.keep({row.request.index for row in step.rows})
+        k = self._spec.num_speculative_tokens
+        self.columns = [token for drafts in proposed for token in (*drafts, *(NO_DRAFT,) * (k - len(drafts)))]
+        return proposed
