@@ -13,6 +13,7 @@ from cluster.host import PoolError
 from cluster.hunt_commands import hunt, nightly, shrink
 from cluster.inputs import InputError, campaign_stem, check_device, check_fault, ray_address, read_scenarios, read_trace
 from cluster.job import WORKER, build, load_judge
+from cluster.measure_commands import measure
 from cluster.report import Line, document, print_report, progress_for
 from cluster.session import open_pool
 from cluster.store import CampaignError, Store, new_campaign_folder
@@ -178,6 +179,9 @@ def replay(
 app.command()(hunt)
 app.command()(nightly)
 app.command()(shrink)
+
+
+faults_app.command("measure")(measure)
 
 
 @faults_app.command("list")

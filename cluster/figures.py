@@ -6,8 +6,9 @@ Needs matplotlib (the extra `figures`); it is loaded when a picture is drawn, an
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.measure import Line, Trial
+from cluster.measure import Line
 from cluster.survival import Time, curve
+from cluster.trials import Trial
 
 _INCHES_PER_FAULT = 0.22
 

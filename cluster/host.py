@@ -6,12 +6,14 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from cluster.artefact import comment
-from cluster.job import Answer, AnyJob, Huntsman, Job, ShardJob, TryJob, build, load_judge
+from cluster.job import Answer, AnyJob, Huntsman, Job, ShardJob, TrialJob, TryJob, build, load_judge
 from cluster.origin import foreign_packages
+from cluster.trials import Trial, run_trial
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.hunting import ShardReport
 from workers.shrink import Tried
+from workers.tape import Tapes
 from workers.verdict import Judgement
 
 _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
@@ -41,6 +43,8 @@ class EngineHost:
     def _answer(self, job: AnyJob) -> Answer:
         if isinstance(job, Job):
             return self._judge.judge(job.trace, job.sweep, job.device)
+        if isinstance(job, TrialJob):
+            return run_trial(job.fault, job.number, job.traces_max, Tapes())
         assert isinstance(self._judge, Huntsman), "this judge does not hunt"
         if isinstance(job, TryJob):
             return self._judge.attempt(list(job.candidates), job.target)
@@ -58,7 +62,12 @@ def running_file(folder: Path, job: str) -> Path:
 
 def read_answer(job: AnyJob, text: str) -> Answer:
     """Return the answer to a job from what `EngineHost.perform` returned."""
-    kinds: dict[type[Job | ShardJob | TryJob], type[Answer]] = {Job: Judgement, ShardJob: ShardReport, TryJob: Tried}
+    kinds: dict[type[AnyJob], type[Answer]] = {
+        Job: Judgement,
+        ShardJob: ShardReport,
+        TryJob: Tried,
+        TrialJob: Trial,
+    }
     return kinds[type(job)].model_validate_json(text)
 
 

@@ -1,4 +1,4 @@
-"""What is sent to a worker and what comes back: a trace, a shard of a hunt, or candidates of the shrinker.
+"""What is sent to a worker and what comes back: a trace, a shard of a hunt, candidates of the shrinker, or a trial.
 
 A key says what is to be done and by which code.
 """
@@ -15,6 +15,7 @@ from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
 from pydantic import Field
 
 from cluster.origin import ROOT
+from cluster.trials import Trial
 from scenarios import codec
 from scenarios.shards import Shard
 from scenarios.spec import Value
@@ -91,8 +92,25 @@ class TryJob(Value):
     target: Signature
 
 
-AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob, Field(discriminator="kind")]
-Answer: TypeAlias = Judgement | ShardReport | Tried
+class TrialJob(Value):
+    """One trial of a fault."""
+
+    kind: Literal["trial"] = "trial"
+    key: str
+    fault: str
+    number: int
+    traces_max: int
+
+    @classmethod
+    def of(cls, fault: str, number: int, traces_max: int) -> "TrialJob":
+        """Return the job of one trial with the code at hand."""
+        text = "\x00".join((fault, str(number), str(traces_max), build()))
+        key = blake2b(text.encode(), digest_size=16).hexdigest()
+        return cls(key=key, fault=fault, number=number, traces_max=traces_max)
+
+
+AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob | TrialJob, Field(discriminator="kind")]
+Answer: TypeAlias = Judgement | ShardReport | Tried | Trial
 
 
 def job_key(trace: Trace, sweep: bool, code: str, device: Device = "sim") -> str:

@@ -1,89 +1,20 @@
-"""Measure how soon each fault is found: trials of random traces, every check beside a comparison of outputs.
+"""What trials of faults come to: a line a fault, the table of all of them, and the documents a measurement leaves."""
 
-A trial ends when a fault is found, or is given up after a number of traces. The traces of trial t are those of seeds
-t * 1,000,000 and on, under their own schedules, as they are drawn: one that does not meet what the fault requires
-counts as well.
-"""
-
-import time
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from cluster.artefact import write_atomically
+from cluster.job import build
+from cluster.origin import ROOT
 from cluster.survival import Median, Time, median
+from cluster.trials import Trial
+from scenarios import codec
 from scenarios.spec import Value
-from scenarios.strategies import random_trace
 from workers.faults.registry import FAULTS
-from workers.tape import Tapes
-from workers.trial import compare_outputs, shoot
 
-SEEDS_PER_TRIAL = 1_000_000
-
-
-class Found(Value):
-    """How many traces it took; None if they were not enough."""
-
-    at: int | None = None
-
-
-class Trial(Value):
-    """One trial: how many of its traces reached and triggered the fault, and what found it when.
-
-    `steps` and `seconds` are those of the traces that our checks judged, until they found it.
-    """
-
-    fault: str
-    number: int
-    traces_max: int
-    judged: int
-    reached: int
-    triggered: int
-    steps: int
-    seconds: float
-    plane: str
-    variable: str
-    detected: Found
-    against_synchronous: Found
-    against_correct: Found
-
-
-def run_trial(
-    fault: str, number: int, traces_max: int, tapes: Tapes, clock: Callable[[], float] = time.perf_counter
-) -> Trial:
-    """Run one trial; the baselines see the traces from the first on as well, until each of them has found it."""
-    judged = reached = triggered = steps = 0
-    seconds, plane, variable = 0.0, "", ""
-    detected = synchronous = correct = None
-    for count in range(1, traces_max + 1):
-        trace = random_trace(number * SEEDS_PER_TRIAL + count - 1).explicit()
-        if detected is None:
-            start = clock()
-            shot = shoot(fault, trace, tapes)
-            seconds += clock() - start
-            judged, reached, triggered = count, reached + shot.reached, triggered + shot.triggered
-            steps += shot.steps
-            if shot.plane:
-                detected, plane, variable = count, shot.plane, shot.variable
-        if synchronous is None or correct is None:
-            seen = compare_outputs(fault, trace, tapes)
-            synchronous = synchronous or (count if seen.against_synchronous else None)
-            correct = correct or (count if seen.against_correct else None)
-        elif detected is not None:
-            break
-    return Trial(
-        fault=fault,
-        number=number,
-        traces_max=traces_max,
-        judged=judged,
-        reached=reached,
-        triggered=triggered,
-        steps=steps,
-        seconds=seconds,
-        plane=plane,
-        variable=variable,
-        detected=Found(at=detected),
-        against_synchronous=Found(at=synchronous),
-        against_correct=Found(at=correct),
-    )
+REGRESSIONS = ROOT / "scenarios" / "regressions"
 
 
 class Line(Value):
@@ -106,6 +37,8 @@ class Line(Value):
     against_synchronous: int
     against_correct: int
     against_correct_traces: Median
+    shrunk_events: int | None
+    shrunk_holds: int | None
 
 
 def line_of(trials: Sequence[Trial]) -> Line:
@@ -115,6 +48,8 @@ def line_of(trials: Sequence[Trial]) -> Line:
     def over(values: Sequence[float]) -> Median:
         return median([Time(at, happened) for at, happened in zip(values, found, strict=True)])
 
+    regression = REGRESSIONS / f"{trials[0].fault}.yaml"
+    shrunk = codec.load(regression) if regression.is_file() else None
     correct = [
         Time(trial.against_correct.at or trial.traces_max, trial.against_correct.at is not None) for trial in trials
     ]
@@ -133,23 +68,24 @@ def line_of(trials: Sequence[Trial]) -> Line:
         against_synchronous=sum(trial.against_synchronous.at is not None for trial in trials),
         against_correct=sum(trial.against_correct.at is not None for trial in trials),
         against_correct_traces=median(correct),
+        shrunk_events=None if shrunk is None else len(shrunk.events),
+        shrunk_holds=None if shrunk is None else len(shrunk.schedule.holds),
     )
 
 
 def table(lines: Sequence[Line]) -> list[str]:
     """Return the lines of a table for the terminal, and what they come to."""
-    width = max(len(line.fault) for line in lines)
-    head = (
-        f"{'fault':{width}}  found  traces to detection  steps  seconds  reached triggered  outputs: sync correct  by"
-    )
-    shown = [head]
+    width = max((len(line.fault) for line in lines), default=0)
+    columns = "found  traces to detection  steps  seconds  reached triggered  outputs: sync correct  events  by"
+    shown = [f"{'fault':{width}}  {columns}"]
     for line in lines:
         by = next(iter(line.planes), "")
         shown.append(
             f"{line.fault:{width}}  {line.detected:2}/{line.trials:2}  {_bounds(line.traces):19}  "
             f"{_number(line.steps.at):>5}  {_number(line.seconds.at, 2):>7}  "
             f"{_share(line.reached, line.judged):>7} {_share(line.triggered, line.judged):>9}  "
-            f"{line.against_synchronous:10}/{line.trials:2}  {line.against_correct:3}/{line.trials:2}  {by}"
+            f"{line.against_synchronous:10}/{line.trials:2}  {line.against_correct:3}/{line.trials:2}  "
+            f"{_number(line.shrunk_events):>6}  {by}"
         )
     found = sum(line.detected == line.trials for line in lines)
     as_expected = sum(
@@ -179,3 +115,34 @@ def _number(value: float | None, digits: int = 0) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "-"
+
+
+def document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> str:
+    """Return everything that was measured as JSON."""
+    values = {
+        "specstorm": build(),
+        "exit_code": code,
+        "faults": [_values(line) for line in lines],
+        "trials": [trial.model_dump() for trial in trials],
+        "lost": list(lost),
+    }
+    return json.dumps(values, indent=2)
+
+
+def _values(line: Line) -> dict[str, object]:
+    values = line.model_dump()
+    for name in ("traces", "steps", "seconds", "against_correct_traces"):
+        values[name] = getattr(line, name)._asdict()
+    return values
+
+
+def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
+    """Yield the line of each fault of which there are trials."""
+    for fault in dict.fromkeys(trial.fault for trial in trials):
+        yield line_of([trial for trial in trials if trial.fault == fault])
+
+
+def write_documents(folder: Path, text: str, report: str) -> None:
+    """Write the table and the values into a campaign folder."""
+    write_atomically(folder / "faults.txt", text + "\n")
+    write_atomically(folder / "faults.json", report + "\n")

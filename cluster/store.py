@@ -14,7 +14,8 @@ from typing import Self
 
 from cluster.artefact import comment, is_finding, portable, write_artefact, write_atomically
 from cluster.host import running_file
-from cluster.job import Answer, Job, ShardJob
+from cluster.job import Answer, Job, ShardJob, TrialJob
+from cluster.trials import Trial
 from scenarios import codec
 from workers.hunting import ShardReport
 from workers.verdict import Judgement, Lost
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS hunts (id INTEGER PRIMARY KEY CHECK (id = 1), plan TE
 CREATE TABLE IF NOT EXISTS shards (
     job TEXT PRIMARY KEY, role TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, report TEXT NOT NULL
     ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS trials (job TEXT PRIMARY KEY, trial TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS findings (bug TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
 """
 _SCHEMA_VERSION = 1
@@ -205,6 +207,22 @@ class Store:
         """Return the report of a shard."""
         row = self._db.execute("SELECT report FROM shards WHERE job = ?", (job,)).fetchone()
         return None if row is None else ShardReport.model_validate_json(row[0])
+
+    def begin_trial(self, job: TrialJob, attempt: int, slot: int) -> None:
+        """Write an attempt down before it runs."""
+        self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job.key, attempt, slot))
+
+    def keep_trial(self, job: TrialJob, attempt: int, trial: Trial) -> None:
+        """Write a trial down; one that was kept before stays."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("INSERT OR IGNORE INTO trials VALUES (?, ?)", (job.key, trial.model_dump_json()))
+            self._set_outcome(job.key, attempt, "measured")
+
+    def trial(self, job: str) -> Trial | None:
+        """Return a trial that was kept."""
+        row = self._db.execute("SELECT trial FROM trials WHERE job = ?", (job,)).fetchone()
+        return None if row is None else Trial.model_validate_json(row[0])
 
     def keep_artefact(self, judgement: Judgement, name: str) -> str:
         """Write the artefact of a finding and return its path in the campaign directory."""

@@ -36,10 +36,10 @@ class Baseline(Value):
 
 
 def shoot(fault: str, trace: Trace, tapes: Tapes) -> Shot:
-    """Run an explicit trace with a fault switched on and every check watching."""
+    """Run an explicit trace, which has the fault switched on, with every check watching."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Shot(reached=False)
-    verdict = check(trace.model_copy(update={"faults": (fault,)}), tapes)
+    verdict = check(trace, tapes)
     assert not isinstance(verdict, Lost), verdict
     plane, variable = found_in(verdict)
     return Shot(
@@ -55,10 +55,9 @@ def compare_outputs(fault: str, trace: Trace, tapes: Tapes) -> Baseline:
     """Run the same trace with nothing but its outputs looked at."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Baseline(against_synchronous=False, against_correct=False)
-    faulty = trace.model_copy(update={"faults": (fault,)})
-    seen = outputs(faulty, tapes, BASELINE_STEPS_MAX)
-    same_code = outputs(synchronous(faulty), tapes, BASELINE_STEPS_MAX)
-    correct = outputs(synchronous(trace), tapes, BASELINE_STEPS_MAX)
+    seen = outputs(trace, tapes, BASELINE_STEPS_MAX)
+    same_code = outputs(synchronous(trace), tapes, BASELINE_STEPS_MAX)
+    correct = outputs(synchronous(trace.model_copy(update={"faults": ()})), tapes, BASELINE_STEPS_MAX)
     return Baseline(
         against_synchronous=first_difference(trace, seen, same_code) is not None,
         against_correct=first_difference(trace, seen, correct) is not None,

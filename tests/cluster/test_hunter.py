@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.findings import FindingState, Pursuit, Task
 from cluster.hunter import AGAIN_EVERY, CANARY_SHARDS_MAX, UNJUDGED_MAX, Hunter, Mismatch, Plan
-from cluster.job import Answer, AnyJob, Job, ShardJob, TryJob
+from cluster.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob
 from scenarios.events import Submit
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from scenarios.trace import Trace
@@ -132,6 +132,8 @@ def buggy(job: AnyJob) -> Answer | Lost:
             return Tried(count=len(candidates))
         case Job(trace=asked):
             return Judgement(verdict=diverged("x" if len(asked.events) != 2 else "y"), trace=asked, schedules=1)
+        case TrialJob():
+            raise AssertionError("a hunt asks for no trials")
 
 
 def told(hunter: Hunter) -> object:

@@ -14,7 +14,8 @@ STEPS_MAX = 2000
 
 def with_fault(fault: str, seed: int) -> Trace:
     trace = random_trace(seed).explicit()
-    spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
+    # A drafter that proposes by a script proposes the same whatever it computed.
+    spec = trace.spec.model_copy(update={"drafter": "eagle", **dict(FAULTS[fault].requires)})
     return trace.model_copy(update={"spec": spec, "faults": (fault,)})
 
 

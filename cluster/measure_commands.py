@@ -1,0 +1,65 @@
+"""The command that measures how soon each fault is found."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.campaign import EXIT_AGREED, EXIT_NOT_JUDGED, Stop
+from cluster.figures import draw_kill_matrix, draw_survival
+from cluster.host import PoolError
+from cluster.inputs import InputError, check_fault, ray_address
+from cluster.measure import by_fault, document, table, write_documents
+from cluster.measurement import Measurement
+from cluster.report import progress_for
+from cluster.session import open_pool
+from cluster.store import Store, new_campaign_folder
+from workers.faults.registry import FAULTS
+
+
+def measure(
+    faults: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: every fault.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of each fault, each with traces of its own.")] = 10,
+    traces: Annotated[int, typer.Option(min=1, help="Traces after which a trial is given up.")] = 200,
+    workers: Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU.")] = None,
+    ray: Annotated[str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off, or HOST:PORT.")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")
+    ] = None,
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="Draw survival.svg and kill_matrix.svg; needs matplotlib.")
+    ] = False,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds a trial may take (not with --ray off).")] = 600,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> int:
+    """Measure how many generated traces it takes to find each fault, and what comparing outputs finds on the same."""
+    if pictures and find_spec("matplotlib") is None:
+        raise InputError("--pictures needs matplotlib; pip install 'specstorm[figures]'")
+    names = sorted(FAULTS) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
+    address = ray_address(ray, workers)
+    folder = out if out is not None else new_campaign_folder(Path("campaigns"), "faults")
+    stop = Stop()
+    broken = False
+    with Store(folder) as store:
+        measurement = Measurement(names, trials, traces, store)
+        try:
+            with open_pool(address, workers, len(names) * trials, deadline, stop) as pool:
+                measurement.run(pool, progress_for(sys.stderr), stop)
+        except PoolError as error:
+            print(f"specstorm: {error}", file=sys.stderr)
+            broken = True
+    taken = measurement.trials()
+    lines = list(by_fault(taken))
+    found = all(line.detected == trials for line in lines) and len(lines) == len(names)
+    code = EXIT_AGREED if found and not broken and not measurement.lost else EXIT_NOT_JUDGED
+    code = code if stop.signum is None else 128 + stop.signum
+    report, text = document(lines, taken, measurement.lost, code), "\n".join([*table(lines), *measurement.lost])
+    write_documents(folder, text, report)
+    if pictures and lines:
+        draw_survival(taken, folder / "survival.svg")
+        draw_kill_matrix(lines, folder / "kill_matrix.svg")
+    print(report if json else text)
+    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    return code
