@@ -31,7 +31,7 @@ def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_i
             assert verdict.difference.variable in ("num_computed", "input_ids"), (seed, verdict)
         else:
             assert isinstance(verdict, Agreed | Vacuous), (seed, verdict)
-    assert seen["diverged", True] >= 8
+    assert seen["diverged", True] >= 4
     assert seen["diverged", False] == 0
     assert seen["agreed", False] >= 60
 
