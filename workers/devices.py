@@ -1,8 +1,8 @@
 """What a trace runs on: which functions are the device's ops, and which machine runs them.
 
 `sim` runs the definitions in NumPy on simulated lanes, `triton-cpu` the Triton kernels under the interpreter on the
-same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the same. Torch and Triton are imported
-here alone, when one of the last two is asked for.
+same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the same. Torch and Triton are loaded when
+one of the last two is asked for.
 """
 
 import os

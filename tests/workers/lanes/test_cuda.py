@@ -18,7 +18,8 @@ from workers.check import Options, Run, check
 from workers.devices import DeviceError
 from workers.engine.probes import Probes
 from workers.engine.runner import LANES
-from workers.lanes.cuda import cuda, host_delay, lane_delay
+from workers.lanes import cuda as lanes_of_cuda
+from workers.lanes.cuda import cuda, cycles_per_microsecond, host_delay, lane_delay
 from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged
@@ -96,6 +97,24 @@ def test_a_gpu_captures_the_same_however_lanes_and_host_are_delayed(schedule: Sc
 
 
 @on_a_gpu
+def test_memory_of_captures_is_used_again_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = next(each for each in SMOKE if each.stem == "burst")
+    captured: list[int] = []
+
+    class SmallMachine(lanes_of_cuda.CudaMachine):
+        def capture(self, lane: Any, function: Any, spans: Any) -> int:
+            captured.append(sum(span.tensor.numel() * span.tensor.element_size() for span in spans))
+            return super().capture(lane, function, spans)
+
+    monkeypatch.setattr(lanes_of_cuda, "CAPTURE_BYTES", 1 << 16)
+    monkeypatch.setattr(lanes_of_cuda, "CudaMachine", SmallMachine)
+    verdict = check(codec.load(path).explicit(), TAPES, Options(device="cuda"))
+    assert isinstance(verdict, Agreed), verdict
+    assert verdict.stats.digest == digest(path)
+    assert sum(captured) > 2 * lanes_of_cuda.CAPTURE_BYTES
+
+
+@on_a_gpu
 def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
     for wait in (("compute", "inputs_ready"), ("h2d", "inputs_read"), ("d2h_output", "sampled_ready")):
         options = Options(device="cuda", without=frozenset({wait}))
@@ -126,8 +145,6 @@ def test_the_host_cannot_reach_device_memory() -> None:
 
 @on_a_gpu
 def test_a_lane_is_delayed_as_long_as_it_was_calibrated_for() -> None:
-    from workers.lanes.cuda import cycles_per_microsecond  # noqa: PLC0415
-
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     start.record()
     cuda._sleep(int(2000 * cycles_per_microsecond()))
