@@ -44,7 +44,7 @@ class EngineHost:
         if isinstance(job, Job):
             return self._judge.judge(job.trace, job.sweep, job.device)
         if isinstance(job, TrialJob):
-            return run_trial(job.fault, job.number, job.traces_max, Tapes())
+            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes())
         assert isinstance(self._judge, Huntsman), "this judge does not hunt"
         if isinstance(job, TryJob):
             return self._judge.attempt(list(job.candidates), job.target)

@@ -17,7 +17,9 @@ from cluster.hunt_report import HuntLine, as_json, hunt_document, hunt_lines
 from cluster.hunter import CANARY, Plan
 from cluster.inputs import InputError, check_fault, ray_address, read_trace
 from cluster.job import build
-from cluster.nightly import Regressions
+from cluster.measure import by_fault, fault_values, table
+from cluster.measurement import Measurement, measured_code
+from cluster.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
 from cluster.pool import Pool
 from cluster.report import Line, document, print_report
 from cluster.session import open_pool, pursue
@@ -79,6 +81,7 @@ def nightly(
     seed: Annotated[
         int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
     ] = None,
+    nights: Annotated[int, typer.Option(min=1, help="Nights in which every fault is measured once.")] = NIGHTS,
     workers: Workers = None,
     ray: Ray = "auto",
     out: Out = None,
@@ -86,9 +89,11 @@ def nightly(
     deadline: Deadline = 300,
     json: Json = False,
 ) -> int:
-    """Replay the regressions, hunt for hours, write report.txt and report.json."""
+    """Replay the regressions, hunt for hours, measure a part of the faults, write report.txt and report.json."""
     replayed = Regressions.read(regressions)
-    plan = _plan("labelled", int(time.strftime("%Y%m%d")) if seed is None else seed, (), canary)
+    seed = int(time.strftime("%Y%m%d")) if seed is None else seed
+    plan = _plan("labelled", seed, (), canary)
+    tonight = part_of_the_faults(seed if nights > 1 else 0, nights)
     address = ray_address(ray, workers)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
     stop = Stop()
@@ -100,16 +105,30 @@ def nightly(
 
         code = _carry_out(lambda pool: replayed.run(store, pool, stop), address, workers, deadline, stop)
         code = code or _carry_out(hunt_on, address, workers, deadline, stop)
+        measurement = Measurement(tonight, TRIALS, TRACES, False, store)
+        quiet = _Silent()
+        code = code or _carry_out(lambda pool: measurement.run(pool, quiet, stop), address, workers, deadline, stop)
         # Findings weigh more than gaps.
-        code = code or max(replayed.exit_code(), hunting.exit_code(), key=(0, 3, 1).index)
-        text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder)])
+        taken = measurement.trials()
+        lines = list(by_fault(taken))
+        codes = (replayed.exit_code(), hunting.exit_code(), measured_code(measurement, lines, len(tonight)))
+        code = code or max(codes, key=(0, 3, 1).index)
+        text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder), "", *table(lines)])
         values = hunt_document(hunting.hunter, code)
-        report = as_json({"exit_code": code, "regressions": replayed.entries(), "hunt": values})
+        measured = fault_values(lines, taken, measurement.lost)
+        report = as_json({"exit_code": code, "regressions": replayed.entries(), "hunt": values, "faults": measured})
     write_atomically(folder / "report.txt", text + "\n")
     write_atomically(folder / "report.json", report + "\n")
     print(report if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
+
+
+class _Silent:
+    """Shows nothing: the hunt before it has shown the rate."""
+
+    def update(self, done: int, total: int, findings: int) -> None:
+        """Do nothing."""
 
 
 def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str) -> Plan:

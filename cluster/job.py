@@ -100,13 +100,14 @@ class TrialJob(Value):
     fault: str
     number: int
     traces_max: int
+    baseline: bool
 
     @classmethod
-    def of(cls, fault: str, number: int, traces_max: int) -> "TrialJob":
+    def of(cls, fault: str, number: int, traces_max: int, baseline: bool) -> "TrialJob":
         """Return the job of one trial with the code at hand."""
-        text = "\x00".join((fault, str(number), str(traces_max), build()))
+        text = "\x00".join((fault, str(number), str(traces_max), str(baseline), build()))
         key = blake2b(text.encode(), digest_size=16).hexdigest()
-        return cls(key=key, fault=fault, number=number, traces_max=traces_max)
+        return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline)
 
 
 AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob | TrialJob, Field(discriminator="kind")]

@@ -117,16 +117,18 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "-"
 
 
-def document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> str:
-    """Return everything that was measured as JSON."""
-    values = {
-        "specstorm": build(),
-        "exit_code": code,
+def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str]) -> dict[str, object]:
+    """Return everything that was measured as JSON values."""
+    return {
         "faults": [_values(line) for line in lines],
         "trials": [trial.model_dump() for trial in trials],
         "lost": list(lost),
     }
-    return json.dumps(values, indent=2)
+
+
+def document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> str:
+    """Return everything that was measured as a JSON document."""
+    return json.dumps({"specstorm": build(), "exit_code": code, **fault_values(lines, trials, lost)}, indent=2)
 
 
 def _values(line: Line) -> dict[str, object]:

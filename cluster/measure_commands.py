@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaign import EXIT_AGREED, EXIT_NOT_JUDGED, Stop
+from cluster.campaign import EXIT_NOT_JUDGED, Stop
 from cluster.figures import draw_kill_matrix, draw_survival
 from cluster.host import PoolError
 from cluster.inputs import InputError, check_fault, ray_address
 from cluster.measure import by_fault, document, table, write_documents
-from cluster.measurement import Measurement
+from cluster.measurement import Measurement, measured_code
 from cluster.report import progress_for
 from cluster.session import open_pool
 from cluster.store import Store, new_campaign_folder
@@ -28,6 +28,7 @@ def measure(
     out: Annotated[
         Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")
     ] = None,
+    no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Do not compare outputs; faster.")] = False,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Draw survival.svg and kill_matrix.svg; needs matplotlib.")
     ] = False,
@@ -43,7 +44,7 @@ def measure(
     stop = Stop()
     broken = False
     with Store(folder) as store:
-        measurement = Measurement(names, trials, traces, store)
+        measurement = Measurement(names, trials, traces, not no_baseline, store)
         try:
             with open_pool(address, workers, len(names) * trials, deadline, stop) as pool:
                 measurement.run(pool, progress_for(sys.stderr), stop)
@@ -52,8 +53,7 @@ def measure(
             broken = True
     taken = measurement.trials()
     lines = list(by_fault(taken))
-    found = all(line.detected == trials for line in lines) and len(lines) == len(names)
-    code = EXIT_AGREED if found and not broken and not measurement.lost else EXIT_NOT_JUDGED
+    code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))
     code = code if stop.signum is None else 128 + stop.signum
     report, text = document(lines, taken, measurement.lost, code), "\n".join([*table(lines), *measurement.lost])
     write_documents(folder, text, report)

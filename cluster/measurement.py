@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
-from cluster.campaign import WAIT_SECONDS, Stop
+from cluster.campaign import EXIT_AGREED, EXIT_NOT_JUDGED, WAIT_SECONDS, Stop
 from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, NoteLate, NoteLoss, Record, Replace
 from cluster.job import TrialJob
+from cluster.measure import Line
 from cluster.pool import Pool
 from cluster.store import Store
 from cluster.trials import Trial
@@ -22,11 +23,12 @@ class MeasureProgress(Protocol):
 class Measurement:
     """Trials of faults in a campaign directory; one that was stopped goes on where it was."""
 
-    def __init__(self, faults: Sequence[str], num_trials: int, traces_max: int, store: Store) -> None:
+    def __init__(self, faults: Sequence[str], num_trials: int, traces_max: int, baseline: bool, store: Store) -> None:
         # All faults have a first trial before any has a second: a measurement that is stopped says a little of each.
-        jobs = [TrialJob.of(fault, number, traces_max) for number in range(num_trials) for fault in faults]
+        jobs = [TrialJob.of(fault, number, traces_max, baseline) for number in range(num_trials) for fault in faults]
         self._jobs = {job.key: job for job in jobs}
         self._store = store
+        self.num_trials = num_trials
         known = {key: store.trial(key) for key in self._jobs}
         self._trials = {key: trial for key, trial in known.items() if trial is not None}
         self.lost: list[str] = []
@@ -71,3 +73,9 @@ class Measurement:
         assert isinstance(result, Trial), "a trial is answered by a trial"
         self._store.keep_trial(job, attempt, result)
         self._trials[job.key] = result
+
+
+def measured_code(measurement: Measurement, lines: Sequence[Line], num_faults: int) -> int:
+    """Return what a measurement comes to: a fault that some trial did not find was not judged to the end."""
+    found = all(line.detected == measurement.num_trials for line in lines) and len(lines) == num_faults
+    return EXIT_AGREED if found and not measurement.lost else EXIT_NOT_JUDGED

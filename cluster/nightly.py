@@ -1,4 +1,7 @@
-"""Replay the traces of known faults: each must still be found, and the clean engine must agree on it."""
+"""What a night does beside hunting: traces of known faults are replayed, and a part of the faults is measured.
+
+Each trace must still be found, and the clean engine must agree on it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +15,17 @@ from cluster.pool import Pool
 from cluster.store import Store
 from scenarios import codec
 from scenarios.trace import Trace, problems
+from workers.faults.registry import FAULTS
 from workers.verdict import Agreed, Verdict
+
+NIGHTS = 7
+TRIALS = 3
+TRACES = 200
+
+
+def part_of_the_faults(night: int, nights: int) -> list[str]:
+    """Return the faults that are measured tonight; those of `nights` nights in a row are all of them."""
+    return sorted(FAULTS)[night % nights :: nights]
 
 
 class _Quiet:

@@ -43,9 +43,14 @@ class Trial(Value):
 
 
 def run_trial(
-    fault: str, number: int, traces_max: int, tapes: Tapes, clock: Callable[[], float] = time.perf_counter
+    fault: str,
+    number: int,
+    traces_max: int,
+    baseline: bool,
+    tapes: Tapes,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Trial:
-    """Run one trial; the baselines see the traces from the first on as well, until each of them has found it."""
+    """Run one trial; with `baseline`, outputs are compared on the same traces until that has found it in both ways."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = synchronous = correct = None
@@ -59,7 +64,7 @@ def run_trial(
             steps += shot.steps
             if shot.plane:
                 detected, plane, variable = count, shot.plane, shot.variable
-        if synchronous is None or correct is None:
+        if baseline and (synchronous is None or correct is None):
             seen = compare_outputs(fault, trace, tapes)
             synchronous = synchronous or (count if seen.against_synchronous else None)
             correct = correct or (count if seen.against_correct else None)

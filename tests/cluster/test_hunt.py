@@ -21,6 +21,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.cluster.stand_in import SLEEPY
 from tests.cluster.test_hunter import Memory
+from workers.faults.registry import FAULTS
 from workers.verdict import Agreed, Diverged
 
 BACKUP, COUNTS = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
@@ -179,10 +180,15 @@ def test_a_night_replays_the_regressions_first_and_writes_one_report(
     known = tmp_path / "known"
     known.mkdir()
     (known / "counts.yaml").write_text(codec.dumps(SMALL))
-    night = ("nightly", "--hours", 0, "--regressions", known, "--ray", "off", "--out", tmp_path / "night")
+    place = ("--regressions", known, "--out", tmp_path / "night")
+    # One fault is measured, the first by name.
+    night = ("nightly", "--hours", 0, *place, "--ray", "off", "--seed", 0, "--nights", 1000)
     assert run(*night) == EXIT_NOT_JUDGED
     assert "1 known faults found, clean engine agrees on 1" in capsys.readouterr().out
     told = json.loads((tmp_path / "night" / "report.json").read_text())
     assert told["regressions"][0]["found_in"] == "counts"
+    (measured,) = told["faults"]["faults"]
+    assert measured["fault"] == min(FAULTS)
+    assert measured["detected"] == measured["trials"] == 3
     assert "regressions: 1 traces" in (tmp_path / "night" / "report.txt").read_text()
     assert list((tmp_path / "night" / "artefacts").iterdir()) == []

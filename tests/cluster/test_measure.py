@@ -20,7 +20,7 @@ BACKUP, COUNTS = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
 
 def trial(fault: str, number: int, traces_max: int) -> Trial:
     ticks = count()
-    return run_trial(fault, number, traces_max, TAPES, lambda: float(next(ticks)))
+    return run_trial(fault, number, traces_max, True, TAPES, lambda: float(next(ticks)))
 
 
 def test_a_trial_ends_when_the_fault_is_found_but_the_baselines_go_on() -> None:
