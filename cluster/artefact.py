@@ -67,8 +67,8 @@ def finding_lines(verdict: Verdict) -> list[str]:
     match verdict:
         case Diverged(difference=difference):
             return list(_difference_lines(difference))
-        case Crashed(error=error, where=where):
-            return [f"in {where}: {error}"]
+        case Crashed(error=error, where=where, missing_order=order):
+            return [f"in {where}: {error}", *([f"missing order: {order}"] if order is not None else [])]
         case Stuck(reason=reason):
             return [reason]
         case Vacuous(missing=missing):

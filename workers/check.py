@@ -246,4 +246,6 @@ def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts
             return found
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
-        return Crashed(stats=run.stats(), error=f"{type(error).__name__}: {error}", where=place)
+        race = run.detector.race if run.detector is not None else None
+        order = str(race) if race is not None else None
+        return Crashed(stats=run.stats(), error=f"{type(error).__name__}: {error}", where=place, missing_order=order)

@@ -8,6 +8,7 @@ from workers.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stuck, 
 
 _ACCESS = re.compile(r"by (\w+):[\w ]+@-?\d+")
 _NUMBER = re.compile(r"-?\d+")
+_NUMBERS = re.compile(r"N(, N)*,?")
 
 
 class Signature(Value):
@@ -46,7 +47,8 @@ def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
             return _of_difference(difference, trace)
         case Crashed(error=error, where=where):
             function = where.partition(" in ")[0]
-            return Signature(plane="crash", variable=function, rule=_general(error, trace))
+            lanes = _lanes(verdict.missing_order)
+            return Signature(plane="crash", variable=function, lanes=lanes, rule=_general(error, trace))
         case Stuck(reason=reason):
             return Signature(plane="liveness", variable="progress", rule=_general(reason.partition(";")[0], trace))
         case Agreed() | Vacuous() | Lost():
@@ -54,20 +56,24 @@ def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
 
 
 def _of_difference(difference: Difference, trace: Trace) -> Signature:
-    races = _ACCESS.findall(difference.missing_order or "")
     return Signature(
         plane=difference.plane,
         variable=difference.variable,
         writer=difference.writers[0].partition("@")[0] if difference.writers else "",
-        lanes=" before ".join(races),
-        rule=_general(difference.actual, trace) if difference.variable == "log" else "",
+        lanes=_lanes(difference.missing_order),
+        # A referee says what was seen, a comma, and what is due: the first tells one wrong decision from another.
+        rule=_general(difference.actual, trace).partition(", ")[0] if difference.variable == "log" else "",
     )
 
 
+def _lanes(missing_order: str | None) -> str:
+    return " before ".join(_ACCESS.findall(missing_order or ""))
+
+
 def _general(text: str, trace: Trace) -> str:
-    """Return a message without what belongs to one trace: the names of its requests, and numbers."""
+    """Return a message without what belongs to one trace: names of requests, numbers, and how many there are."""
     for event in trace.events:
         name = getattr(event, "request", None)
         if name:
             text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "R", text)
-    return _NUMBER.sub("N", text)
+    return _NUMBERS.sub("N", _NUMBER.sub("N", text))

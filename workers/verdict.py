@@ -61,12 +61,16 @@ class Diverged(Value):
 
 
 class Crashed(Value):
-    """The engine raised an exception, on the host or in a device op."""
+    """The engine raised an exception, on the host or in a device op.
+
+    `missing_order` names two unordered accesses before, where the race detector saw some.
+    """
 
     kind: Literal["crashed"] = "crashed"
     stats: Stats
     error: str
     where: str
+    missing_order: str | None = None
 
 
 class Stuck(Value):

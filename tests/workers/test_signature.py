@@ -59,6 +59,22 @@ def test_names_of_requests_numbers_and_lines_of_code_do_not_count() -> None:
     assert len({signature_of(Crashed(stats=STATS, error=e, where=w), trace("a")) for e, w in crashes}) == 1
 
 
+def test_how_many_things_a_message_lists_does_not_count_nor_what_would_have_been_due() -> None:
+    texts = (
+        "scheduled: request a: blocks (3,) are taken over (4 tokens), due are ()",
+        "scheduled: request a: blocks (3, 4, 17) are taken over (12 tokens), due are (3, 4)",
+    )
+    assert len({signature_of(diverged("log", "books", 1, actual=text), trace("a")) for text in texts}) == 1
+
+
+def test_a_crash_after_a_race_is_the_race() -> None:
+    order = ORDER.format("write", 3, 4)
+    crash = Crashed(stats=STATS, error="IndexError: 4", where="gather in a.py:1", missing_order=order)
+    signature = signature_of(crash, trace("a"))
+    assert signature is not None
+    assert signature.bug == "lanes d2h_counts before host"
+
+
 def test_a_name_inside_a_word_is_left_alone() -> None:
     signature = signature_of(diverged("log", "books", 1, actual="request a waits: all"), trace("a"))
     assert signature is not None
