@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from pathlib import Path
 from random import Random
 
@@ -117,7 +118,8 @@ def compare(cluster: RayCluster, folder: Path, kills: Kills, num_traces: int, se
         disturbed = outcome(folder / "killed", killing, num_traces)
     wrong = list(kills.wrong)
     if disturbed != calm:
-        wrong.append("the hunt came to something else than undisturbed")
+        lines = unified_diff(calm.splitlines(), disturbed.splitlines(), "undisturbed", "killed", lineterm="", n=0)
+        wrong.append("the hunt came to something else than undisturbed:\n" + "\n".join(lines))
     if kills.made < kills.wanted:
         wrong.append(f"only {kills.made} workers were killed; give more --traces")
     names = [sorted(path.name for path in (folder / one / "artefacts").iterdir()) for one in ("calm", "killed")]

@@ -24,6 +24,8 @@ CANARY_EVERY = 256
 CANARY_SHARDS_MAX = 8
 AGAIN_EVERY = 16
 UNJUDGED_MAX = 3
+# A shard that was judged before, or whose fault kills nobody, is not what its workers die of.
+LOSSES_MAX_AGAIN = 10
 
 
 class Plan(Value):
@@ -305,7 +307,7 @@ class Hunter:
         self._repeated[number] = report, -1 if slot is None else slot
         known = self._ledger.shard(job.key)
         if known is None:
-            self._to_repeat.append(Task(job, avoid=slot))
+            self._to_repeat.append(Task(job, LOSSES_MAX_AGAIN, avoid=slot))
         else:
             self._compare(number, known, None)
 
@@ -328,7 +330,7 @@ class Hunter:
             known = self._ledger.shard(job.key)
             if known is None:
                 canary.is_out = True
-                return Task(job)
+                return Task(job, LOSSES_MAX_AGAIN)
             self._canary_report(known)
         return None
 

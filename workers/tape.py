@@ -125,8 +125,11 @@ class Tapes:
         self._num_tokens = 0
 
     def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
-        """Return the tape of a prompt under some rules, computed for all positions below `length` at least."""
-        key = (prompt, spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len, rules)
+        """Return the tape of a prompt under some rules, computed for all positions below `length`.
+
+        A longer one would do as well for a sound engine; what a faulty one does must not depend on what ran before.
+        """
+        key = (prompt, length, spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len, rules)
         found = self._tapes.get(key)
         if found is None:
             if self._num_tokens > _TOKEN_LIMIT:
