@@ -14,6 +14,8 @@ REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
 
 Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
 Tokens: TypeAlias = tuple[Index, ...]
+# The edges of each state, [token, next state]; a state without any is an end.
+Grammar: TypeAlias = tuple[tuple[Tokens, ...], ...]
 
 
 class SamplingParams(Value):
@@ -24,6 +26,8 @@ class SamplingParams(Value):
     `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
     `frequency_penalty` for each occurrence are subtracted.
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens.
+    With a `grammar`, a token is one that an edge of the state reached bears; state 0 is the first, and the output ends
+    in a state without edges.
     Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
     """
 
@@ -34,11 +38,13 @@ class SamplingParams(Value):
     frequency_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
     num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
+    grammar: Grammar = ()
 
     @property
     def changes_logits(self) -> bool:
         """Tell whether anything is done to the logits of this request."""
-        return self.min_tokens > 0 or bool(self.bad_words or self.allowed_tokens) or self.has_penalties
+        masks = self.bad_words or self.allowed_tokens or self.grammar
+        return self.min_tokens > 0 or bool(masks) or self.has_penalties
 
     @property
     def has_penalties(self) -> bool:
@@ -61,6 +67,22 @@ class SamplingParams(Value):
         places = [(("allowed_tokens", place), token) for place, token in enumerate(self.allowed_tokens)]
         for index, word in enumerate(self.bad_words):
             places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
+        yield from self._grammar_problems(vocab_size)
         for where, token in places:
             if token >= vocab_size:
                 yield where, f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
+
+    def _grammar_problems(self, vocab_size: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        if self.grammar and not self.grammar[0]:
+            yield ("grammar", 0), "state 0 has no edges; an output has at least one token"
+        for state, edges in enumerate(self.grammar):
+            for place, edge in enumerate(edges):
+                where = ("grammar", state, place)
+                if len(edge) != 2:
+                    yield where, f"an edge of {len(edge)} numbers; an edge is [token, next state]"
+                elif edge[0] >= vocab_size:
+                    yield where, f"token id {edge[0]}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
+                elif edge[1] >= len(self.grammar):
+                    yield where, f"next state {edge[1]}; allowed are 0 to {len(self.grammar) - 1}"
+                elif any(edge[0] == other[0] for other in edges[:place] if other):
+                    yield where, f"token id {edge[0]} leads from state {state} to two states; each leads to one"

@@ -335,7 +335,7 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
                 b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
                 c=pattern if pattern < len(_PATTERNS) else len(_PATTERNS) + digits.below(4096),
                 d=1 + digits.below(spec.vocab_size) if has_stops else 0,
-                f=_random_params(seed, who, kinds) if has_params else 0,
+                f=_random_params(seed, who, kinds if has_params else 0),
             )
         )
     return tuple(flats)
@@ -357,9 +357,12 @@ def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
 
 
 def _random_params(seed: int, who: int, kinds: int) -> int:
-    """Return the number of a request's sampling parameters: of some kinds, or none."""
-    digits = Digits(seed, "params", 1 + who)
-    return digits.below(64) & kinds | 64 * digits.below(1 << 20) if digits.below(4) else 0
+    """Return the number of a request's sampling parameters: of some kinds, a grammar in one trace of four, or none."""
+    digits, grammars = Digits(seed, "params", 1 + who), Digits(seed, "grammars", 1 + who)
+    number = digits.below(64) & kinds | 128 * digits.below(1 << 20) if kinds and digits.below(4) else 0
+    if Digits(seed, "grammars", 0).below(4) == 0 and grammars.below(4):
+        number |= 64 | 128 * grammars.below(1 << 20)
+    return number
 
 
 def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, inf, log
 
 from scenarios.events import Submit
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import Grammar, SamplingParams
 
 # A logit of 1.0, in the integers of `model.logit`.
 ONE = 1 << 20
@@ -42,10 +42,34 @@ def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_pr
             found[token] -= ONE * (params.presence_penalty + params.frequency_penalty * times[token])
         # Everything is exact in 64 bits; the one rounding is here.
         (found[token],) = struct.unpack("f", struct.pack("f", found[token]))
+    edges = edges_after(params.grammar, tokens[num_prompt:]) if params.grammar else None
     for token in range(len(found)):
-        if is_forbidden(token, rules, tokens, num_prompt):
+        if is_forbidden(token, rules, tokens, num_prompt) or (edges is not None and token not in edges):
             found[token] = -inf
     return found
+
+
+def edges_after(grammar: Grammar, output: Sequence[int]) -> dict[int, int] | None:
+    """Return the tokens that may follow an output, each with its state; None where the grammar is over."""
+    edges: dict[int, int] = {edge[0]: edge[1] for edge in grammar[0]}
+    for token in output:
+        if token not in edges:
+            return None
+        edges = {edge[0]: edge[1] for edge in grammar[edges[token]]}
+        if not edges:
+            return None
+    return edges
+
+
+def cut_off(grammar: Grammar, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
+    """Return the drafts that may follow an output one after the other, and `no_draft` for the rest."""
+    kept: list[int] = []
+    for draft in drafts:
+        edges = edges_after(grammar, [*output, *kept])
+        if edges is None or draft not in edges:
+            break
+        kept.append(draft)
+    return kept + [no_draft] * (len(drafts) - len(kept))
 
 
 def is_forbidden(token: int, rules: Rules, tokens: Sequence[int], num_prompt: int) -> bool:

@@ -57,12 +57,18 @@ class Share(NamedTuple):
 class Decision:
     """The shares of a step in scheduling order, the reason of everyone else, and the victims in order.
 
-    `stalled` are held back by an event, `stale` have results of an earlier epoch in flight. `cache` is as it was before
-    the step; it is changed.
+    `stalled` are held back by an event, `stale` have results of an earlier epoch in flight, `grammars` follow one.
+    `cache` is as it was before the step; it is changed.
     """
 
     def __init__(
-        self, spec: EngineSpec, k_step: int, stalled: Set[int], stale: Set[int], cache: CachedBlocks | None = None
+        self,
+        spec: EngineSpec,
+        k_step: int,
+        stalled: Set[int],
+        stale: Set[int],
+        grammars: Set[int],
+        cache: CachedBlocks | None = None,
     ) -> None:
         self.shares: dict[int, Share] = {}
         self.waits: dict[int, SkipReason] = {}
@@ -72,6 +78,7 @@ class Decision:
         self._k_step = k_step
         self._stalled = stalled
         self._stale = stale
+        self._grammars = grammars
         self._cache = cache
         self._budget = spec.max_num_batched_tokens
         self._num_free = spec.num_blocks
@@ -130,6 +137,9 @@ class Decision:
     def _reason_to_wait(self, standing: Standing) -> SkipReason | None:
         if standing.request in self._stalled:
             return "stalled"
+        # What may come depends on a token that nobody has seen yet.
+        if standing.request in self._grammars and standing.placeholders:
+            return "grammar"
         # Even if every draft in flight is rejected, what is in flight reaches the limit.
         if standing.placeholders and standing.computed + 2 - standing.placeholders >= standing.limit:
             return "limit"

@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from scenarios.events import PreemptMode
 
-SkipReason: TypeAlias = Literal["stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted"]
+SkipReason: TypeAlias = Literal[
+    "stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted", "grammar"
+]
 Cause: TypeAlias = Literal["event", "blocks", "reset"]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scenarios.spec import ON_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
-from workers.choice import rules_of
+from workers.choice import cut_off, rules_of
 from workers.draft_truth import Ask, Drafts
 from workers.log import (
     Aborted,
@@ -115,7 +115,7 @@ class Oracle:
             len(prompt),
             event.params.num_logprobs,
         )
-        truth.priority = event.priority
+        truth.priority, truth.grammar = event.priority, event.params.grammar
         self.requests.append(truth)
 
     def _take_schedule(self, entry: Scheduled) -> None:
@@ -229,7 +229,11 @@ class Oracle:
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
         drafts = [NO_DRAFT] * row.d
-        if (row.request, row.epoch) in self._previous:
+        if truth.grammar:
+            # The host keeps them, and cuts off what may not come.
+            drafts = (truth.drafts + drafts)[: row.d]
+            drafts = cut_off(truth.grammar, tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
+        elif (row.request, row.epoch) in self._previous:
             drafts = (truth.drafts + drafts)[: row.d]
         valid = 0
         if not (discard or row.invalid or row.spoiled):
@@ -305,7 +309,7 @@ class Oracle:
         """Append the next `count` tokens, up to the one the request stops at."""
         for _ in range(count):
             truth.committed += 1
-            stopped = truth.tape.tokens[truth.committed - 1] in truth.stop
+            stopped = truth.tape.tokens[truth.committed - 1] in truth.stop or truth.committed == truth.tape.final
             if stopped or truth.committed >= truth.limit:
                 self._finish(truth, "stop" if stopped else "length")
                 return

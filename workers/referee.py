@@ -162,7 +162,8 @@ class Referee:
                 if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
             }
         cache = self._cache_before or (self._oracle.cache.copy() if self._oracle.cache is not None else None)
-        decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, cache)
+        grammars = {truth.index for truth in requests if truth.grammar}
+        decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, grammars, cache)
         decision.go_on(self._running_before if self._victims else [*map(self._standing, self._oracle.running)])
         if self._spec.policy == "priority":
             self._queue = deque(sorted(self._queue, key=lambda request: (requests[request].priority, request)))

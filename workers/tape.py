@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers import model
-from workers.choice import Rules, hash_of, logprobs_of, processed
+from workers.choice import Rules, edges_after, hash_of, logprobs_of, processed
 from workers.draft_truth import TRUTHS
 
 NEVER = 1 << 62
@@ -27,14 +27,14 @@ class Tape:
     `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
     recurrent layer, `drafter` what the drafter holds and proposes. With rules, `logits` hashes the processed logits
     after each position from the last of the prompt on; the token at position `end` cannot be chosen, for all its logits
-    are -inf, and what the tape goes on with is never accepted.
+    are -inf, and what the tape goes on with is never accepted. A grammar is over once there are `final` tokens.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
         self.tokens = list(prompt)
         self.logits: list[int] = []
         self._first_logits = len(prompt) - 1
-        self.end = NEVER
+        self.end = self.final = NEVER
         self._rules = rules
         self.kv: list[int] = []
         self.attention: list[int] = []
@@ -105,7 +105,11 @@ class Tape:
         self.logits.append(hash_of(logits))
         if max(logits) == -inf:
             self.end = min(self.end, len(self.tokens))
-        return logits.index(max(logits))
+        token = logits.index(max(logits))
+        output = [*self.tokens[self._first_logits + 1 :], token]
+        if rules.params.grammar and self.final == NEVER and edges_after(rules.params.grammar, output) is None:
+            self.final = len(self.tokens) + 1
+        return token
 
     def _logits(self, hidden: int) -> NDArray[np.uint64]:
         """Return `model.logit` of every token."""

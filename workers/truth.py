@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scenarios.sampling import Grammar
 from workers import model
 from workers.cached import Contents
 from workers.log import ScheduledRow
@@ -32,6 +33,7 @@ class Truth:
     committed: int
     num_logprobs: int = 0
     priority: int = 0
+    grammar: Grammar = ()
     epoch: int = 0
     drop_before: int = 0
     running: bool = False

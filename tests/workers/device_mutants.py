@@ -177,6 +177,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("every column by the first one's history", "logits", "num_drafts", lambda a: a.num_drafts * 0),
         Fed("by slot 0", "logits counts", "state_slot", lambda a: a.state_slot * 0),
     ),
+    "apply_masks": (Fed("in other columns", "logits counts", "columns", lambda a: a.columns[::-1]),),
     "token_logprobs": (Fed("of row 0", "logits", "rows", lambda a: a.rows * 0),),
     "rejection_sample": (
         Fed("a sample taken away is kept", "counts", "invalid", lambda a: a.invalid * 0),

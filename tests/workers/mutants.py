@@ -13,6 +13,7 @@ from workers.engine.input_batch import Row
 from workers.engine.params_line import params_line
 from workers.engine.parts import Kernel, Parts
 from workers.engine.request import PlanRow, Request
+from workers.kernels.signature import NO_DRAFT
 
 CLEAN = Parts()
 Change = Callable[[Any], Any]
@@ -139,6 +140,8 @@ COPIES: Mapping[str, str] = {
     "copy_output": "tokens books",
     "copy_counts": "counts",
     "copy_logprobs": "logits",
+    "copy_masks": "logits counts",
+    "copy_drafts": "inputs drafts",
     "copy_accepted": "counts",
 }
 
@@ -170,6 +173,11 @@ HOST_MUTANTS = (
     Mutant("accepted counts are read at the current row", "counts", Parts(gather_counts=counts_of_this_row)),
     Mutant("accepted counts are read before they land", "races", Parts(gather_counts=counts_not_waited_for)),
     Mutant("a gap loses the accepted count", "counts", Parts(gather_counts=gaps_lose_the_count)),
+    Mutant(
+        "drafts are not checked against a grammar",
+        "inputs drafts",
+        Parts(checked_drafts=lambda request, count: (request.drafts + [NO_DRAFT] * count)[:count]),
+    ),
     Mutant("a resumed request's output counts as prompt", "logits", Parts(params_line=resumed_output_is_prompt)),
     *(Mutant(f"{name} does nothing", planes, never(name)) for name, planes in COPIES.items()),
     *(Mutant(f"{name} brings what was there before", planes, stale(name)) for name, planes in COPIES.items()),

@@ -28,12 +28,13 @@ class NamedRows(NamedTuple):
     """Rows of a step that are sampled in some way of their own; `memory.NAMED` has the same names.
 
     The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event; `logprobs`
-    rows want logprobs.
+    rows want logprobs, `grammar` rows follow a grammar.
     """
 
     processed: tuple[int, ...]
     spoiled: tuple[int, ...]
     logprobs: tuple[int, ...]
+    grammar: tuple[int, ...]
 
 
 class Forward(NamedTuple):

@@ -22,6 +22,7 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.spec import EngineSpec
+from workers.engine.grammar_rules import keep_drafts
 from workers.engine.logprobs import wanted_logprobs
 from workers.engine.parts import Parts
 from workers.engine.request import Request
@@ -114,7 +115,9 @@ class Engine:
     def _process(self, step: Step, outputs: list[list[int]]) -> None:
         self._machine.point("process")
         self.log.append(Processed(step.number))
-        logprobs = self.runner.logprobs(step, outputs)
+        logprobs, on_device = self.runner.logprobs(step, outputs), self.runner.drafts(step)
+        if on_device is not None:
+            keep_drafts(step.rows, on_device)
         requests, tokens = [], []
         for row, sampled in zip(step.rows, outputs, strict=True):
             requests.append(row.request)
@@ -138,6 +141,7 @@ class Engine:
         drafts = self.runner.host_drafts.propose(step, tokens)
         if drafts is not None:
             values["host_drafts"] = drafts
+            keep_drafts(step.rows, drafts)
         self.log.append(Observation("processed", step.number, tuple(request.index for request in requests), values))
 
     def _observe_schedule(self) -> None:

@@ -36,7 +36,6 @@ def launch_inputs(context: Context, forward: Forward) -> None:
         memory.max_blocks,
         spec.num_speculative_tokens,
     )
-    context.probes.inputs(view, forward.step, forward.requests)
 
 
 def launch_target(context: Context, forward: Forward) -> None:

@@ -31,7 +31,7 @@ class Row:
     def ids(self) -> list[int]:
         """Return the n token ids of this step, as far as the host knows them."""
         start, n = self.num_computed, self.plan.n
-        known = self.tokens[start : start + n]
+        known = [*self.tokens[start : start + n], *self.plan.drafts]
         return known + [UNKNOWN_TOKEN] * (n - len(known))
 
 
@@ -92,6 +92,8 @@ class InputBatch:
     def _refresh(row: Row, planned: PlanRow) -> None:
         row.plan = planned
         row.num_computed = planned.num_computed
+        if planned.request.params.grammar:
+            row.tokens = list(planned.request.tokens)
         row.num_tokens_no_spec = planned.num_known + planned.num_placeholders
         row.blocks.extend(planned.new_blocks)
 
@@ -120,5 +122,12 @@ class InputBatch:
         return [self._previous_row(row, self.previous) for row in self.rows]
 
     def remember(self) -> None:
-        """Keep which rows this step samples, for the next one; an empty step remembers none."""
-        self.previous = {row.key: index for index, row in enumerate(self.rows) if not row.plan.discard}
+        """Keep which rows this step samples, for the next one; an empty step remembers none.
+
+        A row that follows a grammar goes on from what the host knows.
+        """
+        self.previous = {
+            row.key: index
+            for index, row in enumerate(self.rows)
+            if not row.plan.discard and not row.plan.request.params.grammar
+        }

@@ -35,7 +35,7 @@ Allocate: TypeAlias = Callable[[str, int], Buffer]
 
 
 # Rows that are sampled in some way of their own.
-NAMED = ("processed", "spoiled", "logprobs")
+NAMED = ("processed", "spoiled", "logprobs", "grammar")
 
 
 def capture_size(num_rows: int) -> int:

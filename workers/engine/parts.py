@@ -8,6 +8,7 @@ from scenarios.features import DEPTH_MAX
 from scenarios.spec import EngineSpec
 from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
+from workers.engine.grammar_rules import checked_drafts, num_masks, waits_for_tokens
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.params_line import params_line
@@ -39,6 +40,7 @@ from workers.kernels.cascade_attention import cascade_attention
 from workers.kernels.compute_logits import compute_logits
 from workers.kernels.count_sampled import count_sampled
 from workers.kernels.extract_hidden_states import extract_hidden_states
+from workers.kernels.grammar import apply_masks, grammar_drafts
 from workers.kernels.kv_write import kv_write
 from workers.kernels.logprobs import flatten_logprobs, keep_logits, token_logprobs
 from workers.kernels.poison import poison, poison_states
@@ -109,6 +111,9 @@ class Parts:
     staging_slot: Callable[[int, int], int] = staging_slot
     wait_for_readers: Callable[[Lane, Event], None] = wait_for_readers
     wait_for_output: Callable[[Event], None] = wait_for_output
+    waits_for_tokens: Callable[[Request], bool] = waits_for_tokens
+    checked_drafts: Callable[[Request, int], list[int]] = checked_drafts
+    num_masks: Callable[[PlanRow], int] = num_masks
     logits_of: Callable[[Span, Span], Span] = logits_of
     logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = logprob_rows
     backup_index: Callable[[int, int], int] = backup_index
@@ -120,6 +125,8 @@ class Parts:
     copy_script: Kernel = copies.copy_script
     copy_line: Kernel = copies.copy_line
     copy_output: Kernel = copies.copy_output
+    copy_masks: Kernel = copies.copy_masks
+    copy_drafts: Kernel = copies.copy_drafts
     copy_logprobs: Kernel = copies.copy_logprobs
     copy_counts: Kernel = copies.copy_counts
     copy_accepted: Kernel = copies.copy_accepted
@@ -136,6 +143,8 @@ class Parts:
     spoil_logits: Kernel = spoil_logits
     write_history: Kernel = write_history
     process_logits: Kernel = process_logits
+    grammar_drafts: Kernel = grammar_drafts
+    apply_masks: Kernel = apply_masks
     keep_logits: Kernel = keep_logits
     rejection_sample: Kernel = rejection_sample
     token_logprobs: Kernel = token_logprobs

@@ -8,14 +8,20 @@ from workers.engine.memory import Staging
 from workers.engine.request import Plan
 from workers.lanes.simulated import Machine
 
+NOBODY = NamedRows((), (), (), ())
+
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
     """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
-    sampled = [(index, row.plan) for index, row in enumerate(rows) if not row.plan.discard]
+    special = [(index, row.plan) for index, row in enumerate(rows) if row.plan.request.has_params or row.plan.spoiled]
+    if not special:
+        return NOBODY
+    sampled = [(index, plan) for index, plan in special if not plan.discard]
     return NamedRows(
         processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
         spoiled=tuple(index for index, plan in sampled if plan.spoiled),
         logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
+        grammar=tuple(index for index, plan in sampled if plan.request.params.grammar),
     )
 
 

@@ -45,7 +45,13 @@ class Request:
     stalled_until: int = 0
     invalid_next: bool = False
     spoiled_next: bool = False
+    drafts: list[int] = field(default_factory=list)
     last_step: int = -1
+    has_params: bool = False
+
+    def __post_init__(self) -> None:
+        """Note whether there is anything to look for in its parameters."""
+        self.has_params = self.params != SamplingParams()
 
 
 class PlanRow(NamedTuple):
@@ -69,6 +75,7 @@ class PlanRow(NamedTuple):
     padded: bool
     invalid: bool
     spoiled: bool = False
+    drafts: tuple[int, ...] = ()
     shared_blocks: tuple[int, ...] = ()
 
 

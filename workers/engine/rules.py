@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
+from workers.engine.grammar_rules import length_in_grammar
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.kernels.signature import PAD_BLOCK
@@ -95,8 +96,9 @@ def is_over(request: Request) -> bool:
 
 def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
     """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
+    in_grammar = length_in_grammar(request, sampled) if request.params.grammar else len(sampled) + 1
     for index, token in enumerate(sampled):
-        if token in request.stop:
+        if token in request.stop or index + 1 == in_grammar:
             return index + 1, "stop"
         if len(request.tokens) + index + 1 >= request.length_limit:
             return index + 1, "length"

@@ -9,6 +9,7 @@ from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
 from workers.engine.drafters.on_host import HostDrafts
 from workers.engine.forward import launch_inputs, launch_target
+from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, Memory, Staging
@@ -19,7 +20,7 @@ from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import Shape, backup_tokens, row_table, shape_of, token_table, write_block_table
 from workers.engine.step import Step
-from workers.kernels.signature import NO_TOKEN, PAD_BLOCK
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN, PAD_BLOCK
 from workers.lanes.simulated import Machine
 from workers.log import Corrected, Entry, Launched
 from workers.observation import Observation, Recorder
@@ -52,6 +53,7 @@ class Runner:
         captures = Probes(spec, self.memory, self.compute, recorder)
         self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
         self._sampler = Sampler(self.context, machine)
+        self._grammars = Grammars(self.context, machine)
         self._drafter = drafter_of(spec)
         self.host_drafts = HostDrafts(spec, parts)
         self._previous: Step | None = None
@@ -102,6 +104,9 @@ class Runner:
         self._probes["processed_logits"] += bool(named.processed)
         self._probes["processed_drafts"] += any(rows[index].d for index in named.processed)
         self._probes["logprobs"] += bool(named.logprobs)
+        checked = [rows[index] for index in named.grammar if rows[index].request.drafts]
+        self._probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
+        self._probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
         self._stage(plan, previous, shape, named)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
@@ -114,13 +119,17 @@ class Runner:
             self._probes["state_taken_over"] += 1
             launch_state_restore(self.context, forward)
         launch_inputs(self.context, forward)
+        self._grammars.launch_drafts(forward)
+        self.context.probes.inputs(view, plan.step, requests)
         launch_target(self.context, forward)
         self._sampler.logprobs.keep(forward)
+        self._grammars.launch_masks(forward)
         processing.launch(self.context, forward)
         self._sampler.launch(forward, step)
         if self.spec.is_aligned:
             launch_state_copy(self.context, forward)
         self._drafter.launch(self.context, forward)
+        step.drafts = self._grammars.launch_copy(forward)
         self.context.probes.drafted(view, plan.step, requests)
         self.context.probes.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
@@ -165,6 +174,7 @@ class Runner:
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
         self._copy_scripts(plan, staging)
         processing.copy_lines(self.context, machine, plan, staging)
+        self._grammars.stage(plan, batch.rows)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)
         if fresh:
@@ -245,6 +255,10 @@ class Runner:
         if step.logprobs is None:
             return None
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
+
+    def drafts(self, step: Step) -> list[list[int]] | None:
+        """Wait for the drafts of a step and return those of each row; None if no row follows a grammar."""
+        return self._grammars.read(step.drafts, step.number) if step.drafts is not None else None
 
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""

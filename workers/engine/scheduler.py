@@ -115,6 +115,9 @@ class Scheduler:
         if request.stalled_until > self.tick:
             self._probes["stall"] += 1
             return "stalled"
+        if self._parts.waits_for_tokens(request):
+            self._probes["grammar_wait"] += 1
+            return "grammar"
         if self.is_near_limit(request):
             self._probes["limit_wait"] += 1
             return "limit"
@@ -264,6 +267,7 @@ class Scheduler:
                 padded=padded,
                 invalid=invalid,
                 spoiled=spoiled,
+                drafts=tuple(self._parts.checked_drafts(request, d)) if request.params.grammar and not discard else (),
                 shared_blocks=tuple(shared),
             )
         )
@@ -305,6 +309,7 @@ class Scheduler:
         request.epoch += 1
         request.k = 0
         self._parts.reset_counts(request, mode)
+        request.drafts = []
         if mode == "drop":
             request.drop_before, request.num_dropped = request.epoch, request.num_in_flight
         request.num_stale = request.num_in_flight - request.num_dropped

@@ -9,6 +9,14 @@ from workers.lanes.lane import Span
 from workers.lanes.simulated import Event
 
 
+@dataclass(frozen=True, slots=True)
+class DraftsInFlight:
+    """The drafts that a step proposed, on their way to the host."""
+
+    landed: Event
+    drafts: Span
+
+
 @dataclass(slots=True)
 class Step:
     """A step in flight, with what its future needs: its rows as they were, and where its results land.
@@ -26,4 +34,5 @@ class Step:
     output_done: Event | None = None
     counts_done: Event | None = None
     logprobs: LogprobsInFlight | None = None
+    drafts: DraftsInFlight | None = None
     computed: list[int] = field(default_factory=list)

@@ -28,6 +28,16 @@ def copy_logprobs(flat: In, destination: Out) -> None:
     destination[:] = flat
 
 
+def copy_masks(source: In, destination: Out) -> None:
+    """Copy the masks of grammars, and the columns they are for, to the device."""
+    destination[:] = source
+
+
+def copy_drafts(draft_tokens: In, destination: Out) -> None:
+    """Copy the drafts of a step to the host, which checks them."""
+    destination[:] = draft_tokens
+
+
 def copy_counts(valid: In, destination: Out) -> None:
     """Copy the counts of valid tokens to the host."""
     destination[:] = valid

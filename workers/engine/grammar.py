@@ -1,0 +1,104 @@
+"""Structured output: the host follows each request's grammar, cuts drafts off, and masks what may not come.
+
+The mask of a step depends on every token before it, so a request with a sample in flight is not scheduled.
+"""
+
+from collections.abc import Sequence
+
+from workers.engine.context import Context, Forward
+from workers.engine.grammar_rules import mask_rows
+from workers.engine.input_batch import Row
+from workers.engine.memory import ring_size
+from workers.engine.request import Plan
+from workers.engine.step import DraftsInFlight
+from workers.kernels.process_logits import BITS
+from workers.lanes.lane import device_array
+from workers.lanes.simulated import Machine
+
+
+class Grammars:
+    """The memory and ops of grammars; a step without a row that follows one enqueues nothing."""
+
+    def __init__(self, context: Context, machine: Machine) -> None:
+        self._context = context
+        self._machine = machine
+        spec, rows = context.spec, context.memory.rows_max
+        self._columns_max = rows * (1 + spec.num_speculative_tokens)
+        self._num_words = -(-spec.vocab_size // BITS)
+        size, slots = self._columns_max * (1 + self._num_words), range(ring_size("staging", spec))
+        self._staging = [machine.buffer(f"staging_masks[{slot}]", device_array(size), pinned=True) for slot in slots]
+        self._masks = machine.buffer("masks", device_array(size))
+        num_drafts = rows * spec.num_speculative_tokens
+        self._drafts = [machine.buffer(f"drafts[{slot}]", device_array(num_drafts), pinned=True) for slot in slots]
+        self._drafts_done = [machine.event("drafts_done") for _ in slots]
+        self._num_masks = 0
+
+    def stage(self, plan: Plan, rows: Sequence[Row]) -> None:
+        """Build the masks of a step, a row of them a verified token, and copy them to the device."""
+        context, spec = self._context, self._context.spec
+        planned = [row for row in plan.rows if row.request.params.grammar and not row.discard]
+        self._num_masks = 0
+        if not planned:
+            return
+        place = {row.key: index for index, row in enumerate(rows)}
+        masks: list[list[int]] = []
+        columns: list[int] = []
+        taken: list[list[int]] = []
+        start = 0
+        for row in planned:
+            masks += mask_rows(row, spec.vocab_size)
+        for row in planned:
+            first = place[row.request.index, row.epoch] * (1 + spec.num_speculative_tokens)
+            columns += range(first, first + 1 + row.d)
+            taken += masks[start : start + 1 + row.d]
+            start += context.parts.num_masks(row)
+        self._num_masks = len(columns)
+        staging = self._staging[plan.step % len(self._staging)]
+        with self._machine.host(staging.all, "w") as staged:
+            staged[: len(columns)] = columns
+            staged[self._columns_max : self._columns_max + len(taken) * self._num_words] = [
+                word for words in taken for word in words
+            ]
+        context.h2d.launch(context.parts.copy_masks, staging.all, self._masks.all)
+
+    def launch_drafts(self, forward: Forward) -> None:
+        """Enqueue what puts the host's drafts in the place of the device's."""
+        context, view, named = self._context, forward.view, forward.named.grammar
+        if named:
+            context.compute.launch(
+                context.parts.grammar_drafts,
+                context.memory.named_rows("grammar", len(named)),
+                view.query_start,
+                view.num_scheduled,
+                view.num_drafts,
+                view.host_ids,
+                view.input_ids,
+                view.scheduled_drafts,
+                context.spec.num_speculative_tokens,
+            )
+
+    def launch_masks(self, forward: Forward) -> None:
+        """Enqueue what masks logits."""
+        if self._num_masks:
+            columns, first = self._masks.span(0, self._num_masks), self._columns_max
+            masks = self._masks.span(first, first + self._num_masks * self._num_words)
+            launch, vocab_size = self._context.compute.launch, self._context.spec.vocab_size
+            launch(self._context.parts.apply_masks, columns, masks, forward.view.logits, vocab_size)
+
+    def launch_copy(self, forward: Forward) -> DraftsInFlight | None:
+        """Enqueue the copy that brings the drafts of a step to the host, which has to check them."""
+        context, k = self._context, self._context.spec.num_speculative_tokens
+        if not forward.named.grammar or not k:
+            return None
+        slot = forward.step % len(self._drafts)
+        drafts = self._drafts[slot].span(0, forward.view.num_rows * k)
+        context.compute.launch(context.parts.copy_drafts, forward.view.draft_tokens, drafts)
+        self._drafts_done[slot].record(context.compute)
+        return DraftsInFlight(self._drafts_done[slot], drafts)
+
+    def read(self, in_flight: DraftsInFlight, step: int) -> list[list[int]]:
+        """Wait for the drafts of a step and return those of each row."""
+        in_flight.landed.synchronize()
+        with self._machine.host(in_flight.drafts, "r", step) as landed:
+            drafts: list[list[int]] = landed.reshape(-1, self._context.spec.num_speculative_tokens).tolist()
+        return drafts

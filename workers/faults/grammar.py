@@ -1,0 +1,71 @@
+"""Faults in structured output: whose mask, which drafts, which state. Those in a device op exist on the NumPy tier."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+from workers.engine.parts import Parts
+from workers.engine.request import PlanRow, Request
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.signature import NO_DRAFT
+
+
+def _trimmed_masks(parts: Parts, reached: Reached) -> Parts:
+    def num_masks(row: PlanRow) -> int:
+        allowed = sum(draft != NO_DRAFT for draft in row.drafts)
+        if allowed < row.d:
+            reached()
+        return 1 + allowed
+
+    return replace(parts, num_masks=num_masks)
+
+
+def _cut_off_is_embedded(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.grammar_drafts, given)
+        for row in given.rows:
+            d, end = given.num_drafts[row], given.query_start[row] + given.num_scheduled[row]
+            if (given.host_ids[end - d : end] == NO_DRAFT).any():
+                reached()
+            given.input_ids[end - d : end] = given.host_ids[end - d : end]
+
+    return replace(parts, grammar_drafts=op_like(parts.grammar_drafts, body))
+
+
+def _nobody_waits(parts: Parts, reached: Reached) -> Parts:
+    def waits_for_tokens(request: Request) -> bool:
+        if parts.waits_for_tokens(request):
+            reached()
+        return False
+
+    return replace(parts, waits_for_tokens=waits_for_tokens)
+
+
+FAULTS = (
+    Fault(
+        id="vllm-49738-trimmed-masks",
+        source="vllm PR #49738 (issue #49694)",
+        symptom="a request that follows a grammar is masked by the masks of another one",
+        trigger="a grammar cuts drafts of a request off, and another request that follows a grammar is behind it",
+        plane="logits",
+        requires=(),
+        apply=_trimmed_masks,
+    ),
+    Fault(
+        id="vllm-32303-cut-off-input",
+        source="vllm PR #32303",
+        symptom="the model is fed the placeholder of a draft that a grammar cut off",
+        trigger="a draft does not follow the grammar of its request",
+        plane="inputs",
+        requires=(),
+        apply=_cut_off_is_embedded,
+    ),
+    Fault(
+        id="sglang-25361-nobody-waits",
+        source="sglang PR #25361",
+        symptom="a request is masked by the state of its grammar before the tokens in flight",
+        trigger="a request that follows a grammar has a sample in flight when the next step is scheduled",
+        plane="books",
+        requires=(("depth", 2),),
+        apply=_nobody_waits,
+    ),
+)
