@@ -24,15 +24,12 @@ SMOKE = Path(__file__).resolve().parents[2] / "scenarios" / "smoke"
 SUBSET = (
     "condense_with_counts_on_the_host",
     "everything",
+    "mtp_in_chunks",
     "sampling_params",
     "stop_inside_run",
 )
 # What needs these runs on `sim` alone.
-MISSING = {
-    *("draft_model_pass", "draft_model_chain", "mtp_pass", "mtp_chain", "dflash_context", "dflash_block"),
-    *("extract_hidden_states", "write_tokens", "ngram_search", "limit_slots", "limit_drafts"),
-    *("token_logprobs", "keep_logits", "flatten_logprobs"),
-}
+MISSING = {"token_logprobs", "keep_logits", "flatten_logprobs"}
 TAPES = Tapes()
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")

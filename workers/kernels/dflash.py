@@ -58,7 +58,7 @@ def dflash_block(
     [num_rows * K] uint64 and draft_tokens [num_rows * K]. The block is the next token and `num_proposed` masks (id
     `vocab_size`) at the positions behind the context; each sees the whole context, and all of the block with weight
     2 |distance| + 1. `raw` is what comes out at a mask, the draft is the script's. A row without a valid token
-    proposes NO_DRAFT. The block's cache words are scratch.
+    proposes NO_DRAFT. The block's cache words are scratch. In padding rows `raw` is 0.
     """
     k, num_rows, width = num_speculative_tokens, len(token_index), 1 + num_proposed
     raw_2d, table = raw.reshape(num_rows, k), block_table.reshape(num_rows, max_blocks)
@@ -74,6 +74,7 @@ def dflash_block(
     for index in range(width):
         seen += stored[:, index : index + 1] * block_weights(width)[index, 1:]
     raw_2d[:, :num_proposed] = mix(vectors[:, 1:] + seen)
+    raw_2d[num_scheduled == 0] = 0
     proposed = scripted(script, state_slot, position[:, 1:], max_model_len)
     propose(draft_tokens.reshape(num_rows, k), proposed, valid)
     write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)

@@ -100,7 +100,8 @@ def draft_model_chain(
     [num_rows * K] uint64, own and draft_tokens [num_rows * K]. `raw` is the model's last hidden word, `own` the
     argmax of its logits, lowest first. The draft is `own` plus what the script says at its position, modulo the
     vocabulary: 0 leaves it, 1 makes it wrong. The chain goes on from its drafts. A row without a valid token proposes
-    NO_DRAFT. What the chain writes to the cache is scratch; it leaves the recurrent states alone.
+    NO_DRAFT. What the chain writes to the cache is scratch; it leaves the recurrent states alone. In
+    padding rows `raw` is 0 and `own` NO_DRAFT.
     """
     k, num_rows = num_speculative_tokens, len(token_index)
     raw_2d, own_2d, tokens_2d = (array.reshape(num_rows, k) for array in (raw, own, draft_tokens))
@@ -136,5 +137,6 @@ def draft_model_chain(
         scores = mix(hidden[:, None] + vocabulary(vocab_size)) >> LOGIT_SHIFT
         own_2d[:, index] = scores.argmax(axis=1)
         token = proposed[:, index] = (own_2d[:, index] + wrong[:, index]) % vocab_size
+    raw_2d[num_scheduled == 0], own_2d[num_scheduled == 0] = 0, NO_DRAFT
     propose(tokens_2d, proposed, valid)
     write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)

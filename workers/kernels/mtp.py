@@ -71,6 +71,7 @@ def mtp_chain(
     block_table [num_rows * max_blocks]; script [num_state_slots * max_model_len]; drafter_kv as in the pass; raw
     [num_rows * K] uint64 and draft_tokens [num_rows * K]. `raw` is what the layer computes, the draft is the script's.
     A row without a valid token proposes NO_DRAFT. What the chain writes to the cache is scratch.
+    In padding rows `raw` is 0.
     """
     k, num_rows = num_speculative_tokens, len(token_index)
     raw_2d, table = raw.reshape(num_rows, k), block_table.reshape(num_rows, max_blocks)
@@ -89,5 +90,6 @@ def mtp_chain(
         sums_position += word * words(at)
         before = raw_2d[:, index] = mix(vector + weighted(sums, sums_position, at))
         token = proposed[:, index]
+    raw_2d[num_scheduled == 0] = 0
     propose(draft_tokens.reshape(num_rows, k), proposed, valid)
     write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)

@@ -1,0 +1,151 @@
+"""The Triton kernels of drafters beside the EAGLE-like one write what their definitions do."""
+
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workers.kernels.triton.cases import Case, case
+from tests.workers.kernels.triton.launches import assert_equal, define, launch
+from tests.workers.kernels.triton.test_draft import SHAPES, VOCAB_SIZE, last_kept
+from workers.kernels import dflash, draft_model, drafter_limit, extract_hidden_states, mtp, ngram
+from workers.kernels.triton import dflash as dflash_twin
+from workers.kernels.triton import draft_model as draft_model_twin
+from workers.kernels.triton import drafter_limit as drafter_limit_twin
+from workers.kernels.triton import extract_hidden_states as extract_twin
+from workers.kernels.triton import mtp as mtp_twin
+from workers.kernels.triton import ngram as ngram_twin
+from workers.lanes.lane import Function
+
+WIDTH = 3
+each_shape = pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"), SHAPES)
+
+
+def arguments_of(op: Any, batch: Case, **more: Any) -> dict[str, Any]:
+    """Return arguments of a drafter's op, by their names."""
+    is_real = batch.num_scheduled > 0
+    given: dict[str, Any] = {
+        "hidden": batch.words(batch.num_tokens),
+        "input_ids": batch.tokens(VOCAB_SIZE),
+        "positions": batch.positions,
+        "slots": batch.slots,
+        "token_row": batch.token_row,
+        "token_index": last_kept(batch),
+        "next_tokens": np.where(is_real, batch.rng.integers(0, VOCAB_SIZE, batch.num_rows), 0),
+        "num_computed": batch.num_computed,
+        "query_start": batch.query_start,
+        "num_scheduled": batch.num_scheduled,
+        "num_drafts": batch.num_drafts,
+        "valid": np.where(is_real, batch.rng.integers(0, 3, batch.num_rows), 0),
+        "accepted": np.where(is_real, batch.rng.integers(0, 2 + batch.k, batch.num_rows), 0),
+        "state_slot": batch.state_slot,
+        "block_table": batch.block_table,
+        "script": batch.rng.integers(0, VOCAB_SIZE, batch.num_state_slots * batch.max_model_len),
+        "carried": batch.words(batch.num_state_slots),
+        "drafter_hidden": batch.words(batch.num_tokens),
+        "drafter_attended": batch.words(batch.num_tokens),
+        "drafter_states": batch.words(batch.num_state_slots * (2 + batch.k)),
+        "drafter_conv": batch.words(batch.num_state_slots * (WIDTH + batch.k)),
+        "drafter_kv": batch.words(batch.num_blocks * batch.block_size),
+        "drafter_slots": batch.integers(batch.num_tokens),
+        "raw": batch.words(batch.num_rows * batch.k),
+        "own": batch.integers(batch.num_rows * batch.k),
+        "draft_tokens": batch.integers(batch.num_rows * batch.k),
+        "block_size": batch.block_size,
+        "max_blocks": batch.max_blocks,
+        "num_blocks_max": batch.num_blocks_max,
+        "num_queries_max": int(batch.num_scheduled.max()),
+        "max_model_len": batch.max_model_len,
+        "num_speculative_tokens": batch.k,
+        "num_proposed": batch.k,
+        "vocab_size": VOCAB_SIZE,
+        "conv_width": WIDTH,
+        "drafter_max_len": batch.max_model_len // 2,
+    }
+    return {name: {**given, **more}[name] for name in signature(op).parameters}
+
+
+PER_TOKEN: tuple[tuple[Function, Function], ...] = (
+    (mtp.mtp_pass, mtp_twin.mtp_pass),
+    (dflash.dflash_context, dflash_twin.dflash_context),
+    (ngram.write_tokens, ngram_twin.write_tokens),
+    (drafter_limit.limit_slots, drafter_limit_twin.limit_slots),
+)
+
+
+@pytest.mark.parametrize(("definition", "twin"), PER_TOKEN)
+@each_shape
+def test_what_a_drafter_writes_for_every_token_is_as_defined(
+    definition: Function, twin: Function, num_rows: int, k: int, block_size: int, padding: int
+) -> None:
+    for seed in range(2):
+        batch = case(num_rows, k, block_size, padding, seed)
+        assert_equal(twin, definition, **arguments_of(definition, batch))
+
+
+@pytest.mark.parametrize("width", [0, WIDTH])
+@each_shape
+def test_a_draft_model_chain_predicts_as_defined(
+    width: int, num_rows: int, k: int, block_size: int, padding: int
+) -> None:
+    for num_proposed in sorted({0, 1, k - 1, k}):
+        batch = case(num_rows, k, block_size, padding, num_proposed)
+        definition = draft_model.draft_model_chain
+        given = arguments_of(definition, batch, num_proposed=num_proposed, conv_width=width)
+        assert_equal(draft_model_twin.draft_model_chain, definition, **given)
+
+
+@pytest.mark.parametrize("width", [0, WIDTH])
+@each_shape
+def test_a_draft_model_catches_up_as_defined(width: int, num_rows: int, k: int, block_size: int, padding: int) -> None:
+    batch = case(num_rows, k, block_size, padding)
+    given = arguments_of(draft_model.draft_model_pass, batch, conv_width=width)
+    expected = define(draft_model.draft_model_pass, **given)
+    found = launch(draft_model_twin.draft_model_pass, **given)
+    assert found["drafter_kv"].tolist() == expected["drafter_kv"].tolist()
+    real = batch.token_row >= 0
+    for name in ("drafter_hidden", "drafter_attended"):
+        np.testing.assert_array_equal(found[name][real], expected[name][real], name)
+    for row in range(batch.num_real):
+        # A count of this step leads to at most 2 + d states.
+        first = batch.state_slot[row] * (2 + k)
+        states = slice(first, first + 2 + batch.num_drafts[row])
+        assert found["drafter_states"][states].tolist() == expected["drafter_states"][states].tolist()
+
+
+@each_shape
+def test_the_chain_of_a_prediction_layer_and_a_block_propose_as_defined(
+    num_rows: int, k: int, block_size: int, padding: int
+) -> None:
+    for num_proposed in sorted({0, 1, k - 1, k}):
+        batch = case(num_rows, k, block_size, padding, num_proposed)
+        for definition, twin in ((mtp.mtp_chain, mtp_twin.mtp_chain), (dflash.dflash_block, dflash_twin.dflash_block)):
+            assert_equal(twin, definition, **arguments_of(definition, batch, num_proposed=num_proposed))
+
+
+@pytest.mark.parametrize("bound", [2, 4])
+@each_shape
+def test_a_search_finds_what_is_defined(bound: int, num_rows: int, k: int, block_size: int, padding: int) -> None:
+    for num_proposed in sorted({0, 1, k}):
+        batch = case(num_rows, k, block_size, padding, num_proposed)
+        tokens = batch.rng.integers(0, bound, batch.num_blocks * block_size).astype(np.uint64)
+        more = {"drafter_kv": tokens, "next_tokens": batch.rng.integers(0, bound, batch.num_rows)}
+        given = arguments_of(ngram.ngram_search, batch, num_proposed=num_proposed, **more)
+        assert_equal(ngram_twin.ngram_search, ngram.ngram_search, **given)
+
+
+@pytest.mark.parametrize("num_proposed", [0, 1])
+@pytest.mark.parametrize(("num_rows", "k"), [(1, 0), (7, 1), (33, 1)])
+def test_hidden_states_are_extracted_as_defined(num_proposed: int, num_rows: int, k: int) -> None:
+    batch, definition = case(num_rows, k), extract_hidden_states.extract_hidden_states
+    given = arguments_of(definition, batch, num_proposed=min(num_proposed, k))
+    assert_equal(extract_twin.extract_hidden_states, definition, **given)
+
+
+@each_shape
+def test_drafts_past_the_limit_go_as_defined(num_rows: int, k: int, block_size: int, padding: int) -> None:
+    for num_proposed in range(k + 1):
+        batch = case(num_rows, k, block_size, padding, num_proposed)
+        given = arguments_of(drafter_limit.limit_drafts, batch, num_proposed=num_proposed)
+        assert_equal(drafter_limit_twin.limit_drafts, drafter_limit.limit_drafts, **given)
