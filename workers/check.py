@@ -73,7 +73,8 @@ class Run:
             length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
             tape = tapes.tape(event.prompt, trace.spec, length, rules_of(event))
             scripts.append(script(tape, len(event.prompt), str(event.accept), trace.spec))
-            self._work += len(event.prompt) + event.max_tokens
+            # A request that follows a grammar waits until each of its steps has been processed.
+            self._work += len(event.prompt) + event.max_tokens * (trace.spec.depth if event.params.grammar else 1)
         self.engine = Engine(
             trace.spec, trace.events, scripts, parts, self.machine, self.recorder, self.probes, trace.seed
         )
