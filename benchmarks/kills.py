@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
@@ -49,7 +50,10 @@ class Kills:
 
 
 class KillingPool(RayPool):
-    """Kills a worker that runs a shard at a random moment, and looks at what it left behind."""
+    """Kills a worker that runs a shard at a random moment, and looks at what it left behind.
+
+    No job loses a third worker: that would be the job's own verdict.
+    """
 
     def __init__(self, cluster: RayCluster, kills: Kills, seed: int) -> None:
         super().__init__(cluster, WORKERS, 120.0)
@@ -57,6 +61,7 @@ class KillingPool(RayPool):
         self._random = Random(seed)
         self._running: dict[int, ShardJob] = {}
         self._judge = Worker()
+        self._killed: Counter[str] = Counter()
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         """Remember which shard each slot runs."""
@@ -74,7 +79,10 @@ class KillingPool(RayPool):
                 self._running.pop(event.slot, None)
         slot = self._random.randrange(self.slots)
         job, pid = self._running.get(slot), self.pids[slot]
-        if not events and job is not None and pid is not None and self.kills.made < self.kills.wanted:
+        if events or job is None or pid is None or self._killed[job.key] == 2:
+            return events
+        if self.kills.made < self.kills.wanted:
+            self._killed[job.key] += 1
             os.kill(pid, signal.SIGKILL)
             del self._running[slot]
             self._look(job)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -22,7 +22,7 @@ from cluster.measurement import Measurement, measured_code
 from cluster.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
 from cluster.pool import Pool
 from cluster.report import Line, document, print_report
-from cluster.session import open_pool, pursue
+from cluster.session import open_pools, pursue
 from cluster.store import Store, new_campaign_folder
 from scenarios.shards import SEED_MAX, Profile
 from workers.shrink import LIMIT
@@ -66,7 +66,7 @@ def hunt(
         def work(pool: Pool) -> None:
             _hunt(hunting, pool, stop, seconds, num_traces)
 
-        code = _carry_out(work, address, workers, deadline, stop) or hunting.exit_code()
+        code = _carry_out((work,), address, workers, deadline, stop) or hunting.exit_code()
         text = "\n".join(hunt_lines(hunting.hunter, folder))
     print(as_json(hunt_document(hunting.hunter, code)) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
@@ -103,11 +103,19 @@ def nightly(
         def hunt_on(pool: Pool) -> None:
             _hunt(hunting, pool, stop, 3600 * hours, None)
 
-        code = _carry_out(lambda pool: replayed.run(store, pool, stop), address, workers, deadline, stop)
-        code = code or _carry_out(hunt_on, address, workers, deadline, stop)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store)
         quiet = _Silent()
-        code = code or _carry_out(lambda pool: measurement.run(pool, quiet, stop), address, workers, deadline, stop)
+        code = _carry_out(
+            (
+                lambda pool: replayed.run(store, pool, stop),
+                hunt_on,
+                lambda pool: measurement.run(pool, quiet, stop),
+            ),
+            address,
+            workers,
+            deadline,
+            stop,
+        )
         # Findings weigh more than gaps.
         taken = measurement.trials()
         lines = list(by_fault(taken))
@@ -150,12 +158,15 @@ def _hunt(hunting: Hunt, pool: Pool, stop: Stop, seconds: float | None, num_trac
 
 
 def _carry_out(
-    work: Callable[[Pool], None], address: str | None, workers: int | None, deadline: float, stop: Stop
+    works: Sequence[Callable[[Pool], None]], address: str | None, workers: int | None, deadline: float, stop: Stop
 ) -> int:
-    """Work on a pool and return 0, or the exit code of what kept it from ending."""
+    """Do one work after another, each on a pool of its own; return 0, or the exit code of what kept it from ending."""
     try:
-        with open_pool(address, workers, MANY, deadline, stop) as pool:
-            work(pool)
+        with open_pools(address, workers, MANY, deadline, stop) as pools:
+            for work in works:
+                if stop.signum is None:
+                    with pools() as pool:
+                        work(pool)
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
         return 3
@@ -177,7 +188,7 @@ def shrink(
     stop = Stop()
     pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit)
     address = ray_address(ray, workers)
-    code = _carry_out(lambda pool: pursue(pursuit, pool, stop), address, workers, deadline, stop)
+    code = _carry_out((lambda pool: pursue(pursuit, pool, stop),), address, workers, deadline, stop)
     judgement = pursuit.smallest()
     if judgement is None:
         print(f"specstorm: {file}: was not judged", file=sys.stderr)

@@ -1,8 +1,9 @@
 """Open a pool for one command, and run what one finding asks for on it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from typing import TypeAlias
 
 from cluster.campaign import WAIT_SECONDS, Stop, stop_on_signal
 from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, Record, Replace
@@ -11,27 +12,38 @@ from cluster.job import AnyJob
 from cluster.pool import InProcessPool, Pool, RayCluster, RayPool, gpu_share
 from workers.devices import Device
 
+Pools: TypeAlias = Callable[[], AbstractContextManager[Pool]]
+
 
 @contextmanager
-def open_pool(
+def open_pools(
     address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, device: Device = "sim"
-) -> Iterator[Pool]:
-    """Provide a pool with no more slots than there are jobs; a signal sets `stop` while it is open.
+) -> Iterator[Pools]:
+    """Provide pools, one after another, with no more slots than there are jobs; a signal sets `stop` meanwhile.
 
-    Ray prints a paragraph on stdout for each dead worker: stdout belongs to the report and is closed until then.
+    Ray starts once in a process. It prints a paragraph on stdout for each dead worker: stdout belongs to the report
+    and is closed until then.
     """
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm:
         if address is None:
             arm()
-            yield InProcessPool()
+            yield lambda: nullcontext(InProcessPool())
             return
         num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
         with RayCluster(address, num_cpus) as cluster:
             slots = min(workers or (cluster.num_gpus if device == "cuda" else cluster.num_cpus), jobs)
             gpus = gpu_share(slots, cluster.num_gpus) if device == "cuda" else 0
-            with RayPool(cluster, slots, deadline, gpus=gpus) as pool:
-                arm()
-                yield pool
+            arm()
+            yield lambda: RayPool(cluster, slots, deadline, gpus=gpus)
+
+
+@contextmanager
+def open_pool(
+    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, device: Device = "sim"
+) -> Iterator[Pool]:
+    """Provide one pool, as `open_pools` does."""
+    with open_pools(address, workers, jobs, deadline, stop, device) as pools, pools() as pool:
+        yield pool
 
 
 def pursue(pursuit: Pursuit, pool: Pool, stop: Stop) -> None:
