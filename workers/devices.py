@@ -26,6 +26,7 @@ CLEAN = Parts()
 _DEFINITIONS = "workers.kernels."
 _KERNELS = "workers.kernels.triton."
 _INTERPRET = "TRITON_INTERPRET"
+_FUSION = "TRITON_DEFAULT_FP_FUSION"
 
 
 class DeviceError(Exception):
@@ -107,6 +108,9 @@ def _load_triton(device: Device) -> None:
         os.environ[_INTERPRET] = "1"
     elif os.environ.get(_INTERPRET) == "1":
         raise DeviceError(f"cuda: {_INTERPRET}=1 is set, kernels would be interpreted")
+    if not interprets:
+        # A product that is added before it is rounded is not the definition's.
+        os.environ[_FUSION] = "0"
     try:
         torch = import_module("torch")
         import_module("triton")

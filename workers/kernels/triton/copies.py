@@ -31,6 +31,16 @@ def copy_logprobs(flat: In, destination: Out) -> None:
     _copy(flat, destination)
 
 
+def copy_masks(source: In, destination: Out) -> None:
+    """Copy the masks of grammars, and the columns they are for, to the device."""
+    _copy(source, destination)
+
+
+def copy_drafts(draft_tokens: In, destination: Out) -> None:
+    """Copy the drafts of a step to the host, which checks them."""
+    _copy(draft_tokens, destination)
+
+
 def copy_counts(valid: In, destination: Out) -> None:
     """Copy the counts of valid tokens to the host."""
     _copy(valid, destination)

@@ -1,4 +1,7 @@
-"""Choose where the Triton kernels run, before anything imports Triton: it reads its environment when it is loaded."""
+"""Choose where the Triton kernels run, before anything imports Triton: it reads its environment when it is loaded.
+
+On a GPU they are compiled as `workers.devices` has them compiled.
+"""
 
 import os
 import sys
@@ -11,3 +14,5 @@ if not torch.cuda.is_available():
         "Triton was imported before tests/workers/kernels/triton/conftest.py chose its interpreter"
     )
     os.environ["TRITON_INTERPRET"] = "1"
+else:
+    os.environ["TRITON_DEFAULT_FP_FUSION"] = "0"

@@ -1,5 +1,7 @@
 """Copies move what their definitions move, between the host and the device too."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
@@ -8,14 +10,16 @@ from tests.workers.kernels.triton.launches import DEVICE, assert_equal
 from workers.kernels import copies as definition
 from workers.kernels.triton import copies
 
-OPS = ("copy_inputs", "copy_script", "copy_line", "copy_logprobs", "copy_output", "copy_counts", "copy_accepted")
+OPS = (
+    *("copy_inputs", "copy_script", "copy_line", "copy_masks"),
+    *("copy_output", "copy_logprobs", "copy_drafts", "copy_counts", "copy_accepted"),
+)
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_copy_moves_every_element_and_no_other(name: str) -> None:
     source = np.random.default_rng(0).integers(-9, 9, 33)
-    first = "sampled" if name == "copy_output" else name.removeprefix("copy_").replace("inputs", "source")
-    first = {"script": "source", "line": "source", "logprobs": "flat", "counts": "valid"}.get(first, first)
+    first = next(iter(signature(getattr(copies, name)).parameters))
     arguments = {first: source, "destination": np.full(33, 77)}
     assert_equal(getattr(copies, name), getattr(definition, name), **arguments)
 

@@ -149,3 +149,35 @@ def test_drafts_past_the_limit_go_as_defined(num_rows: int, k: int, block_size: 
         batch = case(num_rows, k, block_size, padding, num_proposed)
         given = arguments_of(drafter_limit.limit_drafts, batch, num_proposed=num_proposed)
         assert_equal(drafter_limit_twin.limit_drafts, drafter_limit.limit_drafts, **given)
+
+
+@pytest.mark.parametrize(("at", "length"), [(0, 1), (126, 3), (128, 2), (290, 3)])
+def test_a_match_in_any_block_of_a_long_history_is_found(at: int, length: int) -> None:
+    end, block_size = 301, 7
+    history = 1000 + np.arange(44 * block_size)
+    suffix = np.arange(length)
+    history[end - length + 1 : end + 1] = history[at : at + length] = suffix
+    found = assert_equal(
+        ngram_twin.ngram_search,
+        ngram.ngram_search,
+        next_tokens=suffix[-1:],
+        positions=np.array([end - 1]),
+        token_index=np.array([0]),
+        valid=np.array([1]),
+        block_table=np.arange(44),
+        drafter_kv=history.astype(np.uint64),
+        draft_tokens=np.array([77, 77]),
+        block_size=block_size,
+        max_blocks=44,
+        num_blocks_max=44,
+        num_speculative_tokens=2,
+        num_proposed=2,
+    )
+    assert found["draft_tokens"].tolist() == history[at + length : at + length + 2].tolist()
+
+
+@pytest.mark.parametrize("vocab_size", [2, 300, 3000])
+def test_a_draft_model_predicts_the_largest_logit_of_a_vocabulary_of_any_size(vocab_size: int) -> None:
+    definition = draft_model.draft_model_chain
+    given = arguments_of(definition, case(3, 2), vocab_size=vocab_size)
+    assert_equal(draft_model_twin.draft_model_chain, definition, **given)

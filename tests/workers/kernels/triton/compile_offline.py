@@ -1,0 +1,94 @@
+"""Compile every kernel for a GPU that need not be there, from the launches of engines that run smoke scenarios.
+
+Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op its
+twin is called on the same buffers and integers, and a launch in there compiles the kernel for sm_90 and does no more.
+Ends with an error that names what does not compile, and what no engine launched.
+Does not verify: other types or constants than those of a kernel's first launch; what a kernel computes.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from scenarios import codec
+from workers import devices
+from workers.check import Options, Run
+from workers.engine.parts import Parts
+from workers.tape import Tapes
+
+ROOT = Path(__file__).resolve().parents[4]
+FOLDER = ROOT / "workers" / "kernels" / "triton"
+SMOKE = ROOT / "scenarios" / "smoke"
+
+run = JITFunction.run
+
+
+class Absent:
+    """What Triton asks a driver for before it compiles, about a GPU that is not there."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return device
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+
+def kernels() -> dict[str, Any]:
+    """Return everything that the twins may launch, by module and name."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        module = import_module(f"workers.kernels.triton.{path.stem}")
+        for name, each in vars(module).items():
+            if isinstance(each, JITFunction) and name.endswith("_kernel"):
+                found[f"{path.stem}.{name}"] = each
+    return found
+
+
+def beside(op: Callable[..., None]) -> Any:
+    """Return an op on tensors: the launches of its twin, then what its definition does."""
+    twin = devices.twin_of(op)
+
+    @wraps(op)
+    def both(*arguments: Any) -> None:
+        twin(*arguments)
+        op(*(each if isinstance(each, int) else each.numpy() for each in arguments))
+
+    return both
+
+
+def main() -> None:
+    names = {id(kernel): name for name, kernel in kernels().items()}
+    failures: dict[str, str] = {}
+
+    def compiled(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        name = names.pop(id(kernel), None)
+        if name is not None:
+            try:
+                return run(kernel, *arguments, grid=grid, warmup=True, **options)
+            except Exception as error:
+                failures[name] = str(error)
+        return None
+
+    driver.set_active(Absent())
+    JITFunction.run = compiled
+    parts = Parts(**{name: beside(op) for name, op in devices.ops_of(devices.CLEAN).items()})
+    for path in sorted(SMOKE.glob("*.yaml")):
+        if names:
+            Run(codec.load(path).explicit(), Tapes(), Options(races=False, device="triton-cpu"), parts).to_end()
+    lines = [f"{name} does not compile: {error}" for name, error in failures.items()]
+    lines += [f"no smoke scenario launches {name}" for name in names.values()]
+    sys.exit("\n".join(lines) or None)
+
+
+if __name__ == "__main__":
+    main()
