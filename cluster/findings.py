@@ -65,6 +65,11 @@ class FindingState(Value):
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
+    def is_refuted(self) -> bool:
+        """Whether it turned out to be nothing about its trace."""
+        return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
+
+    @property
     def kills(self) -> bool:
         """Whether a worker that runs it dies."""
         return isinstance(self.verdict, Crashed) and self.verdict.where == KILLED
@@ -220,6 +225,9 @@ class Pursuit:
             self._now(stage="confirmed", judgement=result)
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
+        elif self.state.kills:
+            # Workers that are killed from outside die as well, whatever they run.
+            self._confirmed_as(Lost(reason="its workers died, and did not when it was run again"), self.state.trace)
         else:
             self._confirmed_as(met, self.state.trace)
 

@@ -76,7 +76,7 @@ class Hunt:
     def exit_code(self) -> int:
         """Return what the hunt comes to; findings weigh more than gaps."""
         hunter = self.hunter
-        if hunter.pursuits:
+        if hunter.findings:
             return EXIT_FOUND
         gaps = hunter.canary.is_blind or not hunter.canary.rounds or hunter.mismatches or hunter.unjudged
         is_judged = hunter.tally.traces and not gaps and not self._store.contradictions()

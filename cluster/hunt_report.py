@@ -35,10 +35,10 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     never = [probe for probe in PROBES if not tally.probes[probe]]
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
-    for number, pursuit in enumerate(hunter.pursuits.values(), 1):
+    for number, pursuit in enumerate(hunter.findings, 1):
         yield from _finding_lines(number, pursuit, folder)
     yield ""
-    count = len(hunter.pursuits)
+    count = len(hunter.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
 
 
@@ -110,7 +110,7 @@ def hunt_document(hunter: Hunter, exit_code: int) -> dict[str, object]:
         "not_judged": {str(number): reason for number, reason in sorted(hunter.unjudged.items())},
         "probes": {probe: tally.probes[probe] for probe in PROBES},
         "probes_never_hit": [probe for probe in PROBES if not tally.probes[probe]],
-        "findings": [_finding_entry(pursuit) for pursuit in hunter.pursuits.values()],
+        "findings": [_finding_entry(pursuit) for pursuit in hunter.findings],
     }
 
 
@@ -170,7 +170,7 @@ class HuntLine:
             return
         self._last = now
         rate = (traces - self._traces_before) / (now - self._begin)
-        count = len(hunter.pursuits)
+        count = len(hunter.findings)
         shrinking = f" ({hunter.num_open} being shrunk)" if hunter.num_open else ""
         findings = f"{count} {'finding' if count == 1 else 'findings'}{shrinking}"
         text = f"{traces:,} traces, {rate:.1f}/s, {findings}, {self._left(now, traces, rate)}"

@@ -4,18 +4,16 @@ Reports are taken in the order of their shards, whoever is faster: the findings 
 each was first met on do not depend on how many workers there are.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cluster.findings import KILLED, FindingState, Pursuit, Task, killed
+from cluster.findings import KILLED, FindingState, Pursuit, Task
 from cluster.job import Answer, Role, ShardJob, build
-from scenarios.events import Schedule
+from cluster.shard_reports import Tally, deadly_hits, joined, no_report
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.spec import Value
-from workers.hunting import Hit, ShardReport, shard_traces
+from workers.hunting import Hit, ShardReport
 from workers.signature import signature_of
 from workers.verdict import Crashed, Judgement, Lost
 
@@ -54,27 +52,6 @@ class Ledger(Protocol):
 
     def keep_artefact(self, judgement: Judgement, name: str) -> str:
         """Write the artefact of a finding and return its path in the campaign."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """Sums over the traces of a hunt; `lengths` counts traces by engine steps, `probes` traces that hit each."""
-
-    traces: int = 0
-    runs: int = 0
-    steps: int = 0
-    commits: int = 0
-    captures: int = 0
-    reached: int = 0
-    lengths: Counter[int] = field(default_factory=Counter)
-    probes: Counter[str] = field(default_factory=Counter)
-
-    def add(self, report: ShardReport) -> None:
-        """Add a shard."""
-        for name in ("traces", "runs", "steps", "commits", "captures", "reached"):
-            setattr(self, name, getattr(self, name) + getattr(report, name))
-        self.lengths.update(report.lengths)
-        self.probes.update(report.probes)
 
 
 @dataclass(slots=True)
@@ -127,6 +104,11 @@ class Hunter:
     def num_shards(self) -> int | None:
         """Return the number of shards, None if it is not bounded."""
         return None if self._num_traces is None else -(-self._num_traces // TRACES_PER_SHARD)
+
+    @property
+    def findings(self) -> list[Pursuit]:
+        """Return what was found, in the order in which it was met."""
+        return [pursuit for pursuit in self.pursuits.values() if not pursuit.state.is_refuted]
 
     @property
     def num_open(self) -> int:
@@ -226,9 +208,9 @@ class Hunter:
             case "hunt" if not deaths:
                 self.unjudged[shard.number] = lost.reason
                 self._alone.pop(shard.number, None)
-                self._reports[shard.number] = _no_report(())
+                self._reports[shard.number] = no_report(())
             case "hunt" if shard.traces == 1:
-                report = _no_report(_deadly(shard, lost))
+                report = no_report(deadly_hits(shard, lost))
                 self._ledger.keep_shard(job, 0, report)
                 self._reported(job, report, None)
             case "hunt":
@@ -243,7 +225,7 @@ class Hunter:
         parts[shard.first] = report
         whole = self._job("hunt", shard.number)
         if len(parts) == whole.shard.traces:
-            report = self._reports[shard.number] = _joined([parts[index] for index in sorted(parts)])
+            report = self._reports[shard.number] = joined([parts[index] for index in sorted(parts)])
             del self._alone[shard.number]
             self._ledger.keep_shard(whole, 0, report)
             self._sample(shard.number, report, None)
@@ -261,7 +243,16 @@ class Hunter:
 
     def _pursuit(self, state: FindingState) -> Pursuit:
         kept = self._ledger.finding(self._name(state.bug))
-        return Pursuit(state if kept is None else FindingState.model_validate_json(kept))
+        if kept is not None:
+            state = FindingState.model_validate_json(kept)
+            if state.stage == "closed" and state.is_refuted:
+                self._refuted(state)
+        return Pursuit(state)
+
+    def _refuted(self, state: FindingState) -> None:
+        assert state.judgement is not None, "it was judged again"
+        assert isinstance(state.judgement.verdict, Lost), "it failed again"
+        self.unjudged[state.first // TRACES_PER_SHARD] = state.judgement.verdict.reason
 
     def _name(self, bug: str) -> str:
         # Edited code may fail otherwise: what was found with other code is not gone on with.
@@ -277,6 +268,11 @@ class Hunter:
                 return
             judgement = state.judgement
             assert judgement is not None, "a confirmed finding was judged"
+            if state.is_refuted:
+                pursuit.state = state.model_copy(update={"stage": "closed"})
+                self._ledger.keep_finding(self._name(state.bug), pursuit.state.model_dump_json())
+                self._refuted(pursuit.state)
+                continue
             same = self._same_as(state, judgement)
             name = f"trace {state.first} of hunt {self.plan.profile} {self.plan.seed}"
             changes: dict[str, object] = {"stage": "closed", "same_as": same}
@@ -290,6 +286,8 @@ class Hunter:
         signature = signature_of(judgement.verdict, judgement.trace)
         assert signature is not None, "a finding has a signature"
         for bug, pursuit in self.pursuits.items():
+            if pursuit.state.is_refuted:
+                continue
             other = pursuit.state.judgement
             if bug == state.bug:
                 return None
@@ -346,54 +344,3 @@ class Hunter:
                 canary.traces = (canary.number - 1) * TRACES_PER_SHARD + hits[0].index + 1
             canary.rounds, canary.tried = canary.rounds + 1, 0
         canary.is_blind = canary.tried >= CANARY_SHARDS_MAX
-
-
-def _deadly(shard: Shard, lost: Lost) -> Iterator[Hit]:
-    """Yield the finding that a trace, alone in its shard, kills its worker."""
-    (trace,) = shard_traces(shard)
-    trace = trace.model_copy(update={"schedule": Schedule()})
-    verdict = killed(lost)
-    signature = signature_of(verdict, trace)
-    assert signature is not None, "a finding has a signature"
-    yield Hit(signature=signature, count=1, index=shard.first, trace=trace, verdict=verdict)
-
-
-def _no_report(hits: Iterator[Hit] | tuple[Hit, ...]) -> ShardReport:
-    """Return the report of a shard of which nothing is known but what it does to its worker."""
-    found = tuple(hits)
-    return ShardReport(
-        traces=len(found),
-        runs=0,
-        steps=0,
-        commits=0,
-        captures=0,
-        reached=0,
-        lengths=(),
-        digests=(),
-        probes={},
-        hits=found,
-    )
-
-
-def _joined(reports: list[ShardReport]) -> ShardReport:
-    """Return the report of neighbouring traces as one."""
-    tally = Tally()
-    hits: dict[str, Hit] = {}
-    for report in reports:
-        tally.add(report)
-        for hit in report.hits:
-            first = hits.setdefault(hit.signature.bug, hit)
-            if first is not hit:
-                hits[hit.signature.bug] = first.model_copy(update={"count": first.count + hit.count})
-    return ShardReport(
-        traces=tally.traces,
-        runs=tally.runs,
-        steps=tally.steps,
-        commits=tally.commits,
-        captures=tally.captures,
-        reached=tally.reached,
-        lengths=tuple(length for report in reports for length in report.lengths),
-        digests=tuple(digest for report in reports for digest in report.digests),
-        probes=dict(sorted(tally.probes.items())),
-        hits=tuple(hits.values()),
-    )

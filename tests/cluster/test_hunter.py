@@ -16,7 +16,7 @@ from scenarios.trace import Trace
 from workers.hunting import Hit, ShardReport, shard_traces
 from workers.shrink import Tried
 from workers.signature import Signature, signature_of
-from workers.verdict import Crashed, Difference, Diverged, Judgement, Lost, Stats
+from workers.verdict import Agreed, Crashed, Difference, Diverged, Judgement, Lost, Stats
 
 NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
 DEATH = Lost(reason="3 attempts were lost on 2 slots: its process died")
@@ -287,3 +287,29 @@ def test_the_last_shard_holds_what_is_left_of_the_traces() -> None:
 
 def test_signatures_of_hits_name_bugs() -> None:
     assert hit("x").signature == Signature(plane="counts", variable="x")
+
+
+def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_shard_unjudged() -> None:
+    ledger = Memory()
+    hunter = hunter_of(TRACES_PER_SHARD, ledger)
+
+    def answer(job: AnyJob) -> Answer | Lost:
+        match job:
+            case ShardJob(shard=shard) if shard.first <= 7 < shard.first + shard.traces:
+                return DEATH
+            case ShardJob(shard=shard):
+                return report(shard)
+            case TryJob(candidates=candidates):
+                return Tried(count=len(candidates))
+            case Job(trace=trace):
+                return Judgement(verdict=Agreed(stats=NOTHING), trace=trace, schedules=1)
+            case _:
+                raise AssertionError("a hunt asks for no trials")
+
+    drive(hunter, canary_or(answer), deaths=3)
+    assert hunter.findings == []
+    assert ledger.artefacts == []
+    assert hunter.unjudged == {0: "its workers died, and did not when it was run again"}
+    again = hunter_of(TRACES_PER_SHARD, ledger)
+    drive(again, canary_or(answer), deaths=3)
+    assert again.unjudged == hunter.unjudged

@@ -87,7 +87,7 @@ def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: Ray
 
 def test_slots_without_a_cpu_are_given_up_and_the_others_do_the_work(ray_cluster: RayCluster, tmp_path: Path) -> None:
     requests = [f"slow-{index}" for index in range(24)]
-    with RayPool(ray_cluster, 3, DEADLINE_SECONDS, STAND_IN, start_seconds=2.0) as pool:
+    with RayPool(ray_cluster, 3, DEADLINE_SECONDS, STAND_IN, start_seconds=6.0) as pool:
         verdicts = campaign_of(pool, tmp_path, *requests, seed=300)
         assert None in pool.pids
     assert [type(verdict) for verdict in verdicts] == [Agreed] * len(requests)
