@@ -15,7 +15,7 @@ from workers.kernels.triton.signature import check_flat
 from workers.lanes.lane import Function, op_of
 
 FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels" / "triton"
-WITHOUT_OPS = ("__init__", "arithmetic", "drafting", "launch", "signature")
+WITHOUT_OPS = ("__init__", "arithmetic", "drafting", "launch", "probabilities", "signature")
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in WITHOUT_OPS)
 
 

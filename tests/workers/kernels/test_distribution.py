@@ -1,0 +1,116 @@
+"""What verification commits follows the target's law: sampled, with real weights, over too many tokens to enumerate.
+
+G-tests of the first two committed tokens. FAMILY_ERROR bounds the chance that any of them fails on a correct sampler,
+were the noise drawn anew; it is drawn from fixed seeds, so the outcome never changes.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.workers.kernels.verification import Drafts, drafts_of, verify
+from workers.kernels.draw_noise import draw_noise
+from workers.kernels.logit_floors import logit_floors
+from workers.kernels.signature import NO_TOKEN
+from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT
+
+Array = NDArray[Any]
+
+FAMILY_ERROR = 1e-6
+NUM_TESTS = 9
+# The normal quantile of FAMILY_ERROR / NUM_TESTS, one-sided.
+QUANTILE = 5.18
+
+V, K, NUM_TRIES = 40, 2, 3
+NUM_ROWS, NUM_BATCHES = 5000, 8
+TEMPERATURE = np.float32(0.7)
+
+
+def g_statistic(counts: Array, law: Array) -> tuple[float, float]:
+    """Return G, and the bound that it exceeds with the probability of one test (Wilson and Hilferty's cube root)."""
+    expected = law.ravel() * counts.sum()
+    order = np.argsort(expected)
+    few = order[: max(int(np.searchsorted(np.cumsum(expected[order]), 5)) + 1, int((expected < 5).sum()))]
+    many = np.setdiff1d(order, few)
+    observed = np.append(counts.ravel()[many], counts.ravel()[few].sum())
+    expected = np.append(expected[many], expected[few].sum())
+    assert observed[expected == 0].sum() == 0, "a token without probability was committed"
+    seen = observed > 0
+    statistic = 2 * float((observed[seen] * np.log(observed[seen] / expected[seen])).sum())
+    degrees = len(observed) - 1
+    return statistic, degrees * (1 - 2 / (9 * degrees) + QUANTILE * np.sqrt(2 / (9 * degrees))) ** 3
+
+
+def law_of(logits: Array, floor: float) -> Array:
+    weights = np.where(logits >= floor, np.exp(logits.astype(np.float64) / float(TEMPERATURE)), 0)
+    law: Array = weights / weights.sum()
+    return law
+
+
+def counted(method: int, point_mass: bool, top_k: int, top_p: float, change: Any = None) -> tuple[Array, Array]:
+    """Return how often each pair of tokens was committed, and the law it should have."""
+    rng = np.random.default_rng([method, point_mass, top_k])
+    logits = rng.normal(scale=1.5, size=(1 + K, V)).astype(np.float32)
+    draft_logits = (logits[:K] + rng.normal(scale=0.7, size=(K, V))).astype(np.float32)
+    floors = np.empty(1 + K, dtype=np.float32)
+    limits = (np.array([top_k]), np.array([top_p], dtype=np.float32), np.array([K]))
+    logit_floors(logits.ravel(), np.array([TEMPERATURE]), *limits, floors, K, V, V)
+    laws = [law_of(logits[c], floors[c]) for c in range(1 + K)]
+    proposals = [law_of(each, -np.inf) for each in draft_logits]
+    counts = np.zeros((V, V))
+    for number in range(NUM_BATCHES):
+        batch = _batch(method, point_mass, logits, draft_logits, floors, proposals, number, rng)
+        sampled = verify(change(batch) if change else batch)["sampled"].reshape(NUM_ROWS, 1 + K)
+        second = np.where(sampled[:, 1] == NO_TOKEN, rng.choice(V, NUM_ROWS, p=laws[1]), sampled[:, 1])
+        np.add.at(counts, (sampled[:, 0], second), 1)
+    return counts, np.outer(laws[0], laws[1])
+
+
+def _batch(
+    method: int, point_mass: bool, logits: Array, draft_logits: Array, floors: Array, proposals: list[Array],
+    number: int, rng: np.random.Generator,
+) -> Drafts:  # fmt: skip
+    accept = np.empty(NUM_ROWS * K, dtype=np.float32)
+    select = np.empty(NUM_ROWS * (1 + K) * (1 + NUM_TRIES) * 4, dtype=np.float32)
+    # Every row is another request, far from the others' positions.
+    seeds = np.arange(NUM_ROWS, dtype=np.uint64) + np.uint64(number * NUM_ROWS)
+    draw_noise(seeds, np.full(NUM_ROWS, 1000), accept, select, K, NUM_TRIES)
+    if point_mass:
+        drafts = np.tile(draft_logits.argmax(axis=1), (NUM_ROWS, 1))
+    else:
+        drafts = np.stack([rng.choice(V, NUM_ROWS, p=law) for law in proposals], axis=1)
+    return drafts_of(
+        method,
+        16,
+        4,
+        logits=np.broadcast_to(logits, (NUM_ROWS, 1 + K, V)),
+        draft_logits=np.broadcast_to(draft_logits, (NUM_ROWS, K, V)),
+        drafts=drafts.astype(np.int64),
+        num_drafts=np.full(NUM_ROWS, K),
+        temperature=np.full(NUM_ROWS, TEMPERATURE),
+        point_mass=np.full(NUM_ROWS, int(point_mass)),
+        accept_noise=accept.reshape(NUM_ROWS, K),
+        select_noise=select.reshape(NUM_ROWS, 1 + K, 1 + NUM_TRIES, 4),
+        floors=np.broadcast_to(floors, (NUM_ROWS, 1 + K)),
+    )
+
+
+@pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
+@pytest.mark.parametrize(("point_mass", "top_k", "top_p"), [(False, 0, 1.0), (True, 0, 1.0), (False, 25, 0.9)])
+def test_the_first_two_tokens_follow_the_target(method: int, point_mass: bool, top_k: int, top_p: float) -> None:
+    statistic, bound = g_statistic(*counted(method, point_mass, top_k, top_p))
+    assert statistic < bound
+
+
+def test_recovering_from_the_target_as_if_nothing_had_been_rejected_is_found() -> None:
+    def recover_from_the_target(batch: Drafts) -> Drafts:
+        # Every first try is kept, whatever the draft probability.
+        select = batch.select_noise.copy()
+        select[:, :, 0, 3] = -1e9
+        return replace(batch, select_noise=select)
+
+    statistic, bound = g_statistic(*counted(STANDARD, False, 0, 1.0, recover_from_the_target))
+    assert statistic > bound

@@ -1,0 +1,45 @@
+"""Noise is Philox4x32-10, a function of seed, position and stream; no two purposes share a number."""
+
+import numpy as np
+import pytest
+
+from scenarios.draw import philox4x32
+from workers.kernels.draw_noise import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, draw_noise, philox
+
+
+def words(values: list[int]) -> np.ndarray:
+    return np.array(values, dtype=np.uint64)
+
+
+def test_words_are_those_of_the_scalar_generator() -> None:
+    seeds, positions = [0, 1, (1 << 64) - 1, 0x1234_5678_9ABC_DEF0], [0, 7, (1 << 40) + 3, (1 << 63) - 1]
+    for stream in (DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM):
+        found = philox(words(seeds), words(positions), stream, words([0, 1, 2, 3]))
+        for i, (seed, position) in enumerate(zip(seeds, positions, strict=True)):
+            counter = (position & 0xFFFFFFFF, position >> 32, stream, i)
+            assert tuple(int(each[i]) for each in found) == philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))
+
+
+def noise_of(positions: list[int], k: int, num_tries: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    num_rows = len(positions)
+    accept = np.full(num_rows * k, np.nan, dtype=np.float32)
+    select = np.full(num_rows * (1 + k) * (1 + num_tries) * 4, np.nan, dtype=np.float32)
+    seeds = np.full(num_rows, 5, dtype=np.uint64)
+    draw_noise(seeds, np.array(positions), accept, select, k, num_tries)
+    return accept.reshape(num_rows, k), select.reshape(num_rows, 1 + k, 1 + num_tries, 4)
+
+
+def test_a_token_has_its_noise_whichever_column_decides_it() -> None:
+    accept, select = noise_of([10, 11, 12], k=2)
+    assert accept[0, 1] == accept[1, 0]
+    assert accept[1, 1] == accept[2, 0]
+    np.testing.assert_array_equal(select[0, 2], select[2, 0])
+    np.testing.assert_array_equal(select[0, 1], select[1, 0])
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_no_number_is_used_twice_and_all_lie_in_the_unit_interval(k: int) -> None:
+    accept, select = noise_of([100], k)
+    numbers = np.concatenate([accept.ravel(), select.ravel()])
+    assert len(set(numbers.tolist())) == len(numbers) == k + (1 + k) * 12
+    assert ((numbers >= 0) & (numbers < 1)).all()

@@ -1,0 +1,155 @@
+"""What verification of drafts does where nothing is left to chance: refused drafts, missing distributions, limits."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
+from workers.kernels.logit_floors import logit_floors
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN
+from workers.kernels.verify_drafts import (
+    BLOCK,
+    DRAFT_OUTSIDE_VOCABULARY,
+    DRAFT_UNDEFINED,
+    STANDARD,
+    STRICT,
+    SYNTHETIC,
+    TARGET_UNDEFINED,
+)
+
+METHODS = (STRICT, STANDARD, SYNTHETIC, BLOCK)
+V, K = 5, 2
+SURE = [-np.inf, -np.inf, -np.inf, 0, -np.inf]
+
+
+def row(method: int, drafts: list[int], **changes: Any) -> Drafts:
+    """Return one row in which target and drafter are sure of token 3 everywhere."""
+    k = len(drafts)
+    batch = drafts_of(
+        method,
+        4,
+        2,
+        logits=np.array([[SURE] * (1 + k)], dtype=np.float32),
+        draft_logits=np.array([[SURE] * k], dtype=np.float32).reshape(1, k, V),
+        drafts=np.array([drafts], dtype=np.int64),
+        num_drafts=np.array([k]),
+        temperature=np.array([BINARY]),
+        point_mass=np.zeros(1, dtype=np.int64),
+        accept_noise=np.full((1, k), 0.5, dtype=np.float32),
+        select_noise=np.full((1, 1 + k, 2, 4), 0.5, dtype=np.float32),
+        rates=np.ones(k, dtype=np.float32),
+    )
+    return replace(batch, **changes)
+
+
+def decided(batch: Drafts) -> tuple[list[int], int]:
+    found = verify(batch)
+    return found["sampled"].tolist(), int(found["status"][0])
+
+
+GREEDY: dict[str, Any] = {"temperature": np.zeros(1, dtype=np.float32)}
+CERTAIN: dict[str, Any] = {"point_mass": np.ones(1, dtype=np.int64)}
+
+
+@pytest.mark.parametrize("changes", [{}, GREEDY, CERTAIN])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_draft_that_cannot_be_verified_ends_the_drafts_and_the_target_goes_on(
+    method: int, changes: dict[str, Any]
+) -> None:
+    assert decided(row(method, [3, 3], **changes)) == ([3, 3, 3], 0)
+    assert decided(row(method, [3, NO_DRAFT], **changes)) == ([3, 3, NO_TOKEN], 0)
+    assert decided(row(method, [NO_DRAFT, 3], **changes)) == ([3, NO_TOKEN, NO_TOKEN], 0)
+    for outside in (V, -2, 1 << 40):
+        assert decided(row(method, [3, outside], **changes)) == ([3, 3, NO_TOKEN], DRAFT_OUTSIDE_VOCABULARY)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("broken", [[np.nan, 0, 0, 0, 0], [0, 0, 0, 0, np.inf], [-np.inf] * V])
+def test_a_row_ends_where_the_target_has_no_distribution(method: int, broken: list[float]) -> None:
+    for changes in ({}, GREEDY, CERTAIN):
+        for column, expected in enumerate([[-1, -1, -1], [3, -1, -1], [3, 3, -1]]):
+            batch = row(method, [3, 3], **changes)
+            batch.logits[0, column] = broken
+            assert decided(batch) == (expected, TARGET_UNDEFINED)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_draft_without_draft_probabilities_is_not_kept(method: int) -> None:
+    batch = row(method, [3, 3])
+    batch.draft_logits[0, 1, 2] = np.nan
+    assert decided(batch) == ([3, 3, NO_TOKEN], DRAFT_UNDEFINED)
+    # Nobody looks at them in a greedy row, or where a draft is certain.
+    assert decided(replace(batch, **GREEDY)) == ([3, 3, 3], 0)
+    assert decided(replace(batch, **CERTAIN)) == ([3, 3, 3], 0)
+
+
+def test_padding_and_rows_marked_invalid_sample_nothing() -> None:
+    for changes in ({"num_scheduled": np.zeros(1)}, {"invalid": np.ones(1)}):
+        assert decided(row(STANDARD, [3, V], **changes)) == ([NO_TOKEN] * 3, 0)
+
+
+def test_a_draft_that_the_target_rules_out_is_replaced_even_by_noise_zero() -> None:
+    nothing = np.zeros((1, 2), dtype=np.float32)
+    for method in (STRICT, STANDARD, BLOCK):
+        for changes in ({}, GREEDY, CERTAIN):
+            batch = row(method, [1, 3], accept_noise=nothing, **changes)
+            batch.draft_logits[0, 0] = 0
+            assert decided(batch)[0] == [3, NO_TOKEN, NO_TOKEN]
+
+
+def test_synthetic_acceptance_follows_its_rates_and_not_the_probabilities() -> None:
+    rates = np.array([0.75, 0.25], dtype=np.float32)
+    for changes in ({}, GREEDY, CERTAIN):
+        assert decided(row(SYNTHETIC, [1, 1], rates=rates, **changes))[0] == [1, 3, NO_TOKEN]
+        assert decided(row(SYNTHETIC, [1, 1], rates=rates[::-1].copy(), **changes))[0] == [3, NO_TOKEN, NO_TOKEN]
+
+
+def kept(logits: list[float], top_k: int, top_p: float) -> list[int]:
+    floors = np.full(1, 7, dtype=np.float32)
+    line = np.array(logits, dtype=np.float32)
+    given = (np.array([BINARY]), np.array([top_k]), np.array([top_p], dtype=np.float32), np.zeros(1, dtype=np.int64))
+    logit_floors(line, *given, floors, 0, len(line), len(line))
+    return [int(token) for token in np.flatnonzero(line >= floors[0])]
+
+
+def test_top_k_keeps_the_largest_and_all_equal_to_the_last_of_them() -> None:
+    assert kept([3, 1, 2, 0], 2, 1) == [0, 2]
+    assert kept([3, 2, 2, 0], 2, 1) == [0, 1, 2]
+    assert kept([3, 1, 2, 0], 0, 1) == kept([3, 1, 2, 0], 4, 1) == kept([3, 1, 2, 0], 9, 1) == [0, 1, 2, 3]
+
+
+def test_top_p_keeps_the_smallest_set_with_its_probability_and_the_best_token_always() -> None:
+    # Probabilities 8/15, 2/15, 4/15, 1/15.
+    assert kept([3, 1, 2, 0], 0, 0.5) == kept([3, 1, 2, 0], 0, 0) == [0]
+    assert kept([3, 1, 2, 0], 0, 0.75) == [0, 2]
+    assert kept([3, 1, 2, 0], 0, 0.875) == [0, 1, 2]
+    # Of the two best alone the first has two thirds.
+    assert kept([3, 1, 2, 0], 2, 0.625) == [0]
+    assert kept([3, 1, 2, 0], 2, 0.75) == [0, 2]
+
+
+@pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
+def test_tokens_below_the_floor_are_never_emitted(method: int) -> None:
+    rng = np.random.default_rng(method)
+    num_rows = 500
+    logits, draft_logits = rng.normal(size=(2, num_rows, 3, V)).astype(np.float32)
+    floors = np.sort(logits, axis=2)[:, :, -2]
+    batch = drafts_of(
+        method,
+        4,
+        2,
+        logits=logits,
+        draft_logits=draft_logits[:, :2].copy(),
+        drafts=rng.integers(0, V, (num_rows, 2)),
+        num_drafts=np.full(num_rows, 2),
+        temperature=np.ones(num_rows, dtype=np.float32),
+        point_mass=rng.integers(0, 2, num_rows),
+        accept_noise=rng.random((num_rows, 2), dtype=np.float32),
+        select_noise=rng.random((num_rows, 3, 3, 4), dtype=np.float32),
+        floors=floors,
+    )
+    sampled = verify(batch)["sampled"].reshape(num_rows, 3)
+    found = np.take_along_axis(logits, sampled.clip(min=0)[:, :, None], axis=2)[:, :, 0]
+    assert (found >= floors)[sampled != NO_TOKEN].all()

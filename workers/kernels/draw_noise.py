@@ -1,0 +1,59 @@
+"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone.
+
+Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.kernels.signature import In, Out
+
+# One stream a purpose: noise that chose a draft must not choose what replaces it (vLLM PR #54282).
+DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
+
+_MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+
+Words = NDArray[np.uint64]
+
+
+def philox(seed: Words, position: Words, stream: int, index: Words) -> tuple[Words, Words, Words, Words]:
+    """Return four 32-bit words each: the key is the seed, the counter (position, stream, index)."""
+    seed, position, index = np.broadcast_arrays(seed, position, index)
+    k0, k1 = seed & _MASK, seed >> _HALF
+    c0, c1, c2, c3 = position & _MASK, position >> _HALF, np.full_like(position, stream), index
+    for _ in range(10):
+        product_0, product_1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
+        c0, c1, c2, c3 = (product_1 >> _HALF) ^ c1 ^ k0, product_1 & _MASK, (product_0 >> _HALF) ^ c3 ^ k1, product_0
+        c3 = c3 & _MASK
+        k0, k1 = (k0 + _WEYL_0) & _MASK, (k1 + _WEYL_1) & _MASK
+    return c0, c1, c2, c3
+
+
+def uniform(words: Words) -> NDArray[np.float32]:
+    """Return the upper 24 of 32 bits as numbers in [0, 1)."""
+    return (words >> np.uint64(8)).astype(np.float32) * np.float32(2**-24)
+
+
+def draw_noise(
+    seeds: In,
+    positions: In,
+    accept_noise: Out,
+    select_noise: Out,
+    num_speculative_tokens: int,
+    num_tries: int,
+) -> None:
+    """Draw what verification needs for each row.
+
+    Shapes: seeds [B] uint64; positions [B], of the token that a row's first column decides; accept_noise [B * K]
+    float32; select_noise [B * (1 + K) * (1 + num_tries) * 4] float32: for each column the tries, then one for when they
+    fail; each has a number for the block, the tile, the token, and to accept it. Column c has position + c.
+    """
+    k, seed = num_speculative_tokens, seeds.astype(np.uint64)[:, None]
+    place: Words = np.add(positions.astype(np.uint64)[:, None], np.arange(1 + k, dtype=np.uint64), dtype=np.uint64)
+    accept = philox(seed, place[:, :k], ACCEPT_STREAM, np.zeros((1, 1), dtype=np.uint64))[0]
+    accept_noise.reshape(len(seeds), k)[:] = uniform(accept)
+    tries = np.arange(1 + num_tries, dtype=np.uint64)
+    select = philox(seed[:, :, None], place[:, :, None], SELECT_STREAM, tries)
+    select_noise.reshape(len(seeds), 1 + k, 1 + num_tries, 4)[:] = uniform(np.stack(select, axis=-1))
