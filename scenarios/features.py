@@ -55,13 +55,10 @@ REFUSED: tuple[Refusal, ...] = (
         reason="a hit would need the hidden word before its end, which mtp carries with the request that computed it",
     ),
     Refusal(
-        key="depth",
+        key="drafter",
         applies=lambda spec: spec.depth > 1 and spec.drafter in ON_THE_HOST,
-        allowed="1",
-        reason=(
-            f"{' and '.join(ON_THE_HOST)} draft on the host, which has not seen the tokens of a step in flight; "
-            f"drafters that run at depth 2 are {', '.join(_ON_THE_DEVICE)}"
-        ),
+        allowed=f"{', '.join(_ON_THE_DEVICE)}, or depth 1",
+        reason=f"{' and '.join(ON_THE_HOST)} draft on the host, which has not seen the tokens of a step in flight",
     ),
     Refusal(
         key="num_speculative_tokens",

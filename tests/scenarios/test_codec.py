@@ -122,8 +122,8 @@ REFUSED = [
     (
         "spec: {drafter: suffix}\nevents: []",
         1,
-        "depth is 2; allowed are 1: suffix and ngram draft on the host, which has not seen the tokens of a step in "
-        "flight; drafters that run at depth 2 are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu",
+        "drafter is suffix; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, or depth 1: "
+        "suffix and ngram draft on the host, which has not seen the tokens of a step in flight",
     ),
     (
         "spec: {drafter: extract_hidden_states}\nevents: []",

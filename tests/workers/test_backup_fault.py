@@ -29,9 +29,12 @@ class BlindToInputs(Checker):
 def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:
     planes = []
     traces = [load(path) for path in PATHS if "discard" in load(path).expect] + [
-        random_trace(seed) for seed in range(40)
+        random_trace(seed) for seed in range(60)
     ]
     for trace in traces:
+        # Only what the EAGLE-like drafter keeps, as far as it keeps anything, depends on the token behind a chunk.
+        if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
+            continue
         run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Parts())
         run.checker = BlindToInputs(run.trace, TAPES)
         verdict = run.to_end()

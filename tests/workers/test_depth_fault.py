@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from scenarios.spec import ON_THE_HOST
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.check import check
@@ -15,7 +16,8 @@ SEEDS = range(100)
 
 def at_depth(seed: int, depth: int) -> Trace:
     trace = random_trace(seed).explicit()
-    spec = trace.spec.model_copy(update={"depth": depth})
+    drafter = "eagle" if trace.spec.drafter in ON_THE_HOST else trace.spec.drafter
+    spec = trace.spec.model_copy(update={"depth": depth, "drafter": drafter})
     return trace.model_copy(update={"spec": spec, "faults": (FAULT,)})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scenarios.events import LANES, Schedule
-from scenarios.spec import EngineSpec
+from scenarios.spec import ON_THE_HOST, EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.check import Options, Run, check
@@ -48,7 +48,9 @@ PARTS = Parts()
 def trace_of(seed: int, accepted_counts: str) -> Trace:
     """Return the random trace of a seed at depth 2, run eagerly."""
     trace = random_trace(seed)
-    spec = trace.spec.model_copy(update={"depth": 2, "accepted_counts": accepted_counts})
+    drafter = "eagle" if trace.spec.drafter in ON_THE_HOST else trace.spec.drafter
+    changes = {"depth": 2, "accepted_counts": accepted_counts, "drafter": drafter}
+    spec = trace.spec.model_copy(update=changes)
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()}).explicit()
 
 
