@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of
-from workers.kernels.signature import NO_TOKEN
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts import BLOCK, STRICT
 
 MARGIN = Fraction(1, 1 << 17)
@@ -31,7 +31,10 @@ Verify = Callable[[Drafts], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A target and a drafter: weights of the next token after each prefix, binary logarithms or None for 0."""
+    """A target and a drafter: weights of the next token after each prefix, binary logarithms or None for 0.
+
+    Behind the k drafts are `unproposed` columns whose drafts nobody made.
+    """
 
     method: int
     vocab_size: int
@@ -43,6 +46,7 @@ class World:
     draft: dict[tuple[int, ...], tuple[int | None, ...]]
     greedy: bool = False
     point_mass: bool = False
+    unproposed: int = 0
 
     def p(self, prefix: tuple[int, ...]) -> Weights:
         """Return the law of the next token: at temperature 0 the first of the best."""
@@ -210,7 +214,7 @@ def committed(at: World, verify: Verify, seed: int = 0) -> tuple[dict[tuple[int,
     for (_, size, _), low, high in zip(found, sampled[::2].tolist(), sampled[1::2].tolist(), strict=True):
         differing += low != high
         tokens = tuple(token for token in low if token != NO_TOKEN)
-        assert low == [*tokens, *[NO_TOKEN] * (at.k + 1 - len(tokens))]
+        assert low == [*tokens, *[NO_TOKEN] * (at.k + at.unproposed + 1 - len(tokens))]
         for rest in product(range(at.vocab_size), repeat=at.k + 1 - len(tokens)):
             whole = tokens + rest
             share = size * _product(at.p(whole[:c])[whole[c]] for c in range(len(tokens), at.k + 1))
@@ -229,16 +233,19 @@ def total_variation(at: World, law: dict[tuple[int, ...], Fraction]) -> Fraction
 
 def _batch(at: World, found: list[tuple[tuple[int, ...], Fraction, Cell]], rng: np.random.Generator) -> Drafts:
     """Return two rows a cell: its lowest corner and its highest; noise that must not matter is random."""
-    num_rows, width = 2 * len(found), 1 + at.k
-    logits = np.empty((num_rows, width, at.vocab_size), dtype=np.float32)
-    draft_logits = np.empty((num_rows, at.k, at.vocab_size), dtype=np.float32)
-    accept = rng.random((num_rows, at.k)).astype(np.float32)
+    num_rows, k = 2 * len(found), at.k + at.unproposed
+    width = 1 + k
+    logits = rng.integers(0, 4, (num_rows, width, at.vocab_size)).astype(np.float32)
+    draft_logits = rng.integers(0, 4, (num_rows, k, at.vocab_size)).astype(np.float32)
+    drafts_made = np.full((num_rows, k), NO_DRAFT, dtype=np.int64)
+    accept = rng.random((num_rows, k)).astype(np.float32)
     select = rng.random((num_rows, width, 1 + at.num_tries, 4)).astype(np.float32)
     for i, (drafts, _, cell) in enumerate(found):
         rows = slice(2 * i, 2 * i + 2)
-        logits[rows] = [[_logit(each) for each in at.target[drafts[:c]]] for c in range(width)]
+        drafts_made[rows, : at.k] = drafts
+        logits[rows, : at.k + 1] = [[_logit(each) for each in at.target[drafts[:c]]] for c in range(at.k + 1)]
         if at.k:
-            draft_logits[rows] = [[_logit(each) for each in at.draft[drafts[:c]]] for c in range(at.k)]
+            draft_logits[rows, : at.k] = [[_logit(each) for each in at.draft[drafts[:c]]] for c in range(at.k)]
         for (kind, *where), (low, high) in cell.items():
             assert high - low > 4 * MARGIN, "two break points are too close to tell apart in float32"
             noise = accept if kind == "accept" else select
@@ -249,8 +256,8 @@ def _batch(at: World, found: list[tuple[tuple[int, ...], Fraction, Cell]], rng: 
         at.tile_size,
         logits=logits,
         draft_logits=draft_logits,
-        drafts=np.repeat(np.array([drafts for drafts, _, _ in found], dtype=np.int64), 2, axis=0),
-        num_drafts=np.full(num_rows, at.k, dtype=np.int64),
+        drafts=drafts_made,
+        num_drafts=np.full(num_rows, k, dtype=np.int64),
         temperature=np.full(num_rows, 0 if at.greedy else BINARY, dtype=np.float32),
         point_mass=np.full(num_rows, int(at.point_mass), dtype=np.int64),
         accept_noise=accept,

@@ -39,6 +39,17 @@ def test_what_is_committed_has_exactly_the_targets_law(method: int, k: int) -> N
                 assert total_variation(at, law) == 0, at
 
 
+@pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
+@pytest.mark.parametrize(("k", "unproposed"), [(0, 2), (1, 1), (2, 1)])
+def test_drafts_that_nobody_made_leave_the_law_as_it_is(method: int, k: int, unproposed: int) -> None:
+    for number, kind in enumerate(KINDS):
+        sizes = {"vocab_size": 3, "block_size": 2, "tile_size": 1, "num_tries": 1}
+        at = world(50 + number, method=method, k=k, unproposed=unproposed, **sizes, **kind)
+        law, differing = committed(at, sampled)
+        assert differing == 0, at
+        assert total_variation(at, law) == 0, at
+
+
 def worlds_that_tell(method: int, verify: Verify, num_worlds: int = 6) -> int:
     """Return in how many worlds the law is not the target's, or a break point lies elsewhere."""
     found = 0

@@ -1,6 +1,7 @@
 """The Triton kernels that verify drafts by chance write what their definitions do, and so are lossless too."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,23 @@ def test_every_kind_of_row_is_decided_as_its_definition_does(
     np.testing.assert_allclose(*residual, rtol=1e-5, atol=1e-6)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, name)
+
+
+@pytest.mark.parametrize("method", [STANDARD, BLOCK])
+def test_real_weights_have_sums_as_close_as_float32_lets_them_and_decide_the_same(method: int) -> None:
+    batch = random_drafts(5, 3, 300, method, 128, 16, seed=1)
+    rng = np.random.default_rng(method)
+
+    def real(logits: Array) -> Array:
+        return np.asarray(logits + rng.normal(scale=2, size=logits.shape), dtype=np.float32)
+
+    temperature = np.where(batch.temperature > 0, np.float32(0.7), np.float32(0))
+    batch = replace(batch, logits=real(batch.logits), draft_logits=real(batch.draft_logits), temperature=temperature)
+    found, expected = verify_by_twins(batch), verify(batch)
+    for name in ("block_max", "block_sum", "tile_sum", "residual"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    for name in ("block_best", "sampled", "status"):
+        np.testing.assert_array_equal(found[name], expected[name], name)
 
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
