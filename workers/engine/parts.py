@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from scenarios.events import PreemptMode
 from scenarios.features import DEPTH_MAX
 from scenarios.spec import EngineSpec
+from workers.engine.block_pool import Pool
 from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, num_masks, waits_for_tokens
@@ -18,6 +19,7 @@ from workers.engine.rules import (
     block_to_go_on_from,
     blocks_to_cover,
     blocks_to_free,
+    budgeted,
     clip_to_block,
     delivered_late,
     drafts_after,
@@ -28,8 +30,11 @@ from workers.engine.rules import (
     logits_of,
     logprob_rows,
     num_cacheable,
+    placeholders_for,
     reset_counts,
+    room_for,
     take_blocks,
+    take_state_slot,
     tokens_to_cache,
     usable_hits,
 )
@@ -95,6 +100,10 @@ class Parts:
     num_cacheable: Callable[[int, int], int] = num_cacheable
     take_blocks: Callable[[CachingPool, list[int], int], list[int] | None] = take_blocks
     drafts_after: Callable[[PlanRow, int], int] = drafts_after
+    budgeted: Callable[[int, int], int] = budgeted
+    room_for: Callable[[Request, int, int], int] = room_for
+    placeholders_for: Callable[[PlanRow], int] = placeholders_for
+    take_state_slot: Callable[[Request, Pool], int] = take_state_slot
     drain_stale: Callable[[Request, PlanRow, list[int]], None] = drain_stale
     reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
     delivered_late: Callable[[Request, PlanRow, list[int]], list[int]] = delivered_late

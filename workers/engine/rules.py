@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
+from workers.engine.block_pool import Pool
 from workers.engine.grammar_rules import length_in_grammar
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
@@ -72,6 +73,28 @@ def history_of(request: Request) -> Sequence[int]:
 def drafts_after(row: PlanRow, k_step: int) -> int:
     """Return the drafts that the step after a row is to verify: none after a chunk that was not the last."""
     return 0 if row.discard else k_step
+
+
+def budgeted(n: int, d: int) -> int:
+    """Return how much of a step's budget a row of n tokens takes: all of them, its d drafts too."""
+    return n
+
+
+def room_for(request: Request, wanted: int, max_model_len: int) -> int:
+    """Return how many of the tokens wanted have a position in the model."""
+    return min(wanted, max_model_len - request.num_computed)
+
+
+def placeholders_for(row: PlanRow) -> int:
+    """Return the tokens that a row may sample; a chunk that is not the last brings none."""
+    return 0 if row.discard else 1 + row.d
+
+
+def take_state_slot(request: Request, slots: Pool) -> int:
+    """Take the state slot of a request that is admitted: a free one, each time anew."""
+    taken = slots.take(1)
+    assert taken is not None, "as many state slots as rows"
+    return taken[0]
 
 
 def drain_stale(request: Request, row: PlanRow, sampled: list[int]) -> None:

@@ -102,7 +102,7 @@ class Scheduler:
         draft.skipped = [skipped for skipped in draft.skipped if skipped[0] != victim.index]
         for row in [row for row in draft.rows if row.request is victim]:
             draft.rows.remove(row)
-            draft.budget += row.n
+            draft.budget += self._parts.budgeted(row.n, row.d)
             victim.invalid_next |= row.invalid
             victim.spoiled_next |= row.spoiled
             returned = row.new_blocks
@@ -140,7 +140,7 @@ class Scheduler:
             clipped = self._parts.clip_to_block(request, wanted, self.spec.block_size)
             self._probes["clipped_chunk"] += clipped < wanted
             wanted = clipped
-        n = min(wanted, budget, self.spec.max_model_len - request.num_computed)
+        n = min(self._parts.room_for(request, wanted, self.spec.max_model_len), budget)
         assert n > 0, f"request {request.name}: nothing to schedule"
         return n
 
@@ -189,9 +189,7 @@ class Scheduler:
         blocks = self._allocate(request, n, shared)
         if blocks is None:
             return "blocks"
-        slots = self.state_slots.take(1)
-        assert slots is not None, "as many state slots as rows"
-        request.state_slot = slots[0]
+        request.state_slot = self._parts.take_state_slot(request, self.state_slots)
         request.running = True
         self.running.append(request)
         self._probes["resume" if request.epoch else "admit"] += 1
@@ -271,7 +269,7 @@ class Scheduler:
                 shared_blocks=tuple(shared),
             )
         )
-        draft.budget -= n
+        draft.budget -= self._parts.budgeted(n, d)
         draft.has_prefill |= n > 1 + d or discard
         self._count(request, n, d, discard, padded)
 
@@ -291,10 +289,9 @@ class Scheduler:
         request.k += 1
         request.last_step = step
         request.num_drafts_next = self._parts.drafts_after(row, self.k_step)
+        request.num_placeholders += self._parts.placeholders_for(row)
         if row.discard:
             request.num_accepted_last = 1
-        else:
-            request.num_placeholders += 1 + row.d
 
     def preempt(
         self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()

@@ -100,6 +100,17 @@ def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, clip_to_block=clip_to_block)
 
 
+def _state_of_the_last_row(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        real = given.state_slot >= 0
+        last = given.state_slot[real][-1:]
+        if np.count_nonzero(real) > 1:
+            reached()
+        run(parts.state_copy, given, state_slot=np.where(real, last, given.state_slot))
+
+    return replace(parts, state_copy=op_like(parts.state_copy, body))
+
+
 FAULTS = (
     Fault(
         id="mlxlm-1109-no-roll-back",
@@ -163,5 +174,14 @@ FAULTS = (
         plane="books",
         requires=ALIGNED,
         apply=_short_prompts_are_not_clipped,
+    ),
+    Fault(
+        id="mlxlm-976-last-row",
+        source="mlx-lm PR #976",
+        symptom="the recurrent state of another request is kept with a block",
+        trigger="a batch of two rows: what is kept for each of them is taken from the last one",
+        plane="recurrent",
+        requires=ALIGNED,
+        apply=_state_of_the_last_row,
     ),
 )

@@ -63,6 +63,33 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, pad_state_slots=pad_state_slots)
 
 
+def _padding_folded_onto_a_slot(parts: Parts, reached: Reached) -> Parts:
+    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> list[int]:
+        num_slots = 1 + max(row.plan.request.state_slot for row in rows)
+        # A batch may be padded to its own size alone; what is behind that is no row.
+        if capture_size(len(rows)) > len(rows):
+            reached()
+        return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
+
+    return replace(parts, pad_state_slots=pad_state_slots)
+
+
+def _padding_comes_first(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        rows = np.flatnonzero(given.prev_position >= 0)
+        previous = given.prev_position[rows]
+        corrections = np.zeros(1 + len(given.prev_position), dtype=np.int64)
+        corrections[1 + rows] = given.prev_valid[previous] - 1 - given.prev_num_drafts[previous]
+        wrong = given.prev_valid.copy()
+        if (given.num_scheduled == 0).any():
+            wrong[previous] = corrections[rows] + 1 + given.prev_num_drafts[previous]
+        if not np.array_equal(wrong, given.prev_valid):
+            reached()
+        run(parts.prepare_inputs, given, prev_valid=wrong)
+
+    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+
+
 FAULTS = (
     Fault(
         id="vllm-43434-draft-order",
@@ -90,5 +117,23 @@ FAULTS = (
         plane="recurrent",
         requires=(("layers", "hybrid"), ("pad", True)),
         apply=_vacated_rows_keep_their_slot,
+    ),
+    Fault(
+        id="gaudi-1431-folded-padding",
+        source="vllm-gaudi PR #1431",
+        symptom="a padding row writes over the recurrent state of a request",
+        trigger="a padded batch: the slot of padding, taken modulo the number of slots in use, is a request's",
+        plane="recurrent",
+        requires=(("layers", "hybrid"), ("pad", True)),
+        apply=_padding_folded_onto_a_slot,
+    ),
+    Fault(
+        id="trtllm-6136-padding-first",
+        source="TensorRT-LLM PR #6136",
+        symptom="the count of a row is corrected by what the row before it rejected",
+        trigger="a padded batch, in the correction of which padding comes first, where two rows reject differently",
+        plane="counts",
+        requires=(("pad", True),),
+        apply=_padding_comes_first,
     ),
 )

@@ -67,6 +67,18 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, kv_write=op_like(parts.kv_write, body))
 
 
+def _positions_of_the_host(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.prepare_inputs, given)
+        row = np.maximum(given.token_row, 0)
+        stale = (given.computed_host - given.num_computed)[row] * (given.token_row >= 0)
+        if stale.any():
+            reached()
+        given.positions[:] = given.positions + stale
+
+    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+
+
 FAULTS = (
     Fault(
         id="tgi-2711-contiguous-slots",
@@ -103,5 +115,14 @@ FAULTS = (
         plane="kv",
         requires=(("pad", True),),
         apply=_padding_writes_the_last_slot,
+    ),
+    Fault(
+        id="ascend-10032-optimistic-positions",
+        source="vllm-ascend PRs #10032 and #8749",
+        symptom="tokens are computed at positions that still count rejected drafts, in slots that do not",
+        trigger="a draft is rejected with the next step already prepared",
+        plane="inputs",
+        requires=(("depth", 2),),
+        apply=_positions_of_the_host,
     ),
 )

@@ -1,0 +1,62 @@
+"""Faults that let the end of one request reach another one."""
+
+from dataclasses import replace
+
+from workers.engine.parts import Parts
+from workers.engine.request import Request
+from workers.faults.fault import Fault, Reached
+
+
+def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
+    batch: dict[int, Request] = {}
+
+    def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
+        batch[request.index] = request
+        flat = {token for other in batch.values() if other.running for token in other.stop}
+        found = parts.end_of(request, sampled)
+        first = next((index for index, token in enumerate(sampled[: found[0]]) if token in flat), None)
+        if first is None or found == (first + 1, "stop"):
+            return found
+        reached()
+        return first + 1, "stop"
+
+    return replace(parts, end_of=end_of)
+
+
+def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
+    flags: list[int] = []
+
+    def is_over(request: Request) -> bool:
+        if parts.is_over(request):
+            if request.finish_reason == "abort":
+                flags[:] = [request.index]
+            return True
+        if not flags:
+            return False
+        reached()
+        flags.clear()
+        return True
+
+    return replace(parts, is_over=is_over)
+
+
+FAULTS = (
+    Fault(
+        id="lmdeploy-4671-stop-tokens-of-all",
+        source="lmdeploy PR #4671",
+        symptom="a request ends at the stop token of another one",
+        trigger="a request samples a token that stops another one that runs",
+        plane="tokens",
+        requires=(),
+        apply=_stop_tokens_of_all,
+    ),
+    Fault(
+        id="ikllama-1673-sticky-flag",
+        source="ik_llama.cpp PR #1673",
+        symptom="what a request sampled is thrown away because another one was aborted",
+        trigger="a request is aborted with a sample in flight, and another row is processed behind that",
+        plane="tokens",
+        requires=(),
+        apply=_abort_cancels_the_next,
+    ),
+)

@@ -1,0 +1,122 @@
+"""Faults in what a step is given: how many tokens, drafts, placeholders, and which state slot."""
+
+from dataclasses import replace
+
+from workers.engine.block_pool import Pool
+from workers.engine.parts import Parts
+from workers.engine.request import PlanRow, Request
+from workers.faults.fault import Fault, Reached
+
+
+def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
+    pending: dict[int, tuple[int, int]] = {}
+
+    def drafts_after(row: PlanRow, k_step: int) -> int:
+        index, found = row.request.index, parts.drafts_after(row, k_step)
+        epoch, drafts = pending.get(index, (row.epoch, 0))
+        if found or epoch == row.epoch:
+            pending[index] = row.epoch, found
+            return found
+        # Nothing was proposed since the request was resumed, so what it had before is still there, once.
+        del pending[index]
+        if drafts:
+            reached()
+        return drafts
+
+    return replace(parts, drafts_after=drafts_after)
+
+
+def _drafts_cost_nothing(parts: Parts, reached: Reached) -> Parts:
+    def budgeted(n: int, d: int) -> int:
+        if d:
+            reached()
+        return parts.budgeted(n, d) - d
+
+    return replace(parts, budgeted=budgeted)
+
+
+def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
+    was_chunk: dict[int, tuple[int, bool]] = {}
+
+    def placeholders_for(row: PlanRow) -> int:
+        index, found = row.request.index, parts.placeholders_for(row)
+        before = was_chunk.get(index)
+        was_chunk[index] = row.epoch, row.discard
+        if before != (row.epoch, True) or not found:
+            return found
+        reached()
+        return 0
+
+    return replace(parts, placeholders_for=placeholders_for)
+
+
+def _no_end_of_the_context(parts: Parts, reached: Reached) -> Parts:
+    def room_for(request: Request, wanted: int, max_model_len: int) -> int:
+        found = parts.room_for(request, wanted, max_model_len)
+        if found < wanted:
+            reached()
+        return wanted
+
+    return replace(parts, room_for=room_for)
+
+
+def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
+    kept: dict[int, int] = {}
+
+    def take_state_slot(request: Request, slots: Pool) -> int:
+        if request.index in kept:
+            reached()
+            return kept[request.index]
+        kept[request.index] = parts.take_state_slot(request, slots)
+        return kept[request.index]
+
+    return replace(parts, take_state_slot=take_state_slot)
+
+
+FAULTS = (
+    Fault(
+        id="vllm-30916-drafts-survive",
+        source="vllm PRs #30916 and #31955 (issue #31876)",
+        symptom="a resumed request is to verify drafts that it had before it was preempted",
+        trigger="a request with drafts to verify is preempted, and its first step after that proposes none",
+        plane="books",
+        requires=(),
+        apply=_drafts_survive_preemption,
+    ),
+    Fault(
+        id="trtllm-16101-free-drafts",
+        source="TensorRT-LLM PR #16101",
+        symptom="a step computes more tokens than its budget",
+        trigger="rows that verify drafts are scheduled as one token each, and others fill the budget",
+        plane="books",
+        requires=(),
+        apply=_drafts_cost_nothing,
+    ),
+    Fault(
+        id="vllm-57562-chunk-before",
+        source="vllm issue #57562, whose cause is not known; here the one that fits: a flag is one step old",
+        symptom="a request counts no placeholder for what it samples",
+        trigger="the last chunk of a prompt follows another chunk",
+        plane="counts",
+        requires=(),
+        apply=_chunk_by_the_step_before,
+    ),
+    Fault(
+        id="ascend-9749-past-the-context",
+        source="vllm-ascend PRs #9749 and #11544",
+        symptom="a request is scheduled past the last position of the model",
+        trigger="a request with K drafts to verify comes within K tokens of the model's length",
+        plane="books",
+        requires=(),
+        apply=_no_end_of_the_context,
+    ),
+    Fault(
+        id="sglang-26941-dangling-slot",
+        source="sglang PR #26941",
+        symptom="a resumed request uses the state slot it gave back, which is another's by now, or free",
+        trigger="a request is preempted and resumed",
+        plane="blocks",
+        requires=(),
+        apply=_slot_is_kept_after_release,
+    ),
+)

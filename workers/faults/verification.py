@@ -1,0 +1,82 @@
+"""Faults in which drafts are compared with what, and in how the outcome is told. All exist on the NumPy tier."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN
+
+
+def _first_row_starts_behind_the_last(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.rejection_sample, given)
+        right, drafts = given.sampled.copy(), given.scheduled_drafts.copy()
+        # The sum of drafts before row 0, read at index -1, is that of all rows: behind it nothing was proposed.
+        drafts[: given.num_speculative_tokens] = NO_DRAFT
+        run(parts.rejection_sample, given, scheduled_drafts=drafts)
+        if not np.array_equal(given.sampled, right):
+            reached()
+
+    return replace(parts, rejection_sample=op_like(parts.rejection_sample, body))
+
+
+def _another_sentinel(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.rejection_sample, given)
+        sampled = given.sampled.reshape(len(given.num_drafts), -1)
+        scheduled = np.arange(sampled.shape[1]) <= given.num_drafts[:, None]
+        rejected = scheduled & (sampled == NO_TOKEN) & (sampled[:, :1] != NO_TOKEN)
+        if rejected.any():
+            reached()
+        sampled[rejected] = given.vocab_size
+
+    return replace(parts, rejection_sample=op_like(parts.rejection_sample, body))
+
+
+def _bonus_compared_with_a_default(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.count_sampled, given)
+        sampled = given.sampled.reshape(-1, given.width)
+        bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
+        # Where the bonus token is compared, the draft that is not there was loaded as 0.
+        matches = (given.state_slot >= 0) & (given.discard == 0) & (bonus == 0)
+        if matches.any():
+            reached()
+        given.accepted[matches] += 1
+        given.valid[matches] += 1
+
+    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+
+
+FAULTS = (
+    Fault(
+        id="ascend-16222-row-zero",
+        source="vllm-ascend PRs #16222 and #16215",
+        symptom="the first row of a batch rejects drafts that are right",
+        trigger="a draft of the first row is to be accepted: where its drafts start is read before the table of starts",
+        plane="tokens",
+        requires=(),
+        apply=_first_row_starts_behind_the_last,
+    ),
+    Fault(
+        id="1cat-625-another-sentinel",
+        source="1Cat-vLLM PR #625",
+        symptom="a request is sent a token past the vocabulary",
+        trigger="a draft is rejected: what stands for it is the size of the vocabulary, and the host looks for -1",
+        plane="tokens",
+        requires=(),
+        apply=_another_sentinel,
+    ),
+    Fault(
+        id="vllm-29274-masked-default",
+        source="vllm PR #29274, a remark of its review",
+        symptom="a row counts one token more than it sampled",
+        trigger="all drafts of a row are accepted, or it has none, and the token after them has id 0",
+        plane="counts",
+        requires=(),
+        apply=_bonus_compared_with_a_default,
+    ),
+)
