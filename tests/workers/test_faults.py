@@ -20,11 +20,23 @@ from workers.verdict import Agreed, Crashed, Difference, Diverged, Vacuous
 
 TAPES = Tapes()
 SEEDS = range(200)
-# Faults that an assertion of the engine meets now and then, before anything is compared.
-ASSERTED = {"vllm-33377-aborted-goes-on": "ended twice"}
+# Faults that an assertion of the engine, or the end of an array, meets now and then before anything is compared.
+ASSERTED = {
+    "vllm-33377-aborted-goes-on": "ended twice",
+    "tpu-2469-padded-slot": "op mtp_pass",
+    "gaudi-1431-folded-padding": "op mtp_pass",
+    "1cat-625-another-sentinel": "op token_logprobs",
+}
 BACKUP, ACCEPTED = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
-# Where every draft in flight is accepted its count is right by luck, and the token that the host lacks shows it.
-ALSO = {"specstorm-depth-3": "inputs"}
+ALSO = {
+    # Where every draft in flight is accepted its count is right by luck, and the token that the host lacks shows it.
+    "specstorm-depth-3": "inputs",
+    # A draft model of a hybrid target keeps recurrent states of its own in the same slot, and is compared first.
+    "tpu-2469-padded-slot": "drafts",
+    "gaudi-1431-folded-padding": "drafts",
+    # A slot that is another's by now has two owners; one that is still free is counted as free.
+    "sglang-26941-dangling-slot": "books",
+}
 OTHERWISE: Mapping[str | int, str | int] = {
     2: 1,
     3: 2,
@@ -76,6 +88,15 @@ def planes_found(fault: str, policy: str, options: Options) -> dict[int, str]:
     return found
 
 
+@cache
+def agrees_when_clean(seed: int, spec: EngineSpec, policy: str) -> bool:
+    """Tell whether the engine without a fault agrees on a random trace with this specification."""
+    sound = spec.model_copy(update={"depth": min(spec.depth, DEPTH_MAX)})
+    schedule = Schedule.model_validate({"policy": policy})
+    trace = random_trace(seed).explicit().model_copy(update={"spec": sound, "schedule": schedule})
+    return isinstance(check(trace, TAPES), Agreed)
+
+
 def watched(fault: str) -> tuple[str, Options]:
     """Return how a fault is looked for: eagerly and with the race detector, unless that sees a race before the harm."""
     return ("lazy", Options(races=False)) if fault == ACCEPTED else ("eager", Options())
@@ -113,12 +134,9 @@ def test_random_traces_find_a_fault_in_its_plane_where_the_clean_engine_agrees(f
     assert len(planes) >= 5
     assert FAULTS[fault].plane in planes
     assert sum(plane in (FAULTS[fault].plane, ALSO.get(fault)) for plane in planes) >= 0.8 * len(planes), planes
-    policy, options = watched(fault)
+    policy, _ = watched(fault)
     for seed in found:
-        trace = with_fault(fault, seed, policy)
-        spec = trace.spec.model_copy(update={"depth": min(trace.spec.depth, DEPTH_MAX)})
-        sound = trace.model_copy(update={"spec": spec, "faults": ()})
-        assert isinstance(check(sound, TAPES, options), Agreed)
+        assert agrees_when_clean(seed, with_fault(fault, seed, policy).spec, policy), seed
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if FAULTS[fault].requires])

@@ -46,7 +46,7 @@ FAULTS = (
         source="lmdeploy PR #4671",
         symptom="a request ends at the stop token of another one",
         trigger="a request samples a token that stops another one that runs",
-        plane="tokens",
+        plane="books",
         requires=(),
         apply=_stop_tokens_of_all,
     ),

@@ -35,15 +35,18 @@ def _draftless_reads_the_first(parts: Parts, reached: Reached) -> Parts:
 
 
 def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
-    num_drafts_before: dict[int, int] = {}
+    last: dict[int, tuple[int, int]] = {}
 
     def body(given: SimpleNamespace) -> None:
         accepted = given.accepted.copy()
+        base = given.num_computed + given.num_scheduled - 1 - given.num_drafts
         for row, slot in enumerate(given.state_slot.tolist()):
-            if slot >= 0 and given.num_computed[row] > 0 and accepted[row] == 0:
+            # A row that joins with a prefix has accepted nothing either, but nothing of it is rolled back.
+            before, num_drafts = last.get(slot, (0, 0))
+            if slot >= 0 and given.num_computed[row] == before > 0 and accepted[row] == 0:
                 reached()
-                accepted[row] = 1 + num_drafts_before[slot]
-            num_drafts_before[slot] = int(given.num_drafts[row])
+                accepted[row] = 1 + num_drafts
+            last[slot] = int(base[row]), int(given.num_drafts[row])
         run(parts.recurrent_update, given, accepted=accepted)
 
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
