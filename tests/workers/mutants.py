@@ -140,7 +140,7 @@ COPIES: Mapping[str, str] = {
     "copy_output": "tokens books",
     "copy_counts": "counts",
     "copy_logprobs": "logits",
-    "copy_masks": "logits counts",
+    "copy_masks": "logits counts tokens",
     "copy_drafts": "inputs drafts",
     "copy_accepted": "counts",
 }

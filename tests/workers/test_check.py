@@ -27,6 +27,8 @@ from workers.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
 
 TAPES = Tapes()
 SEEDS = range(60)
+# Some mistakes need a feature that few traces draw.
+SEEDS_OF_MISTAKES = range(400)
 TWO_REQUESTS = Trace(
     spec=EngineSpec(accepted_counts="host", max_num_batched_tokens=8),
     events=tuple(Submit(tick=0, request=name, prompt=(1, 2, 3), max_tokens=12, accept="alternate") for name in "ab"),
@@ -40,14 +42,14 @@ def eager(seed: int) -> Trace:
 
 @pytest.mark.parametrize("mutant", [*HOST_MUTANTS, *DEVICE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
-    for seed in SEEDS:
+    for seed in SEEDS_OF_MISTAKES:
         verdict = check(eager(seed), TAPES, parts=mutant.parts)
         if isinstance(verdict, Agreed):
             continue
         assert isinstance(verdict, Diverged), (seed, verdict)
         assert verdict.difference.plane in mutant.planes.split(), (seed, verdict.difference)
         return
-    pytest.fail(f"{mutant.name}: not found in {len(SEEDS)} traces")
+    pytest.fail(f"{mutant.name}: not found in {len(SEEDS_OF_MISTAKES)} traces")
 
 
 def test_every_part_has_a_mistake_that_is_found() -> None:
