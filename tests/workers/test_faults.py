@@ -76,7 +76,7 @@ def with_fault(fault: str, seed: int, policy: str) -> Trace:
 def planes_found(fault: str, policy: str, options: Options) -> dict[int, str]:
     """Return the plane of the first difference by seed; a trace that does not reach the fault agrees but for that."""
     found = {}
-    for seed in SEEDS:
+    for seed in SEEDS[:100]:
         verdict = check(with_fault(fault, seed, policy), TAPES, options)
         match verdict:
             case Diverged(difference=difference):
@@ -104,7 +104,7 @@ def watched(fault: str) -> tuple[str, Options]:
 
 @cache
 def first_differences(fault: str) -> Mapping[int, Difference]:
-    """Return the first differences that random traces find, by seed: at most ten of them."""
+    """Return the first differences that random traces find, by seed: ten of them, of a rare one at least five."""
     policy, options = watched(fault)
     found: dict[int, Difference] = {}
     for seed in SEEDS:
@@ -115,7 +115,7 @@ def first_differences(fault: str) -> Mapping[int, Difference]:
             assert ASSERTED.get(fault, "nowhere") in verdict.error, (seed, verdict)
         else:
             assert isinstance(verdict, Agreed | Vacuous), (seed, verdict)
-        if len(found) == 10:
+        if len(found) >= (10 if seed < 60 else 5):
             break
     return found
 
