@@ -5,6 +5,7 @@ passes over fields keep their meaning when a field is lowered, so that a cursor 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -93,10 +94,11 @@ def without_requests(size: int) -> Pass:
 
 
 def without_events(size: int) -> Pass:
-    """Return the pass that leaves `size` neighbouring events out, but for submits."""
+    """Return the pass that leaves `size` neighbouring events out, but for the only submit of a name."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
-        others = [index for index, event in enumerate(trace.events) if event.do != "submit"]
+        submits = Counter(event.request for event in trace.events if event.do == "submit")
+        others = [i for i, event in enumerate(trace.events) if event.do != "submit" or submits[event.request] > 1]
         for start in range(0, len(others), size) if len(others) >= size else ():
             gone = set(others[start : start + size])
             yield _with(trace, events=tuple(e for index, e in enumerate(trace.events) if index not in gone))
