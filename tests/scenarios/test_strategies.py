@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from scenarios.codec import dumps
 from scenarios.events import PromptDraw, Submit
+from scenarios.spec import EngineSpec
 from scenarios.strategies import FlatEvent, SpecNumbers, interpret, random_trace, traces
 from scenarios.trace import Trace, problems
 
@@ -51,6 +52,22 @@ def test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less(trace:
     for index in range(len(trace.events)):
         events = trace.events[:index] + trace.events[index + 1 :]
         assert problems(trace.model_copy(update={"events": events})) == []
+
+
+def test_drawn_traces_differ_in_every_key_that_numbers_stand_for_so_no_number_is_left_out() -> None:
+    found: list[Trace] = []
+
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @given(traces())
+    def collect(trace: Trace) -> None:
+        found.append(trace)
+
+    collect()
+    # A strategy left out shifts those behind it, and leaves the last number of all at 0.
+    for key in set(EngineSpec.model_fields) - {"conv_width"}:
+        assert len({getattr(trace.spec, key) for trace in found}) > 1, key
+    for key in set(Submit.model_fields) - {"do"}:
+        assert len({str(getattr(event, key)) for trace in found for event in trace.submits()}) > 1, key
 
 
 def test_a_random_trace_is_valid_and_has_one_to_seven_requests() -> None:

@@ -1,0 +1,200 @@
+"""Every feature of an engine, of a request and of what happens to them: each a small change of one small trace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from scenarios.events import (
+    Abort,
+    AcceptRate,
+    AnyEvent,
+    NanLogits,
+    NoValidToken,
+    Preempt,
+    PromptDraw,
+    Reorder,
+    ResetPrefixCache,
+    SetK,
+    Stall,
+    Submit,
+    prompt_tokens,
+)
+from scenarios.spec import ON_THE_HOST, Drafter, EngineSpec
+from scenarios.trace import Trace
+
+# As few blocks as the largest request needs when it runs alone.
+FEWEST = 1
+BASE: Mapping[str, Any] = {
+    "vocab_size": 8,
+    "num_speculative_tokens": 2,
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 16,
+    "max_model_len": 64,
+    "block_size": 4,
+    "num_blocks": 64,
+}
+# What a feature does to a request, it does to `a`: features meet there, beside two requests without any.
+SUBMITS = (
+    Submit(tick=0, request="a", prompt=PromptDraw(tokens=9, common=8), max_tokens=13, accept="1101"),
+    Submit(tick=0, request="b", prompt=PromptDraw(tokens=5), max_tokens=4, accept="10"),
+    Submit(tick=2, request="c", prompt=PromptDraw(tokens=10, common=8), max_tokens=8, accept="011"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A change of the base trace: keys of the specification, of a request, of its parameters, and further events.
+
+    `beside` are keys it needs to do anything, or to be allowed; another feature of the pair may set them otherwise.
+    `shows` are the probes that it hits where nothing else is changed.
+    """
+
+    name: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    submit: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    events: tuple[AnyEvent, ...] = ()
+    shows: tuple[str, ...] = ()
+
+    def values(self) -> dict[tuple[str, str], Any]:
+        """Return what this feature sets, by where and key."""
+        groups = (("spec", self.spec), ("submit", self.submit), ("params", self.params))
+        return {(where, key): value for where, group in groups for key, value in group.items()}
+
+
+def _drafter(drafter: Drafter) -> Feature:
+    beside: dict[str, Any] = {"depth": 1} if drafter in ON_THE_HOST else {}
+    beside |= {"num_speculative_tokens": 1} if drafter == "extract_hidden_states" else {}
+    return Feature(drafter, {"drafter": drafter}, beside, shows=("no_accept",))
+
+
+FEATURES = (
+    Feature("hybrid", {"layers": "hybrid"}),
+    Feature("attention", {"layers": "attention"}),
+    Feature("depth 1", {"depth": 1}),
+    Feature("depth 2", {"depth": 2}, shows=("condense_in_flight",)),
+    Feature("depth 3", {"depth": 3}),
+    Feature("counts on the device", {"accepted_counts": "device"}),
+    Feature("counts on the host", {"accepted_counts": "host"}),
+    Feature("states not kept", {"recurrent_cache": "none"}),
+    Feature("states kept", {"recurrent_cache": "align"}, shows=("boundary_in_run",)),
+    Feature("cascade", {"cascade": True}, {"depth": 1}, shows=("cascade",)),
+    Feature("first come, first served", {"policy": "fcfs"}),
+    Feature("priorities", {"policy": "priority"}, {"max_num_seqs": 1}, {"priority": 2}, shows=("overtaking",)),
+    Feature("prefix cache", {"prefix_cache": True}, {"recurrent_cache": "align"}, shows=("prefix_hit",)),
+    Feature("raw logprobs", {"logprobs_mode": "raw"}, params={"num_logprobs": 3}, shows=("logprobs",)),
+    Feature("processed logprobs", {"logprobs_mode": "processed"}, params={"num_logprobs": 3}, shows=("logprobs",)),
+    Feature("no padding", {"pad": False}),
+    Feature("padding to 3 tokens", {"token_multiple": 3}, shows=("padding",)),
+    Feature("2 tokens", {"vocab_size": 2}),
+    Feature("no drafts", {"num_speculative_tokens": 0}, shows=("draftless_decode",)),
+    Feature("1 draft", {"num_speculative_tokens": 1}),
+    Feature("as many drafts as a block holds", {"num_speculative_tokens": 4}, shows=("partial_accept",)),
+    Feature("blocks of 1 token", {"block_size": 1}),
+    Feature("1 row", {"max_num_seqs": 1}, shows=("full_batch",)),
+    Feature("tight budget", {"max_num_batched_tokens": 5}, shows=("discard", "trimmed_drafts")),
+    Feature("chunks", {"long_prefill_token_threshold": 3}, shows=("discard_while_drafting",)),
+    Feature("short model", {"max_model_len": 16}, shows=("trimmed_drafts",)),
+    Feature("tight pool", {"num_blocks": FEWEST}, shows=("preemption_by_blocks", "last_block")),
+    Feature("wide convolution", {"conv_width": 5}),
+    *(_drafter(drafter) for drafter in get_args(Drafter)),
+    Feature("short drafter", {"drafter_max_len": 12}, shows=("drafter_full",)),
+    Feature("late arrival", submit={"tick": 3, "at": "after_launch"}),
+    Feature("prompt of 1 token", submit={"prompt": PromptDraw(tokens=1)}, shows=("prompt_one",)),
+    Feature("given prompt", submit={"prompt": (1, 0, 1, 1, 0)}, shows=("prompt_block_plus_1",)),
+    Feature("1 token out", submit={"max_tokens": 1}),
+    Feature("drafts by chance", submit={"accept": AcceptRate(rate=0.5)}),
+    Feature("no right drafts", submit={"accept": "none"}, shows=("no_accept",)),
+    Feature("stop", submit={"stop": (1,)}, shows=("stop_inside_run",)),
+    Feature("min_tokens", submit={"stop": (0, 1)}, params={"min_tokens": 6}, shows=("processed_drafts",)),
+    Feature("bad words", params={"bad_words": ((1,), (0, 0))}, shows=("processed_drafts",)),
+    Feature("allowed tokens", params={"allowed_tokens": (0, 1)}, shows=("processed_drafts",)),
+    Feature(
+        "presence and frequency",
+        params={"presence_penalty": 0.5, "frequency_penalty": -0.25},
+        shows=("processed_drafts",),
+    ),
+    Feature("repetition", params={"repetition_penalty": 2.0}, shows=("processed_drafts",)),
+    Feature(
+        "grammar", params={"grammar": (((0, 1), (1, 0)), ((1, 0), (0, 1)))}, shows=("grammar_wait", "grammar_drafts")
+    ),
+    Feature(
+        "name used again",
+        events=(
+            Abort(tick=3, at="after_launch", request="a"),
+            Submit(tick=4, request="a", prompt=PromptDraw(tokens=6, common=4, variant=1), max_tokens=4),
+        ),
+        shows=("name_reused",),
+    ),
+    Feature("abort", events=(Abort(tick=4, at="before_process", request="a"),), shows=("abort_in_flight",)),
+    Feature("deliver", events=(Preempt(tick=3, request="a"),), shows=("stale_wait", "resume")),
+    Feature("drop", events=(Preempt(tick=3, request="a", mode="drop"),), shows=("dropped_output", "resume_in_flight")),
+    Feature(
+        "reset",
+        {"prefix_cache": True},
+        {"recurrent_cache": "align"},
+        events=(ResetPrefixCache(tick=4),),
+        shows=("cache_reset",),
+    ),
+    Feature(
+        "reset of all",
+        {"prefix_cache": True},
+        {"recurrent_cache": "align"},
+        events=(ResetPrefixCache(tick=4, running=True),),
+        shows=("cache_reset_in_flight",),
+    ),
+    Feature("stall", events=(Stall(tick=3, request="a", ticks=2),), shows=("stall", "gap")),
+    Feature(
+        "reorder",
+        events=(Reorder(tick=3), Reorder(tick=4, how="rotate"), Reorder(tick=5, how="shuffle")),
+        shows=("reorder_in_flight",),
+    ),
+    Feature("other K", events=(SetK(tick=3, k=0), SetK(tick=5, k=2)), shows=("k_change", "draftless_decode")),
+    Feature("no valid token", events=(NoValidToken(tick=3, request="a"),), shows=("no_valid_token",)),
+    Feature("logits that are no numbers", events=(NanLogits(tick=4, request="a"),), shows=("nan_logits", "no_logit")),
+)
+
+
+def alternatives(first: Feature, second: Feature) -> bool:
+    """Tell whether two features are two values of one key, so that no trace has both."""
+    ours, theirs = first.values(), second.values()
+    return any(theirs[where] != value for where, value in ours.items() if where in theirs)
+
+
+def specification(*features: Feature) -> EngineSpec:
+    """Return the base specification with these features, and nothing beside them."""
+    keys = dict(BASE)
+    for feature in features:
+        keys |= feature.spec
+    return EngineSpec(**keys)
+
+
+def composed(*features: Feature) -> Trace:
+    """Return the explicit base trace with these features, possible or not; what they need beside them comes last."""
+    keys = specification(*features).model_dump()
+    asked = {key for feature in features for key in feature.spec}
+    submit, *others = SUBMITS
+    events: list[AnyEvent] = []
+    for feature in features:
+        keys |= {key: value for key, value in feature.beside.items() if key not in asked}
+        params = submit.params.model_copy(update=dict(feature.params))
+        submit = submit.model_copy(update={**feature.submit, "params": params})
+        events += feature.events
+    most = keys["num_speculative_tokens"]
+    content = {"spec": keys, "events": (submit, *others, *(_clamped(event, most) for event in events))}
+    trace = Trace.model_validate(content, context={"problems_listed": True}).explicit()
+    if trace.spec.num_blocks != FEWEST:
+        return trace
+    needed = [
+        trace.spec.blocks_needed(len(prompt_tokens(event, trace.seed, trace.spec.vocab_size)), event.max_tokens)
+        for event in trace.submits()
+    ]
+    return trace.model_copy(update={"spec": trace.spec.model_copy(update={"num_blocks": max(needed)})})
+
+
+def _clamped(event: AnyEvent, num_speculative_tokens: int) -> AnyEvent:
+    """Return the event; where it asks for more drafts than the specification has, for as many."""
+    if not isinstance(event, SetK):
+        return event
+    return event.model_copy(update={"k": min(event.k, num_speculative_tokens)})
