@@ -34,6 +34,7 @@ class Line(Value):
     reached: int
     triggered: int
     planes: dict[str, int]
+    baseline: bool
     against_synchronous: int
     against_correct: int
     against_correct_traces: Median
@@ -65,6 +66,7 @@ def line_of(trials: Sequence[Trial]) -> Line:
         reached=sum(trial.reached for trial in trials),
         triggered=sum(trial.triggered for trial in trials),
         planes=dict(Counter(f"{trial.plane}:{trial.variable}" for trial in trials if trial.plane).most_common()),
+        baseline=all(trial.baseline for trial in trials),
         against_synchronous=sum(trial.against_synchronous.at is not None for trial in trials),
         against_correct=sum(trial.against_correct.at is not None for trial in trials),
         against_correct_traces=median(correct),
@@ -96,6 +98,8 @@ def table(lines: Sequence[Line]) -> list[str]:
     shown.append(
         f"found in every trial: {found} of {len(lines)} faults; in the expected plane: {as_expected} of {total}"
     )
+    if not all(line.baseline for line in lines):
+        return [*shown, "outputs were not compared"]
     synchronous = sum(line.against_synchronous > 0 for line in lines)
     correct = sum(line.against_correct > 0 for line in lines)
     shown.append(

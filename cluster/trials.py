@@ -24,12 +24,14 @@ class Found(Value):
 class Trial(Value):
     """One trial: how many of its traces reached and triggered the fault, and what found it when.
 
-    `steps` and `seconds` are those of the traces that our checks judged, until they found it.
+    `baseline` says whether outputs were compared as well. `steps` and `seconds` are those of the traces that our checks
+    judged, until they found it.
     """
 
     fault: str
     number: int
     traces_max: int
+    baseline: bool
     judged: int
     reached: int
     triggered: int
@@ -74,6 +76,7 @@ def run_trial(
         fault=fault,
         number=number,
         traces_max=traces_max,
+        baseline=baseline,
         judged=judged,
         reached=reached,
         triggered=triggered,
