@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from cluster.artefact import is_finding
-from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, NoteLate, NoteLoss, Record, Replace
+from cluster.coordinator import Coordinator, Instruction, JobAdded, Record
 from cluster.job import Job
+from cluster.obey import obey
 from cluster.pool import Pool
 from cluster.store import Result, Store
 from workers.verdict import Agreed, Judgement, Lost, Verdict
@@ -40,6 +41,13 @@ class Progress(Protocol):
 
     def update(self, done: int, total: int, findings: int) -> None:
         """Take the newest counts; called several times a second."""
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def update(self, done: int, total: int, findings: int) -> None:
+        """Do nothing."""
 
 
 def exit_code(verdicts: Iterable[Verdict | None]) -> int:
@@ -128,24 +136,14 @@ class Campaign:
 
     def _obey(self, pool: Pool, instructions: list[Instruction]) -> list[Result]:
         """Carry instructions out and return the results that were recorded."""
-        recorded = []
-        for instruction in instructions:
-            match instruction:
-                case Dispatch(slot=slot, job=key, attempt=attempt):
-                    scenario = self._by_key[key]
-                    self._store.begin(scenario.job, attempt, slot, scenario.name)
-                    pool.dispatch(slot, scenario.job, attempt)
-                case Replace(slot=slot, worker=worker):
-                    pool.replace(slot, worker)
-                case Record():
-                    recorded.append(self._record(instruction))
-                case NoteLoss(job=key, attempt=attempt, reason=reason):
-                    self._store.note_loss(key, attempt, reason)
-                case NoteLate(job=key, attempt=attempt, answer=answer):
-                    self._store.note_late(key, attempt, answer)
-                case _:
-                    assert_never(instruction)
+        recorded: list[Result] = []
+        obey(instructions, pool, self._store, self._begin, lambda record: recorded.append(self._record(record)))
         return recorded
+
+    def _begin(self, key: str, attempt: int, slot: int) -> Job:
+        scenario = self._by_key[key]
+        self._store.begin(scenario.job, attempt, slot, scenario.name)
+        return scenario.job
 
     def _record(self, record: Record) -> Result:
         scenario = self._by_key[record.job]

@@ -1,13 +1,14 @@
 """Carry a hunt out: the loop between hunter, coordinator, pool and store."""
 
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from cluster.campaign import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, WAIT_SECONDS, Stop
-from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, NoteLate, NoteLoss, Record, Replace
+from cluster.coordinator import Coordinator, Instruction, JobAdded, Record
 from cluster.findings import Task
 from cluster.hunter import Hunter, Plan
-from cluster.job import ShardJob
+from cluster.job import AnyJob, ShardJob
+from cluster.obey import obey
 from cluster.pool import Pool
 from cluster.store import Store
 from workers.hunting import ShardReport
@@ -48,24 +49,15 @@ class Hunt:
             progress.update(self.hunter)
 
     def _obey(self, pool: Pool, instructions: list[Instruction]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Dispatch(slot=slot, job=key, attempt=attempt):
-                    job = self._jobs[key].job
-                    self._slot[key] = slot
-                    if isinstance(job, ShardJob):
-                        self._store.begin_shard(job, attempt, slot)
-                    pool.dispatch(slot, job, attempt)
-                case Replace(slot=slot, worker=worker):
-                    pool.replace(slot, worker)
-                case Record():
-                    self._record(instruction)
-                case NoteLoss(job=key, attempt=attempt, reason=reason):
-                    self._store.note_loss(key, attempt, reason)
-                case NoteLate(job=key, attempt=attempt, answer=answer):
-                    self._store.note_late(key, attempt, answer)
-                case _:
-                    assert_never(instruction)
+        obey(instructions, pool, self._store, self._begin, self._record)
+
+    def _begin(self, key: str, attempt: int, slot: int) -> AnyJob:
+        job = self._jobs[key].job
+        self._slot[key] = slot
+        # A shard's traces are written ahead by its worker; the shrinker's candidates are proposed again.
+        if isinstance(job, ShardJob):
+            self._store.begin_attempt(key, attempt, slot)
+        return job
 
     def _record(self, record: Record) -> None:
         job = self._jobs.pop(record.job).job

@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from cluster.artefact import is_finding, write_artefact, write_atomically
-from cluster.campaign import Stop, exit_code
+from cluster.campaign import Quiet, Stop, exit_code
 from cluster.findings import FindingState, Pursuit
 from cluster.host import PoolError
 from cluster.hunt import Hunt
@@ -93,7 +93,7 @@ def nightly(
     replayed = Regressions.read(regressions)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     plan = _plan("labelled", seed, (), canary)
-    tonight = part_of_the_faults(seed if nights > 1 else 0, nights)
+    tonight = part_of_the_faults(seed, nights)
     address = ray_address(ray, workers)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
     stop = Stop()
@@ -104,22 +104,21 @@ def nightly(
             _hunt(hunting, pool, stop, 3600 * hours, None)
 
         measurement = Measurement(tonight, TRIALS, TRACES, False, store)
-        quiet = _Silent()
         code = _carry_out(
             (
                 lambda pool: replayed.run(store, pool, stop),
                 hunt_on,
-                lambda pool: measurement.run(pool, quiet, stop),
+                lambda pool: measurement.run(pool, Quiet(), stop),
             ),
             address,
             workers,
             deadline,
             stop,
         )
-        # Findings weigh more than gaps.
         taken = measurement.trials()
         lines = list(by_fault(taken))
         codes = (replayed.exit_code(), hunting.exit_code(), measured_code(measurement, lines, len(tonight)))
+        # Findings weigh more than gaps.
         code = code or max(codes, key=(0, 3, 1).index)
         text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder), "", *table(lines)])
         values = hunt_document(hunting.hunter, code)
@@ -130,13 +129,6 @@ def nightly(
     print(report if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
-
-
-class _Silent:
-    """Shows nothing: the hunt before it has shown the rate."""
-
-    def update(self, done: int, total: int, findings: int) -> None:
-        """Do nothing."""
 
 
 def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str) -> Plan:

@@ -1,23 +1,16 @@
 """Carry a measurement of faults out: the loop between coordinator, pool and store."""
 
 from collections.abc import Sequence
-from typing import Protocol, assert_never
 
-from cluster.campaign import EXIT_AGREED, EXIT_NOT_JUDGED, WAIT_SECONDS, Stop
-from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, NoteLate, NoteLoss, Record, Replace
+from cluster.campaign import EXIT_AGREED, EXIT_NOT_JUDGED, WAIT_SECONDS, Progress, Stop
+from cluster.coordinator import Coordinator, Instruction, JobAdded, Record
 from cluster.job import TrialJob
 from cluster.measure import Line
+from cluster.obey import obey
 from cluster.pool import Pool
 from cluster.store import Store
 from cluster.trials import Trial
 from workers.verdict import Lost
-
-
-class MeasureProgress(Protocol):
-    """Shows how far a measurement is."""
-
-    def update(self, done: int, total: int, findings: int) -> None:
-        """Look at the newest numbers; called several times a second."""
 
 
 class Measurement:
@@ -33,7 +26,7 @@ class Measurement:
         self._trials = {key: trial for key, trial in known.items() if trial is not None}
         self.lost: list[str] = []
 
-    def run(self, pool: Pool, progress: MeasureProgress, stop: Stop) -> None:
+    def run(self, pool: Pool, progress: Progress, stop: Stop) -> None:
         """Run the trials that are left, or until a stop is asked for."""
         coordinator = Coordinator(pool.slots)
         for key in self._jobs:
@@ -50,28 +43,19 @@ class Measurement:
         return sorted(self._trials.values(), key=lambda trial: (trial.fault, trial.number))
 
     def _obey(self, pool: Pool, instructions: list[Instruction]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Dispatch(slot=slot, job=key, attempt=attempt):
-                    self._store.begin_trial(self._jobs[key], attempt, slot)
-                    pool.dispatch(slot, self._jobs[key], attempt)
-                case Replace(slot=slot, worker=worker):
-                    pool.replace(slot, worker)
-                case Record(job=key, attempt=attempt, result=result):
-                    self._record(self._jobs[key], attempt, result)
-                case NoteLoss(job=key, attempt=attempt, reason=reason):
-                    self._store.note_loss(key, attempt, reason)
-                case NoteLate(job=key, attempt=attempt, answer=answer):
-                    self._store.note_late(key, attempt, answer)
-                case _:
-                    assert_never(instruction)
+        obey(instructions, pool, self._store, self._begin, self._record)
 
-    def _record(self, job: TrialJob, attempt: int, result: object) -> None:
+    def _begin(self, key: str, attempt: int, slot: int) -> TrialJob:
+        self._store.begin_attempt(key, attempt, slot)
+        return self._jobs[key]
+
+    def _record(self, record: Record) -> None:
+        job, result = self._jobs[record.job], record.result
         if isinstance(result, Lost):
             self.lost.append(f"trial {job.number} of {job.fault}: {result.reason}")
             return
         assert isinstance(result, Trial), "a trial is answered by a trial"
-        self._store.keep_trial(job, attempt, result)
+        self._store.keep_trial(job, record.attempt, result)
         self._trials[job.key] = result
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.artefact import finding_lines, is_finding, plane, portable
-from cluster.campaign import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, Campaign, Scenario, Stop
+from cluster.campaign import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, Campaign, Quiet, Scenario, Stop
 from cluster.inputs import read_trace
 from cluster.job import Job
 from cluster.pool import Pool
@@ -26,13 +26,6 @@ TRACES = 200
 def part_of_the_faults(night: int, nights: int) -> list[str]:
     """Return the faults that are measured tonight; those of `nights` nights in a row are all of them."""
     return sorted(FAULTS)[night % nights :: nights]
-
-
-class _Quiet:
-    """Shows nothing."""
-
-    def update(self, done: int, total: int, findings: int) -> None:
-        """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -65,7 +58,7 @@ class Regressions:
         pairs = [*self.traces.items(), *((name, trace) for name, trace in clean.items() if name not in self.refused)]
         with Store(store.folder / "regressions") as kept:
             campaign = Campaign([Scenario(name, Job.of(trace, sweep=False)) for name, trace in pairs], kept)
-            campaign.run(pool, _Quiet(), stop)
+            campaign.run(pool, Quiet(), stop)
             verdicts = campaign.verdicts()
         names = [name for name, _ in pairs]
         count = len(self.traces)

@@ -128,7 +128,7 @@ class Store:
         how = f"specstorm {'run' if job.sweep else 'replay'} {self.running_file(job.key).name}"
         head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
         write_atomically(self.running_file(job.key), head + codec.dumps(job.trace))
-        self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job.key, attempt, slot))
+        self.begin_attempt(job.key, attempt, slot)
 
     def running_file(self, job: str) -> Path:
         """Return where the trace of a job lies while it runs, and stays when it is lost."""
@@ -190,9 +190,9 @@ class Store:
         if kept != plan:
             raise CampaignError(f"{self.folder}: was begun as {kept}, now asked for is {plan}; give another --out")
 
-    def begin_shard(self, job: ShardJob, attempt: int, slot: int) -> None:
-        """Write an attempt down before it runs; the worker writes the traces ahead."""
-        self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job.key, attempt, slot))
+    def begin_attempt(self, job: str, attempt: int, slot: int) -> None:
+        """Write an attempt down before it runs."""
+        self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job, attempt, slot))
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
         """Write the report of a shard down; one that has a report keeps it."""
@@ -207,10 +207,6 @@ class Store:
         """Return the report of a shard."""
         row = self._db.execute("SELECT report FROM shards WHERE job = ?", (job,)).fetchone()
         return None if row is None else ShardReport.model_validate_json(row[0])
-
-    def begin_trial(self, job: TrialJob, attempt: int, slot: int) -> None:
-        """Write an attempt down before it runs."""
-        self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job.key, attempt, slot))
 
     def keep_trial(self, job: TrialJob, attempt: int, trial: Trial) -> None:
         """Write a trial down; one that was kept before stays."""
