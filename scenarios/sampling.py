@@ -10,6 +10,7 @@ from scenarios.spec import Index, Value
 PENALTY_STEPS = 64
 BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
+TEMPERATURE_MIN = 1 / 16
 REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
 
 Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
@@ -28,6 +29,8 @@ class SamplingParams(Value):
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens.
     With a `grammar`, a token is one that an edge of the state reached bears; state 0 is the first, and the output ends
     in a state without edges.
+    At a `temperature` above 0 the token is drawn: of the `top_k` largest logits (0: of all), and of those the fewest
+    that have `top_p` of their probability, by numbers that follow from `seed` and the token's position.
     Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
     """
 
@@ -39,6 +42,10 @@ class SamplingParams(Value):
     repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
     num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
     grammar: Grammar = ()
+    temperature: Annotated[float, Field(strict=True, ge=0.0, le=8.0)] = 0.0
+    top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
+    top_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 1.0
+    seed: Index = 0
 
     @property
     def changes_logits(self) -> bool:
@@ -60,6 +67,10 @@ class SamplingParams(Value):
         if self.repetition_penalty not in REPETITION_PENALTIES:
             allowed = ", ".join(f"{penalty:g}" for penalty in REPETITION_PENALTIES)
             yield ("repetition_penalty",), f"repetition_penalty is {self.repetition_penalty}; allowed are {allowed}"
+        if 0 < self.temperature < TEMPERATURE_MIN:
+            yield ("temperature",), f"temperature is {self.temperature}; allowed are 0 and {TEMPERATURE_MIN} to 8"
+        if self.top_p == 0:
+            yield ("top_p",), f"top_p is {self.top_p}; allowed are numbers above 0 and at most 1"
         for index, word in enumerate(self.bad_words):
             if len(word) > BAD_WORD_LENGTH_MAX:
                 message = f"a bad word of {len(word)} tokens; at most {BAD_WORD_LENGTH_MAX} are allowed"
