@@ -1,18 +1,25 @@
-"""Run random traces on the clean engine until a number of steps, and say what they reached.
+"""Run generated traces on the clean engine until a number of steps, and say what they reached.
 
 Run with `python -m benchmarks.soak --steps 200000`. Exit code 1 with the first finding, 3 if a probe is too rare.
-With `--device`, every trace must besides capture the bytes that it captures on `sim`.
+Both generators of `specstorm hunt` take turns, a shard each. With `--processes`, each has traces of its own, and steps,
+findings and probes are added up. With `--device`, every trace must besides capture the bytes that it captures on `sim`.
 """
 
 import argparse
+import multiprocessing
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import get_args
 
 from scenarios.codec import dumps
 from scenarios.events import LANES, Schedule
-from scenarios.strategies import random_trace
+from scenarios.probes import PROBES
+from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.trace import Trace
 from workers.check import Options, check
 from workers.devices import DEVICES, Device
@@ -33,6 +40,8 @@ REQUIRED = {
 }
 LEAST_SHARE = 0.02
 LEAST_SHARE_OF_THREE = 0.30
+# So far apart are the traces of two processes.
+TRACES_OF_A_PROCESS = 12 << 24
 
 
 @dataclass(slots=True)
@@ -45,11 +54,23 @@ class Soak:
     captures: int = 0
     with_three: int = 0
     policies: Counter[str] = field(default_factory=Counter)
+    generators: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
 
     def share(self, probe: str) -> float:
         """Return the share of traces that hit a probe."""
         return self.reached[probe] / max(1, self.traces)
+
+    def add(self, other: "Soak") -> None:
+        """Add what another process has seen."""
+        self.traces += other.traces
+        self.steps += other.steps
+        self.commits += other.commits
+        self.captures += other.captures
+        self.with_three += other.with_three
+        self.policies += other.policies
+        self.generators += other.generators
+        self.reached += other.reached
 
     def too_rare(self) -> list[str]:
         """Return what was reached too rarely for the soak to mean anything."""
@@ -70,6 +91,16 @@ def schedule_of(seed: int) -> Schedule:
     )[seed % 4]
 
 
+def generated(first: int) -> Iterator[tuple[int, Profile, Trace]]:
+    """Yield traces without end, from number `first` on, each with its number and its generator."""
+    for number in count(first // TRACES_PER_SHARD):
+        profile = get_args(Profile)[number % 2]
+        drawn = Shard(profile=profile, seed=0, number=number).generate()
+        for seed, trace in enumerate(drawn, number * TRACES_PER_SHARD):
+            if seed >= first:
+                yield seed, profile, trace
+
+
 def finding(trace: Trace, verdict: Verdict, tapes: Tapes, device: Device) -> str | None:
     """Return what is wrong with a run, if anything is."""
     if not isinstance(verdict, Agreed):
@@ -82,13 +113,15 @@ def finding(trace: Trace, verdict: Verdict, tapes: Tapes, device: Device) -> str
     return None if seen == wanted else f"captures {seen} on {device}, {wanted} on sim"
 
 
-def soak(steps: int, first_seed: int, progress: bool = False, device: Device = "sim") -> tuple[Soak, Trace | None, str]:
-    """Check random traces from `first_seed` on until `steps` engine steps are done or one does not agree."""
-    seen, tapes, seed = Soak(), Tapes(), first_seed
+def soak(first_seed: int, steps: int, progress: bool = False, device: Device = "sim") -> tuple[Soak, Trace | None, str]:
+    """Check generated traces from `first_seed` on until `steps` engine steps are done or one does not agree."""
+    seen, tapes = Soak(), Tapes()
     started = reported = time.monotonic()
-    while seen.steps < steps:
+    for seed, profile, drawn in generated(first_seed):
+        if seen.steps >= steps:
+            break
         schedule = schedule_of(seed)
-        trace = random_trace(seed).explicit().model_copy(update={"schedule": schedule})
+        trace = drawn.explicit().model_copy(update={"schedule": schedule})
         verdict = check(trace, tapes, Options(device=device))
         wrong = finding(trace, verdict, tapes, device)
         if wrong is not None:
@@ -100,8 +133,8 @@ def soak(steps: int, first_seed: int, progress: bool = False, device: Device = "
         seen.captures += verdict.stats.captures
         seen.with_three += verdict.stats.requests >= 3
         seen.policies[schedule.policy] += verdict.stats.steps
+        seen.generators[profile] += verdict.stats.steps
         seen.reached.update(verdict.stats.probes.keys())
-        seed += 1
         if progress and time.monotonic() - reported > 10:
             reported = time.monotonic()
             rate = seen.steps / (reported - started)
@@ -110,15 +143,33 @@ def soak(steps: int, first_seed: int, progress: bool = False, device: Device = "
     return seen, None, ""
 
 
+def soak_in_processes(first_seed: int, steps: int, device: Device, processes: int) -> tuple[Soak, Trace | None, str]:
+    """Soak in several processes, each its share of the steps; end all of them with the first finding."""
+    total = Soak()
+    each = partial(soak, steps=-(-steps // processes), device=device)
+    first_seeds = [first_seed + index * TRACES_OF_A_PROCESS for index in range(processes)]
+    # A process that was forked cannot use a GPU.
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for seen, failing, why in pool.imap_unordered(each, first_seeds):
+            total.add(seen)
+            if failing is not None:
+                return total, failing, why
+    return total, None, ""
+
+
 def main() -> int:
     """Soak, print the shares, return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000, help="engine steps to check (default 200000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trace (default 0)")
     parser.add_argument("--device", choices=DEVICES, default="sim", help="what the engine runs on (default sim)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the steps (default 1)")
     options = parser.parse_args()
     started = time.monotonic()
-    seen, failing, why = soak(options.steps, options.seed, progress=True, device=options.device)
+    if options.processes == 1:
+        seen, failing, why = soak(options.seed, options.steps, progress=True, device=options.device)
+    else:
+        seen, failing, why = soak_in_processes(options.seed, options.steps, options.device, options.processes)
     if failing is not None:
         print(dumps(failing))
         print(f"FINDING after {seen.steps} clean steps: {why}")
@@ -126,12 +177,14 @@ def main() -> int:
     spent = time.monotonic() - started
     done = f"{seen.steps} steps, {seen.commits} commits, {seen.captures} observations, {seen.traces} traces"
     print(f"{done}: 0 findings")
-    policies = ", ".join(f"{policy} {steps}" for policy, steps in seen.policies.items())
-    print(f"{seen.steps / spent:.0f} steps/s; steps by policy: {policies}")
+    print(f"{seen.steps / spent:.0f} steps/s in {options.processes} processes, {spent:.0f} s")
+    for name, by in (("policy", seen.policies), ("generator", seen.generators)):
+        print(f"steps by {name}: " + ", ".join(f"{each} {by[each]}" for each in sorted(by)))
     for name, probe in REQUIRED.items():
         print(f"  {name:30} {seen.share(probe):6.1%} of traces")
     print(f"  {'three or more requests':30} {seen.with_three / seen.traces:6.1%} of traces")
     print("  also: " + ", ".join(f"{probe} {seen.share(probe):.1%}" for probe in sorted(seen.reached)))
+    print("  never: " + (", ".join(probe for probe in PROBES if not seen.reached[probe]) or "no probe"))
     rare = seen.too_rare()
     if rare:
         print("too rare: " + ", ".join(rare))

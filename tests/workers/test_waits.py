@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.redundant_waits import REDUNDANT, Configuration, Wait
+from benchmarks.redundant_waits import trace_of as trace_of_seed
 from scenarios.events import LANES, Schedule
-from scenarios.spec import ON_THE_HOST, EngineSpec
-from scenarios.strategies import random_trace
-from scenarios.trace import Trace
+from scenarios.spec import EngineSpec
 from workers.check import Options, Run, check
 from workers.engine import memory
 from workers.engine.counts import CountsInFlight, gather_counts
@@ -20,19 +20,10 @@ from workers.engine.parts import Parts
 from workers.tape import Tapes
 from workers.verdict import Agreed, Crashed, Diverged
 
-Wait = tuple[str, str]
-
 SEEDS = range(4)
 SEEDS_SILENT = range(100)
 SEEDS_SWEPT = range(100, 110)
-CONFIGURATIONS = ("device", "host")
-# Nothing is redundant in both configurations: it would be deleted.
-EQUIVALENT: dict[str, set[Wait]] = {
-    "device": set(),
-    # Before it stages a step the host has waited for the counts of the step before, so that step's copy of them has
-    # been read before anything of this step is launched.
-    "host": {("compute", "counts_done")},
-}
+CONFIGURATIONS: tuple[Configuration, ...] = ("device", "host")
 SCHEDULES = (
     Schedule(policy="eager"),
     Schedule(policy="lazy"),
@@ -42,16 +33,7 @@ SCHEDULES = (
 )
 TAPES = Tapes()
 PARTS = Parts()
-
-
-@cache
-def trace_of(seed: int, accepted_counts: str) -> Trace:
-    """Return the random trace of a seed at depth 2, run eagerly."""
-    trace = random_trace(seed)
-    drafter = "eagle" if trace.spec.drafter in ON_THE_HOST else trace.spec.drafter
-    changes = {"depth": 2, "accepted_counts": accepted_counts, "drafter": drafter}
-    spec = trace.spec.model_copy(update=changes)
-    return trace.model_copy(update={"spec": spec, "schedule": Schedule()}).explicit()
+trace_of = cache(trace_of_seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +54,15 @@ def outcome_of(run: Run) -> Outcome:
     return Outcome(run.detector.race is not None, isinstance(verdict, Agreed))
 
 
-def eager(seed: int, accepted_counts: str, removed: frozenset[Wait] = frozenset(), parts: Parts = PARTS) -> Outcome:
+def eager(
+    seed: int, accepted_counts: Configuration, removed: frozenset[Wait] = frozenset(), parts: Parts = PARTS
+) -> Outcome:
     """Run a trace once, eagerly, without some waits."""
     return outcome_of(Run(trace_of(seed, accepted_counts), TAPES, Options(without=removed), parts))
 
 
 @cache
-def waits_of(seed: int, accepted_counts: str) -> frozenset[Wait]:
+def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
     """Return every wait, record and synchronisation of a clean run."""
     run = Run(trace_of(seed, accepted_counts), TAPES, Options(), PARTS)
     assert outcome_of(run) == Outcome(raced=False, agreed=True)
@@ -86,13 +70,13 @@ def waits_of(seed: int, accepted_counts: str) -> frozenset[Wait]:
 
 
 @cache
-def seen_waits(accepted_counts: str) -> frozenset[Wait]:
+def seen_waits(accepted_counts: Configuration) -> frozenset[Wait]:
     """Return every wait, record and synchronisation of some clean runs."""
     return frozenset[Wait]().union(*(waits_of(seed, accepted_counts) for seed in SEEDS))
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
-def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accepted_counts: str) -> None:
+def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accepted_counts: Configuration) -> None:
     unreported = set()
     for wait in seen_waits(accepted_counts):
         # Some copies are made for some requests alone.
@@ -101,12 +85,12 @@ def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accept
         if not all(outcome.raced for outcome in outcomes):
             unreported.add(wait)
     assert len(seen_waits(accepted_counts)) > len(unreported) + 8
-    assert unreported == EQUIVALENT[accepted_counts]
+    assert unreported == REDUNDANT[accepted_counts]
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
-def test_a_missing_wait_is_in_the_verdict(accepted_counts: str) -> None:
-    for wait in sorted(seen_waits(accepted_counts) - EQUIVALENT[accepted_counts]):
+def test_a_missing_wait_is_in_the_verdict(accepted_counts: Configuration) -> None:
+    for wait in sorted(seen_waits(accepted_counts) - REDUNDANT[accepted_counts]):
         seed = next(seed for seed in SEEDS if wait in waits_of(seed, accepted_counts))
         verdict = check(trace_of(seed, accepted_counts), TAPES, Options(without=frozenset({wait})))
         assert isinstance(verdict, Diverged | Crashed), wait
@@ -115,8 +99,10 @@ def test_a_missing_wait_is_in_the_verdict(accepted_counts: str) -> None:
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
-def test_a_wait_that_is_listed_as_redundant_is_missed_by_no_trace_and_no_schedule(accepted_counts: str) -> None:
-    for wait in EQUIVALENT[accepted_counts]:
+def test_a_wait_that_is_listed_as_redundant_is_missed_by_no_trace_and_no_schedule(
+    accepted_counts: Configuration,
+) -> None:
+    for wait in REDUNDANT[accepted_counts]:
         removed = frozenset({wait})
         for seed in SEEDS_SILENT:
             assert eager(seed, accepted_counts, removed) == Outcome(raced=False, agreed=True), (wait, seed)
@@ -127,7 +113,7 @@ def test_a_wait_that_is_listed_as_redundant_is_missed_by_no_trace_and_no_schedul
 
 
 def test_no_wait_is_redundant_in_every_configuration() -> None:
-    assert set.intersection(*EQUIVALENT.values()) == set()
+    assert not frozenset.intersection(*REDUNDANT.values())
 
 
 def test_each_of_the_two_places_where_the_host_waits_for_counts_is_needed() -> None:
@@ -170,7 +156,7 @@ def test_a_host_that_waits_for_counts_before_it_stages_needs_one_staging_slot(mo
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
 @pytest.mark.parametrize("ring", ["output", "counts"])
 def test_an_output_or_counts_slot_fewer_is_reported_and_a_wrong_value_under_every_schedule(
-    ring: str, accepted_counts: str, monkeypatch: pytest.MonkeyPatch
+    ring: str, accepted_counts: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The slot's event is used again with the slot: the host waits for the later copy, and reads what that one wrote.
     one_slot_fewer(monkeypatch, ring)
@@ -184,7 +170,9 @@ def test_an_output_or_counts_slot_fewer_is_reported_and_a_wrong_value_under_ever
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
 @pytest.mark.parametrize("ring", ["outputs", "counts"])
-def test_two_slots_that_share_their_memory_but_not_their_event_are_a_race(ring: str, accepted_counts: str) -> None:
+def test_two_slots_that_share_their_memory_but_not_their_event_are_a_race(
+    ring: str, accepted_counts: Configuration
+) -> None:
     for seed in SEEDS:
         run = Run(trace_of(seed, accepted_counts), TAPES, Options(), PARTS)
         slots = getattr(run.engine.runner.memory, ring)
