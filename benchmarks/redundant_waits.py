@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Literal
 
 from scenarios.events import Schedule
-from scenarios.spec import ON_THE_HOST
+from scenarios.spec import THROUGH_THE_HOST
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.check import Options, Run
@@ -35,7 +35,7 @@ SEEDS_OF_A_TASK = 50
 def trace_of(seed: int, accepted_counts: Configuration) -> Trace:
     """Return the random trace of a seed at depth 2, run eagerly."""
     trace = random_trace(seed)
-    drafter = "eagle" if trace.spec.drafter in ON_THE_HOST else trace.spec.drafter
+    drafter = "eagle" if trace.spec.drafter in THROUGH_THE_HOST else trace.spec.drafter
     changes = {"depth": 2, "accepted_counts": accepted_counts, "drafter": drafter}
     spec = trace.spec.model_copy(update=changes)
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()}).explicit()

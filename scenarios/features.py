@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
-from scenarios.spec import ON_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 
 DEPTH_MAX = 2
-_ON_THE_DEVICE = [drafter for drafter in get_args(Drafter) if drafter not in ON_THE_HOST]
+_ASYNCHRONOUS = ", ".join(drafter for drafter in get_args(Drafter) if drafter not in THROUGH_THE_HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,14 @@ REFUSED: tuple[Refusal, ...] = (
     Refusal(
         key="drafter",
         applies=lambda spec: spec.depth > 1 and spec.drafter in ON_THE_HOST,
-        allowed=f"{', '.join(_ON_THE_DEVICE)}, or depth 1",
+        allowed=f"{_ASYNCHRONOUS}, or depth 1",
         reason=f"{' and '.join(ON_THE_HOST)} draft on the host, which has not seen the tokens of a step in flight",
+    ),
+    Refusal(
+        key="drafter",
+        applies=lambda spec: spec.depth > 1 and spec.drafter == "medusa",
+        allowed=f"{_ASYNCHRONOUS}, or depth 1",
+        reason="the drafts of medusa heads come to a step through the host, which has not seen those of one in flight",
     ),
     Refusal(
         key="num_speculative_tokens",

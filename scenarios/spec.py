@@ -5,11 +5,17 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INTEGER_MAX = 2**63 - 1
-Drafter = Literal["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram"]
+Drafter = Literal[
+    "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa"
+]
 # They look into tokens that the host has seen.
 ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
-# They propose tokens that were there before, and so have no positions that could run out.
-WITHOUT_POSITIONS: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
+# Their drafts come to the next step from the host, with its inputs; none of them has a cache on the device.
+THROUGH_THE_HOST: tuple[Drafter, ...] = (*ON_THE_HOST, "medusa")
+# They propose tokens that were there before.
+REPEATING: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
+# Neither they nor heads over one hidden word have positions that could run out.
+WITHOUT_POSITIONS: tuple[Drafter, ...] = (*REPEATING, "medusa")
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]

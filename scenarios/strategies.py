@@ -29,7 +29,7 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.spec import ON_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import REPEATING, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
@@ -126,7 +126,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     return EngineSpec(
         layers="attention" if numbers.is_attention_only or not has_states else "hybrid",
-        depth=1 if numbers.is_synchronous or drafter in ON_THE_HOST else 2,
+        depth=1 if numbers.is_synchronous or drafter in THROUGH_THE_HOST else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
         recurrent_cache="align" if numbers.is_aligned or has_prefix_cache else "none",
         cascade=numbers.is_cascading > 0,
@@ -135,7 +135,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
         pad=not numbers.is_unpadded,
         # What was there before comes again only where there are few tokens.
-        vocab_size=3 if drafter in WITHOUT_POSITIONS else 32,
+        vocab_size=3 if drafter in REPEATING else 32,
         num_speculative_tokens=k,
         max_num_seqs=1 + min(numbers.num_rows, 15),
         max_num_batched_tokens=1 + k + min(numbers.budget, 255),
@@ -302,7 +302,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         is_aligned=Digits(seed, "aligned", 0).below(3) == 0,
         is_cascading=Digits(seed, "cascade", 0).below(4) == 0,
         has_prefix_cache=has_prefix_cache,
-        drafter=drafters.of((0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7)),
+        drafter=drafters.of((0, 0, 0, 0, 0, 8, 1, 1, 2, 2, 3, 4, 5, 6, 7)),
         drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
         is_logprob_processed=Digits(seed, "logprobs", 0).below(3) == 0,
         has_priorities=Digits(seed, "priorities", 0).below(5) == 0,

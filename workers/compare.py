@@ -7,7 +7,7 @@ Does not verify: anything outside a domain (nobody may read it); the decisions t
 from collections.abc import Sequence
 from typing import Any
 
-from scenarios.spec import ON_THE_HOST
+from scenarios.spec import THROUGH_THE_HOST
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks
 from workers.expected import (
@@ -145,7 +145,7 @@ class Checker:
             case _:
                 owners = rows = oracle.steps[observed.step].rows
                 columns = _processed_columns(rows, oracle.delivered)
-                if self.spec.drafter in ON_THE_HOST:
+                if self.spec.drafter in THROUGH_THE_HOST:
                     columns["host_drafts"] = _host_drafts(rows)
         return _compare_columns(owners, columns, observed) or self._logprobs(observed) or self._books(observed)
 
@@ -233,7 +233,7 @@ def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]
 
 
 def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
-    """Return what a drafter on the host proposes for each row that goes on with a token."""
+    """Return the drafts that the host has for each row that goes on with a token."""
     return [
         row.proposed
         if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch

@@ -253,6 +253,18 @@ class Suffix(History):
         return (*found, *(NO_DRAFT for _ in range(num_drafts - len(found))))
 
 
+class Medusa(DrafterTruth):
+    """Nothing is cached; each head sees the target's hidden word at the last kept token and its own number."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.hidden
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        hidden = self._tape.hidden[ask.kept - 1]
+        return Drafts(_scripted(ask), tuple(model.draft_hidden(hidden, head) for head in range(ask.num_drafts)))
+
+
 TRUTHS: Mapping[str, type[DrafterTruth]] = {
     "eagle": Eagle,
     "draft_model": DraftModel,
@@ -262,4 +274,5 @@ TRUTHS: Mapping[str, type[DrafterTruth]] = {
     "ngram_gpu": History,
     "suffix": Suffix,
     "ngram": History,
+    "medusa": Medusa,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from scenarios.spec import ON_THE_HOST, EngineSpec
+from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
 from workers.tape import Tape
 from workers.truth import Release, RowTruth, StepTruth
 
@@ -96,7 +96,8 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
             words[-1] = row.chunk_end
         if spec.drafter_max_len:
             words = words[: max(0, spec.drafter_max_len - computed)]
-        drafter_kv.append((start, words, row, computed))
+        if spec.drafter not in THROUGH_THE_HOST:
+            drafter_kv.append((start, words, row, computed))
         raw.append((index * k, row.raw, row, kept + 1))
         proposed.append((index * k, row.proposed, row, kept + 1))
     if spec.layers == "hybrid":

@@ -5,7 +5,7 @@ It is told which tokens were scheduled where and when; tokens, drafts, counts an
 
 from collections.abc import Sequence
 
-from scenarios.spec import ON_THE_HOST, EngineSpec
+from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.choice import cut_off, rules_of
@@ -346,7 +346,8 @@ class Oracle:
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
             raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
         length, tape = truth.computed_at_release, truth.tape
-        drafter_length = 0 if self.spec.drafter in ON_THE_HOST else min(length, self.spec.drafter_max_len or length)
+        has_cache = self.spec.drafter not in THROUGH_THE_HOST
+        drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
         drafter_kv = list(tape.drafter.words[:drafter_length])
         for position, word in truth.deltas_at_release.items():
             if position < drafter_length:

@@ -126,6 +126,12 @@ REFUSED = [
         "suffix and ngram draft on the host, which has not seen the tokens of a step in flight",
     ),
     (
+        "spec: {drafter: medusa, depth: 2}\nevents: []",
+        1,
+        "drafter is medusa; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, or depth 1: "
+        "the drafts of medusa heads come to a step through the host, which has not seen those of one in flight",
+    ),
+    (
         "spec: {drafter: extract_hidden_states}\nevents: []",
         1,
         "num_speculative_tokens is 3; allowed are 0 and 1: extract_hidden_states proposes the sampled token",

@@ -232,6 +232,12 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
         Fed("nothing is written", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
     ),
+    "medusa_heads": (
+        Fed("the first hidden word of the batch", "drafts", "hidden", lambda a: np.full_like(a.hidden, a.hidden[0])),
+        Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
+        Fed("one draft too few", "drafts", "num_proposed", lambda a: max(0, a.num_proposed - 1)),
+        Fed("one position early", "drafts", "positions", lambda a: np.maximum(a.positions - 1, 0)),
+    ),
     "write_tokens": (Fed("nothing is written", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),),
     "ngram_search": (
         Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),

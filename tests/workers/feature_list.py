@@ -19,7 +19,7 @@ from scenarios.events import (
     Submit,
     prompt_tokens,
 )
-from scenarios.spec import ON_THE_HOST, Drafter, EngineSpec
+from scenarios.spec import THROUGH_THE_HOST, Drafter, EngineSpec
 from scenarios.trace import Trace
 
 # As few blocks as the largest request needs when it runs alone.
@@ -64,7 +64,7 @@ class Feature:
 
 
 def _drafter(drafter: Drafter) -> Feature:
-    beside: dict[str, Any] = {"depth": 1} if drafter in ON_THE_HOST else {}
+    beside: dict[str, Any] = {"depth": 1} if drafter in THROUGH_THE_HOST else {}
     beside |= {"num_speculative_tokens": 1} if drafter == "extract_hidden_states" else {}
     return Feature(drafter, {"drafter": drafter}, beside, shows=("no_accept",))
 

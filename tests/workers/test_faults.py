@@ -38,6 +38,7 @@ ALSO = {
     "sglang-26941-dangling-slot": "books",
 }
 OTHERWISE: Mapping[str | int, str | int] = {
+    1: 2,
     2: 1,
     3: 2,
     "host": "device",
@@ -46,14 +47,13 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "raw": "processed",
     "attention": "hybrid",
     "align": "none",
-    True: False,
-    False: True,
     12: 0,
     "eagle": "dflash",
     "draft_model": "eagle",
     "mtp": "eagle",
     "dflash": "eagle",
     "extract_hidden_states": "eagle",
+    "medusa": "eagle",
 }
 
 
@@ -143,10 +143,11 @@ def test_random_traces_find_a_fault_in_its_plane_where_the_clean_engine_agrees(f
 def test_a_fault_is_vacuous_wherever_one_of_its_requirements_is_not_met(fault: str) -> None:
     trace = with_fault(fault, 0, "eager")
     for key, wanted in FAULTS[fault].requires:
-        spec = trace.spec.model_copy(update={key: OTHERWISE[wanted]})
+        other = not wanted if isinstance(wanted, bool) else OTHERWISE[wanted]
+        spec = trace.spec.model_copy(update={key: other})
         verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
         assert isinstance(verdict, Vacuous)
-        assert verdict.missing == (f"fault {fault} requires {key} = {wanted}, the trace has {OTHERWISE[wanted]}",)
+        assert verdict.missing == (f"fault {fault} requires {key} = {wanted}, the trace has {other}",)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

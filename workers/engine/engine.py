@@ -138,7 +138,7 @@ class Engine:
                 wanted_logprobs(request.params.num_logprobs, found[: len(taken)])
                 for request, found, taken in zip(requests, logprobs, tokens, strict=True)
             ]
-        drafts = self.runner.host_drafts.propose(step, tokens)
+        drafts = self.runner.host_drafts.propose(step, tokens, on_device)
         if drafts is not None:
             values["host_drafts"] = drafts
             keep_drafts(step.rows, drafts)

@@ -86,9 +86,10 @@ class Grammars:
             launch(self._context.parts.apply_masks, columns, masks, forward.view.logits, vocab_size)
 
     def launch_copy(self, forward: Forward) -> DraftsInFlight | None:
-        """Enqueue the copy that brings the drafts of a step to the host, which has to check them."""
+        """Enqueue the copy that brings the drafts of a step to the host, to be checked or handed over there."""
         context, k = self._context, self._context.spec.num_speculative_tokens
-        if not forward.named.grammar or not k:
+        is_read = forward.named.grammar or context.spec.drafter == "medusa"
+        if not is_read or not k:
             return None
         slot = forward.step % len(self._drafts)
         drafts = self._drafts[slot].span(0, forward.view.num_rows * k)

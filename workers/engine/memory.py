@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from scenarios.spec import ON_THE_HOST, EngineSpec
+from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.kernels.process_logits import line_of
 from workers.kernels.signature import POISON
 from workers.lanes.lane import Buffer, Span, device_array
@@ -47,7 +47,7 @@ class Layout:
     """Where what the host says about a step lies, in pinned memory and on the device alike.
 
     First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands,
-    the rows of each name in NAMED, and what a drafter on the host proposed for the rows of the step before.
+    the rows of each name in NAMED, and the drafts that come from the host, for the rows of the step before.
     """
 
     def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int, host_drafts: int) -> None:
@@ -85,7 +85,7 @@ class Memory:
         multiple = spec.token_multiple
         self.tokens_max = tokens = max(-(-spec.max_num_batched_tokens // multiple) * multiple, rows * (1 + k))
         self.max_blocks = spec.max_blocks_per_request
-        drafts_on_host = spec.drafter in ON_THE_HOST
+        drafts_on_host = spec.drafter in THROUGH_THE_HOST
         self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks, rows * k if drafts_on_host else 0)
         script = spec.max_num_seqs * spec.max_model_len
         self.line_length = line_of(spec.vocab_size).tokens + spec.max_model_len

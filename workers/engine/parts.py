@@ -39,7 +39,7 @@ from workers.engine.rules import (
     usable_hits,
 )
 from workers.engine.staging import is_uniform, pad_state_slots
-from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, mtp, ngram
+from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, medusa, mtp, ngram
 from workers.kernels.attention import attention
 from workers.kernels.cascade_attention import cascade_attention
 from workers.kernels.compute_logits import compute_logits
@@ -170,5 +170,6 @@ class Parts:
     extract_hidden_states: Kernel = extract_hidden_states
     write_tokens: Kernel = ngram.write_tokens
     ngram_search: Kernel = ngram.ngram_search
+    medusa_heads: Kernel = medusa.medusa_heads
     limit_slots: Kernel = drafter_limit.limit_slots
     limit_drafts: Kernel = drafter_limit.limit_drafts

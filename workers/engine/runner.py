@@ -257,7 +257,7 @@ class Runner:
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
     def drafts(self, step: Step) -> list[list[int]] | None:
-        """Wait for the drafts of a step and return those of each row; None if no row follows a grammar."""
+        """Wait for the drafts of a step and return those of each row; None if the host has no use for them."""
         return self._grammars.read(step.drafts, step.number) if step.drafts is not None else None
 
     def scan(self, request: Request) -> None:

@@ -92,6 +92,19 @@ def _first_column_alone(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, count_sampled=op_like(parts.count_sampled, body))
 
 
+def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        last = np.cumsum(given.num_scheduled) - 1
+        wrong = (given.valid > 0) & (given.token_index != last)
+        hidden = given.hidden.copy()
+        if given.num_proposed and wrong.any():
+            reached()
+            hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
+        run(parts.medusa_heads, given, hidden=hidden)
+
+    return replace(parts, medusa_heads=op_like(parts.medusa_heads, body))
+
+
 FAULTS = (
     Fault(
         id="xllm-960-bonus-hole",
@@ -155,5 +168,14 @@ FAULTS = (
         plane="counts",
         requires=(("drafter", "extract_hidden_states"), ("num_speculative_tokens", 1)),
         apply=_first_column_alone,
+    ),
+    Fault(
+        id="vllm-medusa-last-scheduled",
+        source="vllm, proposer `medusa` (PR #17956 counts accepted tokens to choose the row; no report)",
+        symptom="medusa heads propose from the hidden word of the last token of a row, which may have been rejected",
+        trigger="a draft of a row is rejected, and the row goes on",
+        plane="drafts",
+        requires=(("drafter", "medusa"), ("depth", 1)),
+        apply=_heads_over_the_last_scheduled_token,
     ),
 )

@@ -1,5 +1,7 @@
 """Drafters beside the EAGLE-like one and the draft model: what they cache, and what they propose."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,7 @@ from workers import model
 from workers.kernels.dflash import dflash_block, dflash_context
 from workers.kernels.drafter_limit import limit_drafts, limit_slots
 from workers.kernels.extract_hidden_states import extract_hidden_states
+from workers.kernels.medusa import medusa_heads
 from workers.kernels.mtp import mtp_chain, mtp_pass
 from workers.kernels.ngram import NGRAM_MAX, ngram_search, write_tokens
 from workers.kernels.signature import NO_DRAFT, PAD_SLOT
@@ -168,6 +171,29 @@ def test_hidden_states_are_written_out_and_the_sampled_token_is_proposed_again(
         assert found["drafter_kv"].tolist() == expected.tolist()
         for index in range(len(batch.rows)):
             assert_proposed(found, index, batch, kept, [int(tokens[index])] * count)
+
+
+@each_shape
+def test_each_medusa_head_sees_the_last_kept_hidden_word_and_its_own_number(
+    num_rows: int, k: int, uniform: bool, padded: bool
+) -> None:
+    for batch in batches(num_rows, k, uniform, padded):
+        kept, hidden = kept_of(batch), batch.token_words()
+        common = proposing(batch, kept, VOCAB_SIZE)
+        used = [name for name in signature(medusa_heads).parameters if name in common]
+        for num_proposed in range(k + 1):
+            given = {"hidden": hidden, **{name: common[name] for name in used}, "num_proposed": num_proposed}
+            found = call(medusa_heads, **given)
+            for index, row in enumerate(batch.rows):
+                last = kept.last[index]
+                word = int(hidden[batch.starts[index] + last])
+                raw = [model.draft_hidden(word, head) for head in range(num_proposed)]
+                assert found["raw"].reshape(batch.num_rows, k)[index].tolist() == raw + [0] * (k - num_proposed)
+                first = row.computed + last + 2
+                proposed = [line_of(common["script"], row.state_slot, first + head) for head in range(num_proposed)]
+                assert_proposed(found, index, batch, kept, proposed)
+            assert not found["raw"][len(batch.rows) * k :].any()
+            assert_pad_never_indexes(medusa_heads, given, "script")
 
 
 def looked_up(history: list[int], count: int) -> list[int]:

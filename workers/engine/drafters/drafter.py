@@ -5,7 +5,7 @@ from typing import Protocol
 
 from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
-from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, mtp, ngram_gpu
+from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, medusa, mtp, ngram_gpu
 
 
 class Drafter(Protocol):
@@ -46,6 +46,7 @@ DRAFTERS: Mapping[str, Drafter] = {
     "ngram_gpu": ngram_gpu,
     "suffix": OnHost(),
     "ngram": OnHost(),
+    "medusa": medusa,
 }
 
 

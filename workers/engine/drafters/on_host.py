@@ -1,10 +1,13 @@
-"""Drafters on the host: they look into tokens that have been processed, and so have nothing to say at depth 2."""
+"""Drafts that come from the host: what drafters there find in processed tokens, and what medusa heads have proposed.
+
+The host has to have seen the step before, so there is nothing of this at depth 2.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from scenarios.spec import EngineSpec
+from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.step import Step
 from workers.kernels.ngram import NGRAM_MAX
@@ -91,21 +94,30 @@ class HostDrafts:
         self._parts = parts
         self.columns: list[int] = []
 
-    def propose(self, step: Step, delivered: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
-        """Propose drafts for each row that goes on and was just delivered tokens; None if the device does it."""
-        if self._drafter is None:
+    def propose(
+        self, step: Step, delivered: Sequence[Sequence[int]], on_device: Sequence[Sequence[int]] | None
+    ) -> list[tuple[int, ...]] | None:
+        """Propose drafts for each row that goes on and was just delivered tokens; None if the device hands them over.
+
+        `on_device` are the drafts that came from the device, if the drafter runs there.
+        """
+        if self._spec.drafter not in THROUGH_THE_HOST:
             return None
         proposed: list[tuple[int, ...]] = []
-        for row, tokens in zip(step.rows, delivered, strict=True):
+        for index, (row, tokens) in enumerate(zip(step.rows, delivered, strict=True)):
             request = row.request
             drafts: tuple[int, ...] = ()
             if tokens and request.finish_reason is None and row.epoch == request.epoch:
                 known = self._parts.history_of(request)
                 num_drafts = max(0, min(step.k_step, self._spec.max_model_len - len(known)))
-                drafts = tuple(self._drafter.propose(request.index, known, num_drafts))
+                if self._drafter is not None:
+                    drafts = tuple(self._drafter.propose(request.index, known, num_drafts))
+                elif on_device is not None:
+                    drafts = tuple(on_device[index][:num_drafts])
                 drafts += (NO_DRAFT,) * (num_drafts - len(drafts))
             proposed.append(drafts)
-        self._drafter.keep({row.request.index for row in step.rows})
+        if self._drafter is not None:
+            self._drafter.keep({row.request.index for row in step.rows})
         k = self._spec.num_speculative_tokens
         self.columns = [token for drafts in proposed for token in (*drafts, *(NO_DRAFT,) * (k - len(drafts)))]
         return proposed

@@ -9,11 +9,12 @@ import pytest
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import assert_equal, define, launch
 from tests.workers.kernels.triton.test_draft import SHAPES, VOCAB_SIZE, last_kept
-from workers.kernels import dflash, draft_model, drafter_limit, extract_hidden_states, mtp, ngram
+from workers.kernels import dflash, draft_model, drafter_limit, extract_hidden_states, medusa, mtp, ngram
 from workers.kernels.triton import dflash as dflash_twin
 from workers.kernels.triton import draft_model as draft_model_twin
 from workers.kernels.triton import drafter_limit as drafter_limit_twin
 from workers.kernels.triton import extract_hidden_states as extract_twin
+from workers.kernels.triton import medusa as medusa_twin
 from workers.kernels.triton import mtp as mtp_twin
 from workers.kernels.triton import ngram as ngram_twin
 from workers.lanes.lane import Function
@@ -122,6 +123,14 @@ def test_the_chain_of_a_prediction_layer_and_a_block_propose_as_defined(
         batch = case(num_rows, k, block_size, padding, num_proposed)
         for definition, twin in ((mtp.mtp_chain, mtp_twin.mtp_chain), (dflash.dflash_block, dflash_twin.dflash_block)):
             assert_equal(twin, definition, **arguments_of(definition, batch, num_proposed=num_proposed))
+
+
+@each_shape
+def test_medusa_heads_propose_as_defined(num_rows: int, k: int, block_size: int, padding: int) -> None:
+    for num_proposed in sorted({0, 1, k - 1, k}):
+        batch = case(num_rows, k, block_size, padding, num_proposed)
+        given = arguments_of(medusa.medusa_heads, batch, num_proposed=num_proposed)
+        assert_equal(medusa_twin.medusa_heads, medusa.medusa_heads, **given)
 
 
 @pytest.mark.parametrize("bound", [2, 4])
