@@ -171,7 +171,7 @@ FAULTS = (
     ),
     Fault(
         id="vllm-medusa-last-scheduled",
-        source="vllm, proposer `medusa` (PR #17956 counts accepted tokens to choose the row; no report)",
+        source="vllm, the proposer of medusa (PR #17956 counts accepted tokens to choose the row; no report)",
         symptom="medusa heads propose from the hidden word of the last token of a row, which may have been rejected",
         trigger="a draft of a row is rejected, and the row goes on",
         plane="drafts",
