@@ -30,6 +30,7 @@ ORACLE = (
     "workers.draft_truth",
     "workers.tape",
     "workers.choice",
+    "workers.chance",
     "workers.model",
     "workers.log",
     "workers.observation",
@@ -45,6 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.draft_truth": ORACLE,
     "workers.tape": ORACLE,
     "workers.choice": ORACLE,
+    "workers.chance": ORACLE,
     "workers.engine": (
         "scenarios",
         "workers.engine",
