@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scenarios.sampling import SamplingParams
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from workers import chance
-from workers.chance import Mass, SamplingMethod, Verified, choose, kept_together, pick, target_of
+from workers.chance import Mass, SamplingMethod, Target, Verified, choose, kept_together, pick, target_of
 from workers.choice import ONE
 from workers.kernels import draw_noise as noise_kernel
 from workers.kernels import verify_drafts
@@ -36,6 +36,8 @@ TEMPERATURES = (0.0, 1 / 16, 0.25, 0.7, 1.0, 1.3, 8.0)
 RATES = (0.75, 0.5, 0.3)
 K = len(RATES)
 STEPS_MAX = 2000
+# Logits of every column, drafts, and the one number that is all noise which matters.
+Case = tuple[Array, SamplingParams, list[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +177,8 @@ def around(near: float, is_ambiguous: Callable[[float], bool]) -> Iterator[float
             yield clear / 2**24
 
 
-def decided(method: SamplingMethod, cases: Sequence[tuple[Array, SamplingParams, list[int], float]]) -> Array:
-    """Return what the ops sample if all columns have the same logits, and one number is all noise that matters."""
+def decided(method: SamplingMethod, cases: Sequence[Case]) -> Array:
+    """Return what the ops sample."""
     num_rows, k, vocab_size = len(cases), len(cases[0][2]), len(cases[0][0])
     numbers = np.array([number for *_, number in cases], dtype=np.float32)
     batch = drafts_of(
@@ -197,7 +199,8 @@ def decided(method: SamplingMethod, cases: Sequence[tuple[Array, SamplingParams,
 
 @pytest.mark.parametrize(("num_cases", "vocab_size"), [(150, 3), (80, 32), (40, 128)])
 def test_right_outside_what_is_ambiguous_the_ops_select_the_oracles_token(num_cases: int, vocab_size: int) -> None:
-    cases, expected = [], []
+    cases: list[Case] = []
+    expected = []
     for seed in range(num_cases):
         logits, params, token = narrow(vocab_size, seed)
         target = target_of(logits.tolist(), params)
@@ -214,8 +217,13 @@ def _may_differ(masses: Sequence[Mass], number: float) -> bool:
     return pick(masses, number)[1]
 
 
+def _may_keep_others(target: Target, token: int, number: float) -> bool:
+    return kept_together([target, target], [token, token], [number, number])[1]
+
+
 def test_without_a_bound_the_ops_would_select_other_tokens() -> None:
-    cases, expected = [], []
+    cases: list[Case] = []
+    expected = []
     for seed in range(300):
         logits, params, token = narrow(128, seed)
         target = target_of(logits.tolist(), params)
@@ -237,11 +245,11 @@ def test_right_outside_what_is_ambiguous_the_ops_keep_the_drafts_of_the_oracle(n
         masses, odds = (target.masses[token], *target.without(token)), target.probabilities()[token]
         for number in around(odds, partial(_may_differ, masses)):
             single.append(((logits, params, [token], number), pick(masses, number)[0] == 0))
-        pair = partial(kept_together, [target, target], [token, token])
         # Where one is kept, and where both are: one number decides about both.
         for near in (odds / (1 + odds), odds**2):
-            for number in around(near, lambda number, pair=pair: pair([number] * 2)[1]):
-                together.append(((logits, params, [token, token], number), pair([number] * 2)[0]))
+            for number in around(near, partial(_may_keep_others, target, token)):
+                pair = kept_together([target, target], [token, token], [number, number])
+                together.append(((logits, params, [token, token], number), pair[0]))
     kept = decided("standard", [case for case, _ in single])[:, 1] >= 0
     np.testing.assert_array_equal(kept, [is_kept for _, is_kept in single])
     assert len(together) > num_cases
