@@ -29,11 +29,12 @@ def load_block(p_line, i_block, vocab_size, BLOCK: tl.constexpr, TILE: tl.conste
     """Return the logits of a block, tile by tile."""
     o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE
     b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
-    # Nearly every block is a whole one, and a mask costs as much as the arithmetic.
+    # Nearly every block is a whole one, and a mask costs as much as the arithmetic. What is read once should not push
+    # out of the cache what is read again.
     if (i_block + 1) * BLOCK <= vocab_size:
-        b_logits = tl.load(p_line + b_token)
+        b_logits = tl.load(p_line + b_token, eviction_policy="evict_first")
     else:
-        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
+        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER, eviction_policy="evict_first")
     return b_logits
 
 
