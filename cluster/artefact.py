@@ -1,12 +1,14 @@
 """Write a finding down as a trace that replays to it, with what was found in a comment above."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import permutations
 from pathlib import Path
 
 from scenarios import codec
+from workers.devices import Device
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Judgement, Lost, Outcome, Stuck, Vacuous, Verdict
 
 LINE_MAX = 1000
@@ -35,6 +37,11 @@ def artefact_name(judgement: Judgement) -> str:
     """Return `<plane>-<digest of the trace>.yaml`."""
     digest = blake2b(codec.dumps(judgement.trace).encode(), digest_size=4).hexdigest()
     return f"{plane(judgement.verdict)}-{digest}.yaml"
+
+
+def command(what: str, file: Path | str, device: Device) -> str:
+    """Return the command line that does something with a trace on a device."""
+    return shlex.join(["specstorm", *what.split(), *([] if device == "sim" else ["--device", device]), str(file)])
 
 
 def portable(name: str) -> str:

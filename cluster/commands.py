@@ -1,6 +1,5 @@
 """The commands of `specstorm`; each returns its exit code."""
 
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from cluster.artefact import command
 from cluster.campaign import Campaign, Scenario, Stop, exit_code
 from cluster.host import PoolError
 from cluster.hunt_commands import hunt, nightly, shrink
 from cluster.inputs import InputError, campaign_stem, check_device, check_fault, ray_address, read_scenarios, read_trace
 from cluster.job import WORKER, build, load_judge
 from cluster.measure_commands import measure
+from cluster.options import Deadline, Json, OnDevice, Out, Ray, Workers
 from cluster.report import Line, document, print_report, progress_for
 from cluster.session import open_pool
 from cluster.store import CampaignError, Store, new_campaign_folder
@@ -29,12 +30,6 @@ UserError = (InputError, ScenarioError, CampaignError, DeviceError)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
 app.add_typer(faults_app, name="faults")
-
-OnDevice = Annotated[
-    Device,
-    typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,25 +51,19 @@ def specstorm(
 @app.command()
 def run(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
-    workers: Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU.")] = None,
-    ray: Annotated[
-        str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off (this process), or HOST:PORT.")
-    ] = "auto",
+    workers: Workers = None,
+    ray: Ray = "auto",
     seed: Annotated[int | None, typer.Option(min=0, help="Replaces the seed of every scenario.")] = None,
     fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")
-    ] = None,
-    deadline: Annotated[float, typer.Option(min=1, help="Seconds a scenario may take (not with --ray off).")] = 300,
+    out: Out = None,
+    deadline: Deadline = 300,
     device: OnDevice = "sim",
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
     scenarios = read_scenarios(paths, seed, fault or (), device)
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    address = ray_address(ray, workers)
-    if address is None:
-        parts_on(device)
+    address = ray_address(ray, workers, device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
     stop = Stop()
     with Store(folder) as store:
@@ -122,15 +111,14 @@ def _carry_out(
 
 def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
     name, key, device = scenario.name, scenario.job.key, scenario.job.device
-    on_device = [] if device == "sim" else ["--device", device]
     result = campaign.results.get(key)
     if result is None:
         return Line(name, None)
     replay = None
     if result.artefact is not None:
-        replay = shlex.join(["specstorm", "replay", *on_device, str(folder / result.artefact)])
+        replay = command("replay", folder / result.artefact, device)
     elif isinstance(result.judgement.verdict, Lost):
-        replay = shlex.join(["specstorm", "run", "--ray", "off", *on_device, str(folder / "running" / f"{key}.yaml")])
+        replay = command("run --ray off", folder / "running" / f"{key}.yaml", device)
     return Line(name, result.judgement, result.artefact, replay)
 
 

@@ -12,6 +12,7 @@ from cluster.coordinator import LOSSES_MAX
 from cluster.job import Answer, AnyJob, Job, TryJob, build
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.devices import Device
 from workers.hunting import Hit
 from workers.shrink import LIMIT, Finding, Shrinking, Tried
 from workers.verdict import Agreed, Crashed, Judgement, Lost, Stats, Vacuous, Verdict
@@ -84,12 +85,13 @@ class _Part:
 
 
 class Pursuit:
-    """One finding being worked on; `count` is how many traces of the hunt met it."""
+    """One finding being worked on, on one device; `count` is how many traces of the hunt met it."""
 
-    def __init__(self, state: FindingState, limit: int = LIMIT) -> None:
+    def __init__(self, state: FindingState, limit: int = LIMIT, device: Device = "sim") -> None:
         self.count = 0
         self.state = state
         self._limit = limit
+        self._device = device
         self._parts: dict[str, _Part] = {}
         self._waiting: set[str] = set()
         self._again: list[Task] = []
@@ -137,11 +139,11 @@ class Pursuit:
                 self._confirmed(result)
 
     def _key(self, *parts: object) -> str:
-        text = "\x00".join(map(str, (build(), self.state.bug, self.state.stage, *parts)))
+        text = "\x00".join(map(str, (build(), self._device, self.state.bug, self.state.stage, *parts)))
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _judge(self, trace: Trace) -> Task:
-        job = Job(key=self._key(), trace=trace, sweep=False)
+        job = Job(key=self._key(), trace=trace, sweep=False, device=self._device)
         self._waiting = {job.key}
         return Task(job, losses_max=2)
 
@@ -157,7 +159,8 @@ class Pursuit:
     def _part(self, candidates: tuple[Trace, ...], *label: object) -> Task:
         shrinking = self.state.shrinking
         assert shrinking is not None, "it has begun"
-        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.target)
+        key = self._key(*label)
+        job = TryJob(key=key, candidates=candidates, target=shrinking.target, device=self._device)
         self._parts[job.key] = _Part(candidates)
         self._waiting.add(job.key)
         return Task(job, losses_max=1 if self.state.kills else 2)

@@ -1,16 +1,18 @@
 """What lives in a worker process: a judge behind JSON."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from cluster.artefact import comment
+from cluster.artefact import command, comment
 from cluster.job import Answer, AnyJob, Huntsman, Job, ShardJob, TrialJob, TryJob, build, load_judge
 from cluster.origin import foreign_packages
 from cluster.trials import Trial, run_trial
 from scenarios import codec
 from scenarios.trace import Trace
+from workers.devices import Device
 from workers.hunting import ShardReport
 from workers.shrink import Tried
 from workers.tape import Tapes
@@ -44,13 +46,14 @@ class EngineHost:
         if isinstance(job, Job):
             return self._judge.judge(job.trace, job.sweep, job.device)
         if isinstance(job, TrialJob):
-            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes())
+            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), device=job.device)
         assert isinstance(self._judge, Huntsman), "this judge does not hunt"
         if isinstance(job, TryJob):
-            return self._judge.attempt(list(job.candidates), job.target)
+            return self._judge.attempt(list(job.candidates), job.target, job.device)
         file = running_file(Path(job.running), job.key)
         reachable = file.parent.is_dir()
-        report = self._judge.hunt(job.shard, lambda trace: _write_ahead(file, trace) if reachable else None)
+        begin = partial(_write_ahead, file, job.device) if reachable else lambda trace: None
+        report = self._judge.hunt(job.shard, begin, job.device)
         file.unlink(missing_ok=True)
         return report
 
@@ -71,9 +74,10 @@ def read_answer(job: AnyJob, text: str) -> Answer:
     return kinds[type(job)].model_validate_json(text)
 
 
-def _write_ahead(file: Path, trace: Trace) -> None:
+def _write_ahead(file: Path, device: Device, trace: Trace) -> None:
     """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before."""
     temporary = file.with_name(f".{file.name}.tmp")
-    head = comment(["being run under eager, lazy and one random schedule", f"run it again: specstorm run {file.name}"])
+    again = command("run", file.name, device)
+    head = comment(["being run under eager, lazy and one random schedule", f"run it again: {again}"])
     temporary.write_text(head + codec.dumps(trace), encoding="utf-8", newline="\n")
     os.replace(temporary, file)

@@ -8,32 +8,29 @@ from typing import Annotated, get_args
 
 import typer
 
-from cluster.artefact import is_finding, write_artefact, write_atomically
+from cluster.artefact import command, is_finding, write_artefact, write_atomically
 from cluster.campaign import Quiet, Stop, exit_code
 from cluster.findings import FindingState, Pursuit
 from cluster.host import PoolError
 from cluster.hunt import Hunt
 from cluster.hunt_report import HuntLine, as_json, hunt_document, hunt_lines
 from cluster.hunter import CANARY, Plan
-from cluster.inputs import InputError, check_fault, ray_address, read_trace
+from cluster.inputs import InputError, check_device, check_fault, ray_address, read_trace
 from cluster.job import build
 from cluster.measure import by_fault, fault_values, table
 from cluster.measurement import Measurement, measured_code
 from cluster.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
+from cluster.options import Deadline, Json, OnDevice, Out, Ray, Workers
 from cluster.pool import Pool
 from cluster.report import Line, document, print_report
 from cluster.session import open_pools, pursue
 from cluster.store import Store, new_campaign_folder
 from scenarios.shards import SEED_MAX, Profile
+from workers.devices import Device
 from workers.shrink import LIMIT
 from workers.verdict import Judgement
 
 MANY = 1_000_000
-Workers = Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU.")]
-Ray = Annotated[str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off, or HOST:PORT.")]
-Out = Annotated[Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")]
-Deadline = Annotated[float, typer.Option(min=1, help="Seconds a job may take (not with --ray off).")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Canary = Annotated[str, typer.Option(metavar="ID", help="A fault that must be found, or the hunt says it is blind.")]
 
 
@@ -48,6 +45,7 @@ def hunt(
     profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "labelled",
     canary: Canary = CANARY,
     deadline: Deadline = 300,
+    device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""
@@ -55,8 +53,8 @@ def hunt(
         raise InputError("--minutes and --traces were both given; one of them says when to stop")
     if num_traces is None and minutes is None:
         minutes = 1
-    plan = _plan(profile, seed, tuple(fault or ()), canary)
-    address = ray_address(ray, workers)
+    plan = _plan(profile, seed, tuple(fault or ()), canary, device)
+    address = ray_address(ray, workers, device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "hunt")
     stop = Stop()
     with Store(folder) as store:
@@ -66,7 +64,7 @@ def hunt(
         def work(pool: Pool) -> None:
             _hunt(hunting, pool, stop, seconds, num_traces)
 
-        code = _carry_out((work,), address, workers, deadline, stop) or hunting.exit_code()
+        code = _carry_out((work,), address, workers, deadline, stop, device) or hunting.exit_code()
         text = "\n".join(hunt_lines(hunting.hunter, folder))
     print(as_json(hunt_document(hunting.hunter, code)) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
@@ -87,14 +85,15 @@ def nightly(
     out: Out = None,
     canary: Canary = CANARY,
     deadline: Deadline = 300,
+    device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.txt and report.json."""
     replayed = Regressions.read(regressions)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    plan = _plan("labelled", seed, (), canary)
-    tonight = part_of_the_faults(seed, nights)
-    address = ray_address(ray, workers)
+    plan = _plan("labelled", seed, (), canary, device)
+    tonight = part_of_the_faults(seed, nights, device)
+    address = ray_address(ray, workers, device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
     stop = Stop()
     with Store(folder) as store:
@@ -103,10 +102,10 @@ def nightly(
         def hunt_on(pool: Pool) -> None:
             _hunt(hunting, pool, stop, 3600 * hours, None)
 
-        measurement = Measurement(tonight, TRIALS, TRACES, False, store)
+        measurement = Measurement(tonight, TRIALS, TRACES, False, store, device)
         code = _carry_out(
             (
-                lambda pool: replayed.run(store, pool, stop),
+                lambda pool: replayed.run(store, pool, stop, device),
                 hunt_on,
                 lambda pool: measurement.run(pool, Quiet(), stop),
             ),
@@ -114,6 +113,7 @@ def nightly(
             workers,
             deadline,
             stop,
+            device,
         )
         taken = measurement.trials()
         lines = list(by_fault(taken))
@@ -131,12 +131,14 @@ def nightly(
     return code
 
 
-def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str) -> Plan:
+def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str, device: Device) -> Plan:
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
     for fault in (*faults, canary):
         check_fault(fault)
-    return Plan.model_validate({"profile": profile, "seed": seed, "faults": faults, "canary": canary})
+    check_device((*faults, canary), device, "hunt")
+    values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "device": device}
+    return Plan.model_validate(values)
 
 
 def _hunt(hunting: Hunt, pool: Pool, stop: Stop, seconds: float | None, num_traces: int | None) -> None:
@@ -150,11 +152,16 @@ def _hunt(hunting: Hunt, pool: Pool, stop: Stop, seconds: float | None, num_trac
 
 
 def _carry_out(
-    works: Sequence[Callable[[Pool], None]], address: str | None, workers: int | None, deadline: float, stop: Stop
+    works: Sequence[Callable[[Pool], None]],
+    address: str | None,
+    workers: int | None,
+    deadline: float,
+    stop: Stop,
+    device: Device,
 ) -> int:
     """Do one work after another, each on a pool of its own; return 0, or the exit code of what kept it from ending."""
     try:
-        with open_pools(address, workers, MANY, deadline, stop) as pools:
+        with open_pools(address, workers, MANY, deadline, stop, device) as pools:
             for work in works:
                 if stop.signum is None:
                     with pools() as pool:
@@ -172,20 +179,22 @@ def shrink(
     ray: Ray = "off",
     out: Annotated[Path | None, typer.Option(help="Folder for the artefact. Default: where FILE is.")] = None,
     deadline: Deadline = 300,
+    device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
     trace = read_trace(file)
+    check_device(trace.faults, device, str(file))
     folder = out if out is not None else file.parent
     stop = Stop()
-    pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit)
-    address = ray_address(ray, workers)
-    code = _carry_out((lambda pool: pursue(pursuit, pool, stop),), address, workers, deadline, stop)
+    pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, device)
+    address = ray_address(ray, workers, device)
+    code = _carry_out((lambda pool: pursue(pursuit, pool, stop),), address, workers, deadline, stop, device)
     judgement = pursuit.smallest()
     if judgement is None:
         print(f"specstorm: {file}: was not judged", file=sys.stderr)
         return code or 3
-    line, remarks = _shrunk(file, folder, pursuit, judgement)
+    line, remarks = _shrunk(file, folder, pursuit, judgement, device)
     code = code or exit_code([judgement.verdict])
     if json:
         print(document([line], code, build()))
@@ -195,7 +204,7 @@ def shrink(
     return code
 
 
-def _shrunk(file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement) -> tuple[Line, list[str]]:
+def _shrunk(file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement, device: Device) -> tuple[Line, list[str]]:
     """Write the artefact of a trace that fails, and return what is to be said about it."""
     if not is_finding(judgement.verdict):
         return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
@@ -204,5 +213,5 @@ def _shrunk(file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement) ->
     spent = shrinking.spent if shrinking is not None else 0
     remarks = [f"{pursuit.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
     if pursuit.is_open:
-        remarks.append(f"stopped before the end; go on with: specstorm shrink {path}")
-    return Line(str(file), judgement, str(path), f"specstorm replay {path}"), remarks
+        remarks.append(f"stopped before the end; go on with: {command('shrink', path, device)}")
+    return Line(str(file), judgement, str(path), command("replay", path, device)), remarks

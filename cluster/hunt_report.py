@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from cluster.artefact import finding_lines, outcome_lines, plane
+from cluster.artefact import command, finding_lines, outcome_lines, plane
 from cluster.findings import Pursuit
 from cluster.hunter import Hunter
 from cluster.job import build
 from cluster.report import INDENT, LINE_SECONDS
 from scenarios.probes import PROBES
+from workers.devices import Device
 from workers.signature import signature_of
 
 _ERASE = "\r\x1b[2K"
@@ -22,7 +23,8 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     """Yield the report of a hunt, a line at a time."""
     plan, tally = hunter.plan, hunter.tally
     faults = f", faults {', '.join(plan.faults)}" if plan.faults else ""
-    yield f"hunt: profile {plan.profile}, seed {plan.seed}{faults}, specstorm {build()}"
+    device = f", device {plan.device}" if plan.device != "sim" else ""
+    yield f"hunt: profile {plan.profile}, seed {plan.seed}{faults}{device}, specstorm {build()}"
     yield (
         f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
         f"{tally.steps:,} steps and {tally.captures:,} observations checked"
@@ -36,7 +38,7 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
     for number, pursuit in enumerate(hunter.findings, 1):
-        yield from _finding_lines(number, pursuit, folder)
+        yield from _finding_lines(number, pursuit, folder, plan.device)
     yield ""
     count = len(hunter.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
@@ -68,7 +70,7 @@ def _determinism_line(hunter: Hunter) -> str:
     return f"NOT DETERMINISTIC: {count} shards differ; first at trace {first.trace}: {first.first}, then {first.again}"
 
 
-def _finding_lines(number: int, pursuit: Pursuit, folder: Path) -> Iterator[str]:
+def _finding_lines(number: int, pursuit: Pursuit, folder: Path, device: Device) -> Iterator[str]:
     state = pursuit.state
     yield ""
     times = f"met by {pursuit.count:,} {'trace' if pursuit.count == 1 else 'traces'}, first by trace {state.first}"
@@ -85,7 +87,7 @@ def _finding_lines(number: int, pursuit: Pursuit, folder: Path) -> Iterator[str]
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     if state.artefact is not None:
-        texts += [state.artefact, f"replay: specstorm replay {folder / state.artefact}"]
+        texts += [state.artefact, f"replay: {command('replay', folder / state.artefact, device)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
 
 

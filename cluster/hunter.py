@@ -13,10 +13,12 @@ from cluster.job import Answer, Role, ShardJob, build
 from cluster.shard_reports import Tally, deadly_hits, joined, no_report
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.spec import Value
+from workers.devices import Device
 from workers.hunting import Hit, ShardReport
 from workers.signature import signature_of
 from workers.verdict import Crashed, Judgement, Lost
 
+# It replaces a function of the host, and so exists on every device.
 CANARY = "vllm-38556-backup-token"
 CANARY_EVERY = 256
 CANARY_SHARDS_MAX = 8
@@ -27,12 +29,13 @@ LOSSES_MAX_AGAIN = 10
 
 
 class Plan(Value):
-    """What a hunt looks at: its traces and its faults; `canary` is the fault that it must find."""
+    """What a hunt looks at: its traces, its faults and its device; `canary` is the fault that it must find there."""
 
     profile: Profile = "labelled"
     seed: int = 0
     faults: tuple[str, ...] = ()
     canary: str = CANARY
+    device: Device = "sim"
 
 
 class Ledger(Protocol):
@@ -182,7 +185,7 @@ class Hunter:
             count = min(count, self._num_traces - number * TRACES_PER_SHARD)
         faults = (self.plan.canary,) if role == "canary" else self.plan.faults
         shard = Shard(profile=self.plan.profile, seed=self.plan.seed, number=number, traces=count, faults=faults)
-        return ShardJob.of(role, shard.model_copy(update=changes), self._running)
+        return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.plan.device)
 
     def _reported(self, job: ShardJob, report: ShardReport, slot: int | None) -> None:
         number = job.shard.number
@@ -247,7 +250,7 @@ class Hunter:
             state = FindingState.model_validate_json(kept)
             if state.stage == "closed" and state.is_refuted:
                 self._refuted(state)
-        return Pursuit(state)
+        return Pursuit(state, device=self.plan.device)
 
     def _refuted(self, state: FindingState) -> None:
         assert state.judgement is not None, "it was judged again"

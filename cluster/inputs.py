@@ -10,7 +10,7 @@ from cluster.campaign import Scenario
 from cluster.job import Job
 from scenarios import codec
 from scenarios.trace import Trace
-from workers.devices import Device, exists_on
+from workers.devices import Device, exists_on, parts_on
 from workers.faults.registry import FAULTS
 
 
@@ -47,6 +47,11 @@ def check_device(faults: Sequence[str], device: Device, source: str) -> None:
             raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
 
 
+def faults_on(device: Device) -> list[str]:
+    """Return the ids of the faults that exist on a device, in alphabetical order."""
+    return [fault for fault in sorted(FAULTS) if device in exists_on(FAULTS[fault])]
+
+
 def read_scenarios(
     paths: Sequence[Path], seed: int | None, faults: Sequence[str], device: Device = "sim"
 ) -> list[Scenario]:
@@ -66,11 +71,16 @@ def read_scenarios(
     return scenarios
 
 
-def ray_address(choice: str, workers: int | None) -> str | None:
-    """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray."""
+def ray_address(choice: str, workers: int | None, device: Device) -> str | None:
+    """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
+
+    Raises:
+        DeviceError: there is no Ray, and this process cannot run on the device.
+    """
     if choice == "off":
         if (workers or 1) > 1:
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
+        parts_on(device)
         return None
     address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
     if "://" in address:

@@ -41,11 +41,11 @@ class Judge(Protocol):
 class Huntsman(Judge, Protocol):
     """A judge that also hunts and shrinks."""
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
-        """Judge a shard of generated traces; `begin` is told of each before it runs."""
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
+        """Judge a shard of generated traces on a device; `begin` is told of each before it runs."""
 
-    def attempt(self, candidates: list[Trace], target: Signature) -> Tried:
-        """Try candidates in order until one fails as the target does."""
+    def attempt(self, candidates: list[Trace], target: Signature, device: Device = "sim") -> Tried:
+        """Try candidates in order on a device until one fails as the target does."""
 
 
 class Job(Value):
@@ -67,33 +67,35 @@ Role: TypeAlias = Literal["hunt", "again", "canary"]
 
 
 class ShardJob(Value):
-    """A shard of a hunt; each of its traces is in `running` before it runs, where that folder can be reached."""
+    """A shard of a hunt on a device; each trace is in `running` before it runs, where that folder can be reached."""
 
     kind: Literal["shard"] = "shard"
     key: str
     role: Role
     shard: Shard
     running: str
+    device: Device = "sim"
 
     @classmethod
-    def of(cls, role: Role, shard: Shard, running: Path) -> "ShardJob":
+    def of(cls, role: Role, shard: Shard, running: Path, device: Device = "sim") -> "ShardJob":
         """Return the job of judging a shard with the code at hand."""
-        text = "\x00".join((role, shard.model_dump_json(), build()))
+        text = "\x00".join((role, shard.model_dump_json(), build(), device))
         key = blake2b(text.encode(), digest_size=16).hexdigest()
-        return cls(key=key, role=role, shard=shard, running=str(running))
+        return cls(key=key, role=role, shard=shard, running=str(running), device=device)
 
 
 class TryJob(Value):
-    """Candidates of the shrinker, to be tried in order."""
+    """Candidates of the shrinker, to be tried in order on a device."""
 
     kind: Literal["try"] = "try"
     key: str
     candidates: tuple[Trace, ...]
     target: Signature
+    device: Device = "sim"
 
 
 class TrialJob(Value):
-    """One trial of a fault."""
+    """One trial of a fault on a device."""
 
     kind: Literal["trial"] = "trial"
     key: str
@@ -101,13 +103,14 @@ class TrialJob(Value):
     number: int
     traces_max: int
     baseline: bool
+    device: Device = "sim"
 
     @classmethod
-    def of(cls, fault: str, number: int, traces_max: int, baseline: bool) -> "TrialJob":
+    def of(cls, fault: str, number: int, traces_max: int, baseline: bool, device: Device = "sim") -> "TrialJob":
         """Return the job of one trial with the code at hand."""
-        text = "\x00".join((fault, str(number), str(traces_max), str(baseline), build()))
+        text = "\x00".join((fault, str(number), str(traces_max), str(baseline), build(), device))
         key = blake2b(text.encode(), digest_size=16).hexdigest()
-        return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline)
+        return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline, device=device)
 
 
 AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob | TrialJob, Field(discriminator="kind")]

@@ -12,6 +12,7 @@ from cluster.survival import Median, Time, median
 from cluster.trials import Trial
 from scenarios import codec
 from scenarios.spec import Value
+from workers.devices import Device
 from workers.faults.registry import FAULTS
 
 REGRESSIONS = ROOT / "scenarios" / "regressions"
@@ -107,6 +108,11 @@ def table(lines: Sequence[Line]) -> list[str]:
         f"{correct} against correct code"
     )
     return shown
+
+
+def elsewhere_line(count: int, device: Device) -> str:
+    """Return what is to be said of faults that do not exist on a device."""
+    return f"not measured: {count} faults that do not exist on --device {device}"
 
 
 def _bounds(value: Median) -> str:

@@ -10,9 +10,10 @@ import typer
 from cluster.campaign import EXIT_NOT_JUDGED, Stop
 from cluster.figures import draw_kill_matrix, draw_survival
 from cluster.host import PoolError
-from cluster.inputs import InputError, check_fault, ray_address
-from cluster.measure import by_fault, document, table, write_documents
+from cluster.inputs import InputError, check_device, check_fault, faults_on, ray_address
+from cluster.measure import by_fault, document, elsewhere_line, table, write_documents
 from cluster.measurement import Measurement, measured_code
+from cluster.options import Deadline, Json, OnDevice, Out, Ray, Workers
 from cluster.report import progress_for
 from cluster.session import open_pool
 from cluster.store import Store, new_campaign_folder
@@ -23,39 +24,41 @@ def measure(
     faults: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: every fault.")] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each fault, each with traces of its own.")] = 10,
     traces: Annotated[int, typer.Option(min=1, help="Traces after which a trial is given up.")] = 200,
-    workers: Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU.")] = None,
-    ray: Annotated[str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off, or HOST:PORT.")] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")
-    ] = None,
+    workers: Workers = None,
+    ray: Ray = "auto",
+    out: Out = None,
     no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Do not compare outputs; faster.")] = False,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Draw survival.svg and kill_matrix.svg; needs matplotlib.")
     ] = False,
-    deadline: Annotated[float, typer.Option(min=1, help="Seconds a trial may take (not with --ray off).")] = 600,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    deadline: Deadline = 600,
+    device: OnDevice = "sim",
+    json: Json = False,
 ) -> int:
     """Measure how many generated traces it takes to find each fault, and what comparing outputs finds on the same."""
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install 'specstorm[figures]'")
-    names = sorted(FAULTS) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
-    address = ray_address(ray, workers)
+    names = faults_on(device) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
+    check_device(names, device, "faults measure")
+    address = ray_address(ray, workers, device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "faults")
     stop = Stop()
     broken = False
     with Store(folder) as store:
-        measurement = Measurement(names, trials, traces, not no_baseline, store)
+        measurement = Measurement(names, trials, traces, not no_baseline, store, device)
         try:
-            with open_pool(address, workers, len(names) * trials, deadline, stop) as pool:
+            with open_pool(address, workers, len(names) * trials, deadline, stop, device) as pool:
                 measurement.run(pool, progress_for(sys.stderr), stop)
         except PoolError as error:
             print(f"specstorm: {error}", file=sys.stderr)
             broken = True
+    left_out = [] if faults or len(names) == len(FAULTS) else [elsewhere_line(len(FAULTS) - len(names), device)]
     taken = measurement.trials()
     lines = list(by_fault(taken))
     code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))
     code = code if stop.signum is None else 128 + stop.signum
-    report, text = document(lines, taken, measurement.lost, code), "\n".join([*table(lines), *measurement.lost])
+    report = document(lines, taken, measurement.lost, code)
+    text = "\n".join([*table(lines), *left_out, *measurement.lost])
     write_documents(folder, text, report)
     if pictures and lines:
         draw_survival(taken, folder / "survival.svg")

@@ -10,15 +10,25 @@ from cluster.obey import obey
 from cluster.pool import Pool
 from cluster.store import Store
 from cluster.trials import Trial
+from workers.devices import Device
 from workers.verdict import Lost
 
 
 class Measurement:
     """Trials of faults in a campaign directory; one that was stopped goes on where it was."""
 
-    def __init__(self, faults: Sequence[str], num_trials: int, traces_max: int, baseline: bool, store: Store) -> None:
+    def __init__(
+        self,
+        faults: Sequence[str],
+        num_trials: int,
+        traces_max: int,
+        baseline: bool,
+        store: Store,
+        device: Device = "sim",
+    ) -> None:
         # All faults have a first trial before any has a second: a measurement that is stopped says a little of each.
-        jobs = [TrialJob.of(fault, number, traces_max, baseline) for number in range(num_trials) for fault in faults]
+        each = [(fault, number) for number in range(num_trials) for fault in faults]
+        jobs = [TrialJob.of(fault, number, traces_max, baseline, device) for fault, number in each]
         self._jobs = {job.key: job for job in jobs}
         self._store = store
         self.num_trials = num_trials

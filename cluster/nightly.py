@@ -9,13 +9,13 @@ from pathlib import Path
 
 from cluster.artefact import finding_lines, is_finding, plane, portable
 from cluster.campaign import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, Campaign, Quiet, Scenario, Stop
-from cluster.inputs import read_trace
+from cluster.inputs import faults_on, read_trace
 from cluster.job import Job
 from cluster.pool import Pool
 from cluster.store import Store
 from scenarios import codec
 from scenarios.trace import Trace, problems
-from workers.faults.registry import FAULTS
+from workers.devices import Device
 from workers.verdict import Agreed, Verdict
 
 NIGHTS = 7
@@ -23,22 +23,24 @@ TRIALS = 3
 TRACES = 200
 
 
-def part_of_the_faults(night: int, nights: int) -> list[str]:
-    """Return the faults that are measured tonight; those of `nights` nights in a row are all of them."""
-    return sorted(FAULTS)[night % nights :: nights]
+def part_of_the_faults(night: int, nights: int, device: Device = "sim") -> list[str]:
+    """Return the faults measured tonight; those of `nights` nights in a row are all that exist on the device."""
+    return faults_on(device)[night % nights :: nights]
 
 
 @dataclass(slots=True)
 class Regressions:
     """Traces of known faults by file, and what each came to, with its faults on and without.
 
-    `refused` are those that no engine runs without their faults.
+    `refused` are those that no engine runs without their faults, `elsewhere` those whose faults do not exist on the
+    device; the clean engine runs these too.
     """
 
     traces: dict[str, Trace]
     faulty: dict[str, Verdict | None] = field(default_factory=dict)
     clean: dict[str, Verdict | None] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, folder: Path) -> "Regressions":
@@ -50,18 +52,21 @@ class Regressions:
         """
         return cls({portable(str(path)): read_trace(path) for path in codec.find_scenarios([folder])})
 
-    def run(self, store: Store, pool: Pool, stop: Stop) -> None:
-        """Judge every trace twice, under its own schedule; results are kept in a folder of their own."""
+    def run(self, store: Store, pool: Pool, stop: Stop, device: Device = "sim") -> None:
+        """Judge every trace twice on a device, under its own schedule; results are kept in a folder of their own."""
         clean = {name: trace.model_copy(update={"faults": ()}) for name, trace in self.traces.items()}
         # A fault may lift a refusal: without it no engine runs the trace at all.
         self.refused = [name for name, trace in clean.items() if problems(trace)]
-        pairs = [*self.traces.items(), *((name, trace) for name, trace in clean.items() if name not in self.refused)]
+        here = set(faults_on(device))
+        self.elsewhere = [name for name, trace in self.traces.items() if not here.issuperset(trace.faults)]
+        faulty = [(name, trace) for name, trace in self.traces.items() if name not in self.elsewhere]
+        pairs = [*faulty, *((name, trace) for name, trace in clean.items() if name not in self.refused)]
         with Store(store.folder / "regressions") as kept:
-            campaign = Campaign([Scenario(name, Job.of(trace, sweep=False)) for name, trace in pairs], kept)
+            scenarios = [Scenario(name, Job.of(trace, sweep=False, device=device)) for name, trace in pairs]
+            campaign = Campaign(scenarios, kept)
             campaign.run(pool, Quiet(), stop)
             verdicts = campaign.verdicts()
-        names = [name for name, _ in pairs]
-        count = len(self.traces)
+        names, count = [name for name, _ in pairs], len(faulty)
         self.faulty = dict(zip(names[:count], verdicts[:count], strict=True))
         self.clean = dict(zip(names[count:], verdicts[count:], strict=True))
 
@@ -71,7 +76,9 @@ class Regressions:
         return [
             name
             for name, trace in self.traces.items()
-            if trace.faults and not ((verdict := self.faulty.get(name)) is not None and is_finding(verdict))
+            if trace.faults
+            and name not in self.elsewhere
+            and not ((verdict := self.faulty.get(name)) is not None and is_finding(verdict))
         ]
 
     @property
@@ -90,9 +97,12 @@ class Regressions:
 
     def lines(self) -> Iterator[str]:
         """Yield the report, a line at a time."""
-        found = sum(bool(trace.faults) for trace in self.traces.values()) - len(self.missed)
+        known = sum(bool(trace.faults) for trace in self.traces.values())
+        found = known - len(self.elsewhere) - len(self.missed)
         agreed = sum(isinstance(verdict, Agreed) for verdict in self.clean.values())
         yield f"regressions: {len(self.traces)} traces; {found} known faults found, clean engine agrees on {agreed}"
+        if self.elsewhere:
+            yield f"  not looked for: the faults of {len(self.elsewhere)} traces do not exist on this device"
         yield from (f"  NOT FOUND any more: {name}" for name in self.missed)
         for name in self.failing:
             verdict = self.clean.get(name)

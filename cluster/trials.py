@@ -10,6 +10,7 @@ from collections.abc import Callable
 from scenarios.shards import fitted
 from scenarios.spec import Value
 from scenarios.strategies import random_trace
+from workers.devices import Device
 from workers.faults.registry import FAULTS
 from workers.tape import Tapes
 from workers.trial import compare_outputs, shoot
@@ -51,8 +52,9 @@ def run_trial(
     baseline: bool,
     tapes: Tapes,
     clock: Callable[[], float] = time.perf_counter,
+    device: Device = "sim",
 ) -> Trial:
-    """Run one trial; with `baseline`, outputs are compared on the same traces until that has found it in both ways."""
+    """Run one trial on a device; with `baseline`, outputs are compared too, until that has found it in both ways."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = synchronous = correct = None
@@ -60,14 +62,14 @@ def run_trial(
         trace = fitted(random_trace(number << 32 | count - 1), FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
             start = clock()
-            shot = shoot(fault, trace, tapes)
+            shot = shoot(fault, trace, tapes, device)
             seconds += clock() - start
             judged, reached, triggered = count, reached + shot.reached, triggered + shot.triggered
             steps += shot.steps
             if shot.plane:
                 detected, plane, variable = count, shot.plane, shot.variable
         if baseline and (synchronous is None or correct is None):
-            seen = compare_outputs(fault, trace, tapes)
+            seen = compare_outputs(fault, trace, tapes, device)
             synchronous = synchronous or (count if seen.against_synchronous else None)
             correct = correct or (count if seen.against_correct else None)
         elif detected is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from scenarios.events import Abort, NanLogits, Schedule, Submit
 from scenarios.trace import Trace
 from workers.check import Options, Run
-from workers.engine.parts import Parts
+from workers.devices import Device
 from workers.lanes.lane import Deadlock
 from workers.tape import Tapes
 
@@ -27,9 +27,9 @@ class Output(NamedTuple):
 Outputs = dict[str, Output]
 
 
-def outputs(trace: Trace, tapes: Tapes, steps_max: int) -> Outputs | str:
+def outputs(trace: Trace, tapes: Tapes, steps_max: int, device: Device = "sim") -> Outputs | str:
     """Run an explicit trace with nothing checked; return each request's output, or how the run broke off."""
-    run = Run(trace, tapes, Options(races=False), Parts())
+    run = Run(trace, tapes, Options(races=False, device=device))
     engine = run.engine
     try:
         while not engine.drained():

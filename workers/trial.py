@@ -5,7 +5,8 @@ Both get the same trace under its own schedule; only what is checked differs.
 
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.check import check
+from workers.check import Options, check
+from workers.devices import Device
 from workers.end_to_end import first_difference, outputs, synchronous
 from workers.faults.registry import FAULTS
 from workers.tape import Tapes
@@ -35,11 +36,11 @@ class Baseline(Value):
     against_correct: bool
 
 
-def shoot(fault: str, trace: Trace, tapes: Tapes) -> Shot:
-    """Run an explicit trace, which has the fault switched on, with every check watching."""
+def shoot(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Shot:
+    """Run an explicit trace, which has the fault switched on, on a device with every check watching."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Shot(reached=False)
-    verdict = check(trace, tapes)
+    verdict = check(trace, tapes, Options(device=device))
     assert not isinstance(verdict, Lost), verdict
     plane, variable = found_in(verdict)
     return Shot(
@@ -51,13 +52,13 @@ def shoot(fault: str, trace: Trace, tapes: Tapes) -> Shot:
     )
 
 
-def compare_outputs(fault: str, trace: Trace, tapes: Tapes) -> Baseline:
-    """Run the same trace with nothing but its outputs looked at."""
+def compare_outputs(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Baseline:
+    """Run the same trace on a device with nothing but its outputs looked at."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Baseline(against_synchronous=False, against_correct=False)
-    seen = outputs(trace, tapes, BASELINE_STEPS_MAX)
-    same_code = outputs(synchronous(trace), tapes, BASELINE_STEPS_MAX)
-    correct = outputs(synchronous(trace.model_copy(update={"faults": ()})), tapes, BASELINE_STEPS_MAX)
+    correct_code = trace.model_copy(update={"faults": ()})
+    runs = (trace, synchronous(trace), synchronous(correct_code))
+    seen, same_code, correct = (outputs(run, tapes, BASELINE_STEPS_MAX, device) for run in runs)
     return Baseline(
         against_synchronous=first_difference(trace, seen, same_code) is not None,
         against_correct=first_difference(trace, seen, correct) is not None,

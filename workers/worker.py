@@ -34,13 +34,13 @@ class Worker:
             return self._found(trace, verdict, 1, device)
         return self._sweep(trace, device)
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
-        """Judge a shard of generated traces; `begin` is told of each before it runs."""
-        return judge_shard(shard, self._tapes, begin)
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
+        """Judge a shard of generated traces on a device; `begin` is told of each before it runs."""
+        return judge_shard(shard, self._tapes, begin, device)
 
-    def attempt(self, candidates: list[Trace], target: Signature) -> Tried:
-        """Try candidates of the shrinker in order until one fails as the target does."""
-        return first_alike(candidates, target, self._tapes)
+    def attempt(self, candidates: list[Trace], target: Signature, device: Device = "sim") -> Tried:
+        """Try candidates of the shrinker in order on a device until one fails as the target does."""
+        return first_alike(candidates, target, self._tapes, device)
 
     def _sweep(self, trace: Trace, device: Device) -> Judgement:
         first: Agreed | None = None

@@ -48,7 +48,7 @@ class StandIn:
 class Sleepy(StandIn):
     """Hunts, and sees nothing."""
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None]) -> ShardReport:
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
         """Return a report without hits."""
         count = shard.traces
         return ShardReport(
@@ -64,7 +64,7 @@ class Sleepy(StandIn):
             hits=(),
         )
 
-    def attempt(self, candidates: list[Trace], target: Signature) -> Tried:
+    def attempt(self, candidates: list[Trace], target: Signature, device: Device = "sim") -> Tried:
         """Never called."""
         raise NotImplementedError
 
