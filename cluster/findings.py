@@ -126,7 +126,9 @@ class Pursuit:
         return []
 
     def take(self, key: str, result: Answer | Lost, deaths: int) -> None:
-        """Take the answer to a job."""
+        """Take the answer to a job; what is no longer waited for counts for nothing, be it an answer or a loss."""
+        if key not in self._waiting:
+            return
         self._waiting.discard(key)
         match result:
             case Tried():
@@ -135,7 +137,7 @@ class Pursuit:
                 self._lost_part(key, result, deaths)
             case Judgement() | Lost() if self.state.stage == "explain":
                 self._explained(result, deaths)
-            case Judgement() | Lost() if self.state.stage == "confirm":
+            case Judgement() | Lost():
                 self._confirmed(result)
 
     def _key(self, *parts: object) -> str:
@@ -166,10 +168,8 @@ class Pursuit:
         return Task(job, losses_max=1 if self.state.kills else 2)
 
     def _tried(self, key: str, tried: Tried) -> None:
-        part = self._parts.get(key)
-        if part is not None:
-            part.answer = tried
-            self._settle()
+        self._parts[key].answer = tried
+        self._settle()
 
     def _lost_part(self, key: str, lost: Lost, deaths: int) -> None:
         """Take the loss of some candidates; one alone that kills its worker is a crash, of several each runs alone."""

@@ -43,6 +43,7 @@ def _drawn(seed: int, count: int) -> list[Trace]:
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
     from hypothesis import seed as seeded  # noqa: PLC0415
 
+    from scenarios.provider import BACKEND  # noqa: PLC0415
     from scenarios.strategies import traces  # noqa: PLC0415
 
     found: list[Trace] = []
@@ -57,7 +58,7 @@ def _drawn(seed: int, count: int) -> list[Trace]:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
-        backend="hypothesis",
+        backend=BACKEND,
     )
     @seeded(seed)
     @given(traces())

@@ -1,6 +1,9 @@
 """Hunts as a user sees them: in this process and on Ray, stopped and resumed, disturbed, blind; and `shrink`."""
 
 import json
+import signal
+import sqlite3
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.cluster.stand_in import SLEEPY
+from tests.cluster.test_cli import SECONDS_MAX, start, wait_for
 from tests.cluster.test_hunter import Memory
 from workers.faults.registry import FAULTS
 from workers.verdict import Agreed, Diverged
@@ -88,6 +92,44 @@ def test_five_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: 
     kills = Kills(5)
     assert compare(ray_cluster, tmp_path, kills, 40, seed=1) == []
     assert kills.kept >= 2
+
+
+def is_shrinking(folder: Path) -> bool:
+    """Tell whether a finding of a hunt that runs has been shrunk for a while."""
+    database = sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)
+    try:
+        states = [json.loads(state) for (state,) in database.execute("SELECT state FROM findings")]
+    finally:
+        database.close()
+    return any(state["stage"] == "shrink" and state["shrinking"]["spent"] >= 40 for state in states)
+
+
+def test_a_hunt_whose_process_is_killed_while_it_judges_and_while_it_shrinks_loses_and_doubles_nothing(
+    tmp_path: Path,
+) -> None:
+    calm = hunted(tmp_path / "calm", InProcessPool(), 12)
+    folder = tmp_path / "killed"
+    arguments = ("hunt", "--traces", "12", "--seed", "1", "--fault", COUNTS, "--ray", "off", "--out", str(folder))
+    judge = load_judge("workers.worker:Worker")
+    moments: tuple[Callable[[], bool], ...] = (
+        lambda: any((folder / "running").glob("*.yaml")),
+        lambda: is_shrinking(folder),
+    )
+    for is_time in moments:
+        process = start(tmp_path, *arguments)
+        wait_for(is_time, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=SECONDS_MAX)
+        left = list((folder / "running").glob("*.yaml"))
+        assert len(left) <= 1
+        assert all(judge.judge(codec.load(file), False).verdict.kind in ("agreed", "diverged") for file in left)
+    assert hunted(folder, InProcessPool(), 12) == calm
+    written = [
+        {file.name: file.read_bytes() for file in (one / "artefacts").iterdir()} for one in (tmp_path / "calm", folder)
+    ]
+    assert len(written[0]) == 1
+    assert written[0] == written[1]
+    assert list((folder / "running").iterdir()) == []
 
 
 def run(*arguments: object) -> int:

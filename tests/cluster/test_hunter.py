@@ -270,6 +270,25 @@ def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job
     assert len(judgement.trace.events) == 1
 
 
+def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_small_trace_as_it_is() -> None:
+    pursuit = Pursuit(FindingState.of(hit("x"), 0), limit=16)
+    (judge,) = pursuit.tasks(2)
+    pursuit.take(judge.job.key, buggy(judge.job), 0)
+    first, second = pursuit.tasks(2)
+    assert isinstance(first.job, TryJob)
+    pursuit.take(first.job.key, buggy(first.job), 0)
+    while pursuit.state.stage == "shrink":
+        for task in pursuit.tasks(2):
+            pursuit.take(task.job.key, buggy(task.job), 0)
+    (confirm,) = pursuit.tasks(2)
+    pursuit.take(second.job.key, DEATH, 2)
+    assert pursuit.is_open
+    pursuit.take(confirm.job.key, buggy(confirm.job), 0)
+    judgement = pursuit.smallest()
+    assert judgement is not None
+    assert len(judgement.trace.events) == 1
+
+
 def test_a_worker_that_raises_leaves_shards_unjudged_and_soon_ends_the_hunt() -> None:
     hunter = hunter_of(None)
     drive(hunter, canary_or(lambda job: Lost(reason="the worker raised ValueError: x")))

@@ -1,7 +1,10 @@
 """A shard of a hunt: derived from its key, the same on any worker, every bug in it named once."""
 
 import os
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +14,22 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.hunting import ShardReport, shard_traces
+from workers.shrink import Shrinking, shrink
 from workers.verdict import Diverged
 from workers.worker import Worker
 
+ROOT = Path(__file__).resolve().parents[2]
 BACKUP, STAGING = "vllm-38556-backup-token", "ascend-12079-staging"
+# None, in counts, in a draft model, in a prefix cache, in grammars, in the order of lanes; and two at a time.
+HISTORY: tuple[tuple[str, ...], ...] = (
+    (),
+    ("vllm-26231-chunks-count",),
+    ("xllm-960-bonus-hole",),
+    ("vllm-54288-last-token",),
+    ("sglang-25361-nobody-waits",),
+    (STAGING,),
+    (BACKUP, "openvino-4190-last-draft"),
+)
 PROFILES: tuple[Profile, ...] = ("labelled", "hypothesis")
 
 
@@ -39,6 +54,19 @@ def test_a_shard_gives_the_same_traces_whatever_ran_before_and_whatever_ci_says(
     assert all(one != other for one, other in pairwise(before))
 
 
+def test_a_shard_gives_the_same_traces_in_a_process_that_has_loaded_nothing_else() -> None:
+    shards = [Shard(profile=profile, seed=7, number=1, traces=4) for profile in PROFILES]
+    here = [dumps(trace) for shard in shards for trace in shard.generate()]
+    code = (
+        "from scenarios.codec import dumps; from scenarios.shards import Shard\n"
+        f"print([dumps(trace) for shard in map(Shard.model_validate_json, {[s.model_dump_json() for s in shards]})"
+        " for trace in shard.generate()])"
+    )
+    there = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "workers.worker" in sys.modules
+    assert there == f"{here}\n"
+
+
 def test_neighbouring_shards_continue_one_row_of_traces() -> None:
     found = [dumps(t) for number in (0, 1) for t in Shard(profile="labelled", seed=2, number=number).generate()]
     assert found == [dumps(random_trace(2 << 32 | index)) for index in range(2 * TRACES_PER_SHARD)]
@@ -54,10 +82,26 @@ def test_a_clean_shard_agrees_under_three_schedules_and_says_what_it_reached(pro
     assert sum(report.lengths) * 3 == report.steps
 
 
-def test_two_workers_say_the_same_whatever_they_did_before() -> None:
-    one, other = Worker(), Worker()
-    hunt(other, number=9)
-    assert hunt(one, faults=(BACKUP,)) == hunt(other, faults=(BACKUP,))
+def said_of(worker: Worker, faults: tuple[str, ...]) -> str:
+    """Return everything a worker says of a shard and of its first finding, made smaller and explained, as JSON."""
+    report, _ = hunt(worker, number=1, traces=2, faults=faults)
+    said = [report.model_dump_json()]
+    for hit in report.hits[:1]:
+        state = Shrinking.of(hit.trace, hit.verdict, limit=12)
+        state = shrink(state, worker.attempt, most=4)
+        said += [state.model_dump_json(), worker.judge(state.trace, False).model_dump_json()]
+    return "\n".join(said)
+
+
+def test_what_a_worker_says_is_the_same_in_any_order_and_whatever_it_did_before() -> None:
+    # The same prompts under many faults: what a worker keeps of one job could be of use in all the others.
+    fresh = [said_of(Worker(), faults) for faults in HISTORY]
+    used = Worker()
+    for number in range(4):
+        hunt(used, number=number, traces=4)
+    again = [said_of(used, faults) for faults in reversed(HISTORY)]
+    assert again[::-1] == fresh
+    assert sum("verdict" in said for said in fresh) == len(HISTORY) - 1
 
 
 @pytest.mark.parametrize(("fault", "plane"), [(BACKUP, "inputs"), (STAGING, "races")])
