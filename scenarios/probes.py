@@ -38,6 +38,7 @@ PROBES: Mapping[str, str] = {
     "stale_wait": "a preempted request waits for its results in flight",
     "abort": "a live request is aborted",
     "abort_in_flight": "a request is aborted with a step in flight",
+    "abort_too_late": "a request is aborted that has ended, with a step of it in flight",
     "stall": "a request is held back by an event",
     "gap": "a request that could go on is left out of a step after it was sampled in the one before",
     "limit_wait": "a request is left out because results in flight are about to end it",

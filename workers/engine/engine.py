@@ -64,6 +64,7 @@ class Engine:
         self.probes = probes
         self._spec = spec
         self._must_process = parts.must_process
+        self._reason_of_abort = parts.reason_of_abort
         self._seed = seed
         self._machine = machine
         self._flying: deque[Step] = deque()
@@ -199,18 +200,29 @@ class Engine:
                 self.scheduler.k_step = k
             case ResetPrefixCache(running=running):
                 self.scheduler.reset_cache(running)
-            case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
+            case Abort(request=name):
+                self._abort(self.requests.get(name))
+            case Preempt() | Stall() | NoValidToken() | NanLogits():
                 request = self.requests.get(event.request)
                 if request is not None and request.finish_reason is None:
                     self._apply_to(event, request)
 
-    def _apply_to(self, event: Abort | Preempt | Stall | NoValidToken | NanLogits, request: Request) -> None:
+    def _abort(self, request: Request | None) -> None:
+        if request is None:
+            return
+        reason = self._reason_of_abort(request)
+        if request.finish_reason is not None:
+            # A step of it that is in flight still brings its end to the client.
+            self.probes["abort_too_late"] += request.num_in_flight > 0
+            request.finish_reason = reason
+            return
+        self.log.append(Aborted(request.index, self.tick))
+        self.probes["abort"] += 1
+        self.probes["abort_in_flight"] += request.num_in_flight > 0
+        self.scheduler.finish(request, reason)
+
+    def _apply_to(self, event: Preempt | Stall | NoValidToken | NanLogits, request: Request) -> None:
         match event:
-            case Abort():
-                self.log.append(Aborted(request.index, self.tick))
-                self.probes["abort"] += 1
-                self.probes["abort_in_flight"] += request.num_in_flight > 0
-                self.scheduler.finish(request, "abort")
             case Preempt(mode=mode):
                 if request.running:
                     self.scheduler.preempt(request, "event", mode)

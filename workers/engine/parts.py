@@ -31,8 +31,10 @@ from workers.engine.rules import (
     logprob_rows,
     num_cacheable,
     placeholders_for,
+    reason_of_abort,
     reset_counts,
     room_for,
+    runs_drafter,
     take_blocks,
     take_state_slot,
     tokens_to_cache,
@@ -108,6 +110,8 @@ class Parts:
     reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
     delivered_late: Callable[[Request, PlanRow, list[int]], list[int]] = delivered_late
     is_over: Callable[[Request], bool] = is_over
+    reason_of_abort: Callable[[Request], str] = reason_of_abort
+    runs_drafter: Callable[[Sequence[PlanRow]], bool] = runs_drafter
     end_of: Callable[[Request, list[int]], tuple[int, str | None]] = end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
     history_of: Callable[[Request], Sequence[int]] = history_of

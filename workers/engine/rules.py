@@ -117,6 +117,19 @@ def is_over(request: Request) -> bool:
     return request.finish_reason is not None
 
 
+def reason_of_abort(request: Request) -> str:
+    """Return with which reason a request ends that is given up: one that has ended already keeps its own."""
+    return request.finish_reason or "abort"
+
+
+def runs_drafter(rows: Sequence[PlanRow]) -> bool:
+    """Tell whether a step goes through the drafter: any does, also one behind which no draft is wanted.
+
+    The drafter's cache has to hold every token the target has computed, those of chunks too.
+    """
+    return len(rows) > 0
+
+
 def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
     """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
     in_grammar = length_in_grammar(request, sampled) if request.params.grammar else len(sampled) + 1

@@ -128,7 +128,8 @@ class Runner:
         self._sampler.launch(forward, step)
         if self.spec.is_aligned:
             launch_state_copy(self.context, forward)
-        self._drafter.launch(self.context, forward)
+        if self._parts.runs_drafter(rows):
+            self._drafter.launch(self.context, forward)
         step.drafts = self._grammars.launch_copy(forward)
         self.context.probes.drafted(view, plan.step, requests)
         self.context.probes.state(view, plan.step, requests)

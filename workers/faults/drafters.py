@@ -1,11 +1,13 @@
 """Faults in drafters: what they cache, where they begin, whose drafts they hand over. All live in device ops."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
+from workers.engine.request import PlanRow
 from workers.faults.fault import Fault, Reached, op_like, run
 from workers.kernels.signature import NO_DRAFT, NO_TOKEN, PAD_SLOT
 
@@ -105,6 +107,16 @@ def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached) -> Part
     return replace(parts, medusa_heads=op_like(parts.medusa_heads, body))
 
 
+def _last_chunk_alone(parts: Parts, reached: Reached) -> Parts:
+    def runs_drafter(rows: Sequence[PlanRow]) -> bool:
+        if not all(row.discard for row in rows):
+            return parts.runs_drafter(rows)
+        reached()
+        return False
+
+    return replace(parts, runs_drafter=runs_drafter)
+
+
 FAULTS = (
     Fault(
         id="xllm-960-bonus-hole",
@@ -159,6 +171,15 @@ FAULTS = (
         plane="inputs",
         requires=(),
         apply=_sampled_token_behind_a_chunk,
+    ),
+    Fault(
+        id="mlxvlm-2096-last-chunk-alone",
+        source="mlx-vlm PR #2096, issue #2022",
+        symptom="the drafter's cache holds the last chunk of a prompt and nothing of those before it",
+        trigger="a step runs chunks that are not the last, and nothing else",
+        plane="drafts",
+        requires=(("drafter", "eagle"),),
+        apply=_last_chunk_alone,
     ),
     Fault(
         id="vllm-extract-first-column",

@@ -73,6 +73,16 @@ def _aborted_goes_on(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, is_over=is_over)
 
 
+def _abort_takes_the_result(parts: Parts, reached: Reached) -> Parts:
+    def reason_of_abort(request: Request) -> str:
+        if request.finish_reason in (None, "abort") or not request.num_in_flight:
+            return parts.reason_of_abort(request)
+        reached()
+        return "abort"
+
+    return replace(parts, reason_of_abort=reason_of_abort)
+
+
 def _tail_is_kept(parts: Parts, reached: Reached) -> Parts:
     def blocks_to_free(request: Request, block_size: int) -> list[int]:
         blocks = parts.blocks_to_free(request, block_size)
@@ -149,6 +159,15 @@ FAULTS = (
         plane="tokens",
         requires=(),
         apply=_aborted_goes_on,
+    ),
+    Fault(
+        id="lmdeploy-4654-abort-of-the-ended",
+        source="lmdeploy PR #4654",
+        symptom="a request that had ended is reported as given up",
+        trigger="a request is aborted after it has ended, with a step of it in flight",
+        plane="tokens",
+        requires=(("depth", 2),),
+        apply=_abort_takes_the_result,
     ),
     Fault(
         id="sglang-13826-tail-blocks",
