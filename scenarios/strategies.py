@@ -29,7 +29,7 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.late import last_tick
+from scenarios.late import late_comers
 from scenarios.spec import REPEATING, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 from scenarios.trace import Trace
 
@@ -268,7 +268,11 @@ def random_trace(seed: int) -> Trace:
         requests = tuple(_with_common_tokens(seed, flat, spec.block_size) for flat in requests)
     if spec.policy == "priority":
         requests = tuple(flat._replace(h=Digits(seed, "priority", flat.who).below(3)) for flat in requests)
-    return interpret(numbers, (*requests, *events, *_random_reuse(seed, spec, requests)))
+    reuse = _random_reuse(seed, requests)
+    for late in late_comers(seed, spec, len(requests)):
+        reuse.append(FlatEvent(0, late.tick, 0, late.who, late.num_prompt - 1, late.max_tokens - 1, 0, 0))
+        reuse.append(FlatEvent(KINDS.index("abort"), late.abort_tick, late.abort_place, late.who, 0, 0, 0, 0))
+    return interpret(numbers, (*requests, *events, *reuse))
 
 
 def _with_common_tokens(seed: int, flat: FlatEvent, block_size: int) -> FlatEvent:
@@ -342,20 +346,14 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
     return tuple(flats)
 
 
-def _random_reuse(seed: int, spec: EngineSpec, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
-    """Return submits under names used before, in one trace of four; half of them give the old one up first.
-
-    Half of them come about when the old one ends.
-    """
+def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
+    """Return submits under names used before, in one trace of four; half of them give the old one up first."""
     swarm = Digits(seed, "reuse", 0)
     flats = []
     for index in range(1 + swarm.below(4) if swarm.below(4) == 0 else 0):
         digits = Digits(seed, "reuse", 1 + index)
         old = requests[digits.below(len(requests))]
         tick, place = old.tick + 1 + digits.below(16), digits.below(len(PLACES))
-        if digits.below(2):
-            eighths = (8, 0, 4, 1, 2, 4, 6, 7)[old.c] if old.c < len(_PATTERNS) else 4
-            tick = last_tick(spec, old.tick, 1 + old.a, 1 + old.b, eighths) + digits.of((0, 1, 1, 1, 2))
         if digits.below(2):
             flats.append(old._replace(kind=KINDS.index("abort"), tick=tick, place=place))
             place = min(len(PLACES) - 1, place + digits.below(2))
