@@ -1,10 +1,14 @@
-"""Sampling parameters out of one number: 0 is none of them."""
+"""Sampling parameters out of one number, and numbers out of a seed: 0 is none of them."""
 
 from collections.abc import Callable
+from typing import get_args
 
-from scenarios.draw import below
+from scenarios.draw import Digits, below
 from scenarios.sampling import PENALTY_STEPS, REPETITION_PENALTIES, Grammar, SamplingParams
-from scenarios.spec import EngineSpec
+from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
+
+METHODS: tuple[SamplingMethod, ...] = get_args(SamplingMethod)
+_RATES = 1 + RATE_STEPS
 
 
 def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
@@ -15,6 +19,25 @@ def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
         tokens = {pick(f"edge {state}", spec.vocab_size, index) for index in range(1 + pick("edges", 8, state))}
         states.append(tuple((token, pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
     return (*states[:-1], () if pick("end", 2, 0) else states[-1])
+
+
+def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
+    """Return parameters with those of drawing tokens by chance that a number stands for: 0 is none of them."""
+    if not number:
+        return params
+
+    def pick(what: str, bound: int) -> int:
+        return below(bound, number, "chance", what, 0)
+
+    return params.model_copy(
+        update={
+            # Logits lie below 16: in the middle of these the likeliest of 32 tokens has half of all probability.
+            "temperature": (0.0625, 0.5, 0.7, 1.0, 1.0, 2.0, 4.0, 8.0)[pick("temperature", 8)],
+            "top_k": 1 + pick("top_k", min(spec.vocab_size, 8)) if pick("has_top_k", 3) == 0 else 0,
+            "top_p": (1 + pick("top_p", 99)) / 100 if pick("has_top_p", 3) == 0 else 1.0,
+            "seed": pick("seed", 1 << 62) if pick("has_seed", 4) else 0,
+        }
+    )
 
 
 def params_of(number: int, spec: EngineSpec) -> SamplingParams:
@@ -47,3 +70,44 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
         num_logprobs=pick("logprobs", 7) if pick("has_logprobs", 3) else 0,
         repetition_penalty=REPETITION_PENALTIES[pick("repetition", 7)] if has_repetition else 1.0,
     )
+
+
+def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
+    """Return the method of verification that a number stands for, and two rates where it has some."""
+    method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
+    given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
+    return method, given if method == "synthetic" else ()
+
+
+def random_params(seed: int, who: int) -> int:
+    """Return the number of a request's sampling parameters: of some kinds, a grammar in one trace of four, or none."""
+    swarm, digits = Digits(seed, "params", 0), Digits(seed, "params", 1 + who)
+    grammars = Digits(seed, "grammars", 1 + who)
+    has_params, kinds = swarm.below(3) == 0, swarm.below(64)
+    number = digits.below(64) & kinds | 128 * digits.below(1 << 20) if has_params and kinds and digits.below(4) else 0
+    if Digits(seed, "grammars", 0).below(4) == 0 and grammars.below(4):
+        number |= 64 | 128 * grammars.below(1 << 20)
+    return number
+
+
+def has_chance(seed: int) -> bool:
+    """Tell whether a trace has requests whose tokens are drawn: one in three has."""
+    return Digits(seed, "chance", 0).below(3) == 0
+
+
+def random_chance(seed: int, who: int) -> int:
+    """Return the number of how a request's tokens are drawn; one of three is greedy."""
+    digits = Digits(seed, "chance", 1 + who)
+    return 1 + digits.below(1 << 20) if has_chance(seed) and digits.below(3) else 0
+
+
+def random_method(seed: int) -> int:
+    """Return the number of a trace's method of verification, and of rates."""
+    digits = Digits(seed, "method", 0)
+    return digits.of((0, 0, 0, 1, 1, 2, 3, 3)) + len(METHODS) * digits.below(_RATES * _RATES) if has_chance(seed) else 0
+
+
+def needs_guesses(seed: int) -> bool:
+    """Tell whether a drafter has to guess, for drafts to be kept now and then: uploaded ones know another output."""
+    method, _ = method_of(random_method(seed))
+    return method in ("standard", "block") and Digits(seed, "method", 1).below(2) == 0

@@ -54,6 +54,11 @@ class SamplingParams(Value):
         return self.min_tokens > 0 or bool(masks) or self.has_penalties
 
     @property
+    def is_limited(self) -> bool:
+        """Tell whether tokens are drawn from the likely ones alone."""
+        return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1)
+
+    @property
     def has_penalties(self) -> bool:
         """Tell whether logits depend on how often a token occurred."""
         return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0

@@ -16,6 +16,9 @@ THROUGH_THE_HOST: tuple[Drafter, ...] = (*ON_THE_HOST, "medusa")
 REPEATING: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
 # Neither they nor heads over one hidden word have positions that could run out.
 WITHOUT_POSITIONS: tuple[Drafter, ...] = (*REPEATING, "medusa")
+SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
+RATE_STEPS = 64
+Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -28,7 +31,12 @@ class Value(BaseModel):
 
 
 class EngineSpec(Value):
-    """Sizes and switches of one engine; every field changes what the engine does, none says how fast."""
+    """Sizes and switches of one engine; every field changes what the engine does, none says how fast.
+
+    `sampling` says when a draft of a request with a temperature is kept: if it is what its position samples (strict),
+    with probability min(1, p / q) (standard), together with those before it (block), or, whatever the request, at the
+    rates of `synthetic_rates`, one a draft, of which the last repeats: multiples of 1/64.
+    """
 
     layers: Literal["hybrid", "attention"] = "hybrid"
     depth: Annotated[int, Field(strict=True, ge=1, le=8)] = 2
@@ -38,6 +46,8 @@ class EngineSpec(Value):
     policy: Literal["fcfs", "priority"] = "fcfs"
     prefix_cache: Annotated[bool, Field(strict=True)] = False
     logprobs_mode: Literal["raw", "processed"] = "raw"
+    sampling: SamplingMethod = "strict"
+    synthetic_rates: Annotated[tuple[Rate, ...], Field(max_length=16)] = ()
     pad: Annotated[bool, Field(strict=True)] = True
     vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32
     num_speculative_tokens: Annotated[int, Field(strict=True, ge=0, le=16)] = 3
@@ -61,6 +71,12 @@ class EngineSpec(Value):
     def max_blocks_per_request(self) -> int:
         """Number of block table entries of one request."""
         return -(-self.max_model_len // self.block_size)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Rates at which synthetic verification keeps drafts, one a draft; none for any other method."""
+        given, k = self.synthetic_rates, self.num_speculative_tokens
+        return (*given, *given[-1:] * k)[:k]
 
     def length_limit(self, prompt_length: int, max_tokens: int) -> int:
         """Return the number of tokens at which a request ends with reason `length`."""

@@ -9,8 +9,8 @@ from typing import NamedTuple, get_args
 
 from hypothesis import strategies as st
 
+from scenarios import draw_params
 from scenarios.draw import Digits
-from scenarios.draw_params import params_of
 from scenarios.events import (
     LANES,
     PLACES,
@@ -81,10 +81,11 @@ class SpecNumbers(NamedTuple):
     drafter_length: int = 0
     is_logprob_processed: int = 0
     has_priorities: int = 0
+    method: int = 0
 
 
 class FlatEvent(NamedTuple):
-    """One event; `a` to `h`: length, max_tokens, pattern, stop, variant, parameters, common and priority of a submit.
+    """One event; `a` to `i`: length, max_tokens, pattern, stop, variant, params, common, priority, chance of a submit.
 
     Of any other event `a` is its size.
     """
@@ -101,6 +102,7 @@ class FlatEvent(NamedTuple):
     f: int = 0
     g: int = 0
     h: int = 0
+    i: int = 0
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
@@ -125,7 +127,10 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
     # So it is where a draft model has a recurrent state, and where those of the target are not kept with blocks.
     has_states = not has_prefix_cache or drafter != "draft_model"
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
+    sampling, rates = draw_params.method_of(numbers.method)
     return EngineSpec(
+        sampling=sampling,
+        synthetic_rates=rates,
         layers="attention" if numbers.is_attention_only or not has_states else "hybrid",
         depth=1 if numbers.is_synchronous or drafter in THROUGH_THE_HOST else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
@@ -191,7 +196,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),
         stop=stop,
-        params=params_of(flat.f, spec),
+        params=draw_params.with_chance(draw_params.params_of(flat.f, spec), flat.i, spec),
         priority=min(flat.h, 255),
     )
 
@@ -227,6 +232,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.sampled_from((0, 0, 0, 4, 8, 16, 32)),
         bit,
         bit,
+        st.sampled_from((0, 0, 0, 0, 1, 2 + 4 * 40, 3)),
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -244,6 +250,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
             st.integers(0, 1023),
             st.integers(0, 24),
             st.integers(0, 2),
+            st.sampled_from((0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8)),
         )
 
     submits = st.lists(event(st.just(0)), min_size=1, max_size=NUM_REQUESTS_MAX)
@@ -307,10 +314,13 @@ def _random_spec(seed: int) -> SpecNumbers:
         is_aligned=Digits(seed, "aligned", 0).below(3) == 0,
         is_cascading=Digits(seed, "cascade", 0).below(4) == 0,
         has_prefix_cache=has_prefix_cache,
-        drafter=drafters.of((0, 0, 0, 0, 0, 8, 1, 1, 2, 2, 3, 4, 5, 6, 7)),
+        drafter=_DRAFTERS.index("draft_model")
+        if draw_params.needs_guesses(seed)
+        else drafters.of((0, 0, 0, 0, 0, 8, 1, 1, 2, 2, 3, 4, 5, 6, 7)),
         drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
         is_logprob_processed=Digits(seed, "logprobs", 0).below(3) == 0,
         has_priorities=Digits(seed, "priorities", 0).below(5) == 0,
+        method=draw_params.random_method(seed),
     )
 
 
@@ -321,8 +331,6 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
     has_late_places, has_stops = swarm.below(2), swarm.below(3) == 0
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
-    params = Digits(seed, "params", 0)
-    has_params, kinds = params.below(3) == 0, params.below(64)
     k, block = spec.num_speculative_tokens, spec.block_size
     edges = (1, k, k + 1, block - 1, block, block + 1)
     flats = []
@@ -340,7 +348,8 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
                 b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
                 c=pattern if pattern < len(_PATTERNS) else len(_PATTERNS) + digits.below(4096),
                 d=1 + digits.below(spec.vocab_size) if has_stops else 0,
-                f=_random_params(seed, who, kinds if has_params else 0),
+                f=draw_params.random_params(seed, who),
+                i=draw_params.random_chance(seed, who),
             )
         )
     return tuple(flats)
@@ -359,15 +368,6 @@ def _random_reuse(seed: int, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
             place = min(len(PLACES) - 1, place + digits.below(2))
         flats.append(old._replace(tick=tick, place=place, b=digits.below(16), e=digits.below(3)))
     return flats
-
-
-def _random_params(seed: int, who: int, kinds: int) -> int:
-    """Return the number of a request's sampling parameters: of some kinds, a grammar in one trace of four, or none."""
-    digits, grammars = Digits(seed, "params", 1 + who), Digits(seed, "grammars", 1 + who)
-    number = digits.below(64) & kinds | 128 * digits.below(1 << 20) if kinds and digits.below(4) else 0
-    if Digits(seed, "grammars", 0).below(4) == 0 and grammars.below(4):
-        number |= 64 | 128 * grammars.below(1 << 20)
-    return number
 
 
 def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:

@@ -8,7 +8,7 @@ from pydantic import ValidationInfo, model_validator
 from scenarios.events import LANES, AnyEvent, PromptDraw, Schedule, SetK, Submit, accept_bits, prompt_tokens
 from scenarios.features import refusals
 from scenarios.probes import PROBES
-from scenarios.spec import Count, EngineSpec, Index, Name, Value
+from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,19 @@ def _spec_problems(trace: Trace) -> list[Problem]:
     if spec.max_num_batched_tokens < least:
         message = f"max_num_batched_tokens is {spec.max_num_batched_tokens}; one decode needs 1 + K = {least}"
         found.append(Problem(("spec", "max_num_batched_tokens"), message))
-    return found
+    return found + _rate_problems(spec)
+
+
+def _rate_problems(spec: EngineSpec) -> list[Problem]:
+    if bool(spec.synthetic_rates) != (spec.sampling == "synthetic"):
+        wanted = "at least one rate" if spec.sampling == "synthetic" else "none"
+        message = f"synthetic_rates has {len(spec.synthetic_rates)} rates; sampling {spec.sampling} needs {wanted}"
+        return [Problem(("spec", "synthetic_rates"), message)]
+    return [
+        Problem(("spec", "synthetic_rates", index), f"rate {rate}; allowed are multiples of 1/{RATE_STEPS}")
+        for index, rate in enumerate(spec.synthetic_rates)
+        if not (rate * RATE_STEPS).is_integer()
+    ]
 
 
 def _expect_problems(trace: Trace) -> list[Problem]:

@@ -29,6 +29,7 @@ ORACLE = (
     "workers.truth",
     "workers.draft_truth",
     "workers.tape",
+    "workers.grown",
     "workers.choice",
     "workers.chance",
     "workers.model",
@@ -45,6 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.truth": ORACLE,
     "workers.draft_truth": ORACLE,
     "workers.tape": ORACLE,
+    "workers.grown": ORACLE,
     "workers.choice": ORACLE,
     "workers.chance": ORACLE,
     "workers.engine": (

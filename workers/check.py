@@ -87,7 +87,8 @@ class Run:
 
     def stats(self) -> Stats:
         """Return what the run did so far."""
-        engine = self.engine
+        engine, oracle = self.engine, self.checker.oracle
+        self.probes |= {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
         return Stats(
             requests=engine.num_submitted,
             steps=engine.tick,
@@ -158,6 +159,7 @@ class Run:
         return tuple(writer for buffer in buffers for writer in buffer.writers[:2])
 
     def _expected(self) -> Verdict:
+        stats = self.stats()
         missing = [
             f"{probe}: expected at least {least}, seen {self.probes[probe]}"
             for probe, least in self.trace.expect.items()
@@ -167,8 +169,8 @@ class Run:
             if not self.probes[f"fault {fault}"]:
                 missing.append(f"fault {fault}: never reached")
         if missing:
-            return Vacuous(stats=self.stats(), missing=tuple(missing))
-        return Agreed(stats=self.stats())
+            return Vacuous(stats=stats, missing=tuple(missing))
+        return Agreed(stats=stats)
 
 
 def _unordered(race: Race) -> Difference:

@@ -23,7 +23,7 @@ class Rules:
 
 def rules_of(event: Submit) -> Rules | None:
     """Return the rules of a request, or None if the largest logit wins."""
-    if not event.params.changes_logits:
+    if not event.params.changes_logits and not event.params.temperature:
         return None
     return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
 

@@ -1,9 +1,11 @@
 """Lay out what the oracle knows the way the engine's captures are laid out, and nothing outside a variable's domain."""
 
 from collections.abc import Sequence
+from struct import pack, unpack
 from typing import Any, TypeAlias
 
 from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from workers.choice import ONE
 from workers.tape import Tape
 from workers.truth import Release, RowTruth, StepTruth
 
@@ -27,7 +29,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
         computed = row.computed
         positions.append((start, list(range(computed, computed + row.row.n)), row, computed))
         slots.append((start, row.slots, row, computed))
-        ids = row.truth.tape.tokens[computed : row.base + 1]
+        ids = row.tape.tokens[computed : row.base + 1]
         if row.drafts:
             drafts.append((index * k, row.drafts, row, row.base + 1))
             ids += [max(0, draft) for draft in row.drafts]
@@ -53,11 +55,40 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
     return layout
 
 
+def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return how each row must be sampled: at which temperature, and by chance from which tokens and with which noise.
+
+    Float32 numbers are given as their bits; a temperature is in units of logits.
+    """
+    rows = list(step.rows)
+    params = [row.truth.params for row in rows]
+    samples = [int(not row.discard) for row in rows]
+    by_chance = [
+        int(here and (each.temperature > 0 or spec.sampling == "synthetic"))
+        for here, each in zip(samples, params, strict=True)
+    ]
+    if spec.sampling != "synthetic" and not any(by_chance):
+        return {}
+    return {
+        "temperature": _where(rows, [_bits(each.temperature * ONE) for each in params], samples),
+        "top_p": _where(rows, [_bits(each.top_p) for each in params], by_chance),
+        "top_k": _where(rows, [each.top_k for each in params], by_chance),
+        "seeds": _where(rows, [each.seed for each in params], by_chance),
+        "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
+    }
+
+
+def _bits(number: float) -> int:
+    """Return the bits of a number, which is not negative, as float32."""
+    (bits,) = unpack("i", pack("f", number))
+    return int(bits)
+
+
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what the model must compute, and what must be sampled and counted."""
     width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
     kept: list[tuple[int, Tape, RowTruth, int, int]] = [
-        (start, row.truth.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
+        (start, row.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
     ]
     layout: Layout = {
         "kv": [(start, tape.kv[first:end], row, first) for start, tape, row, first, end in kept],
@@ -65,15 +96,15 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
         "hidden": [(start, tape.hidden[first:end], row, first) for start, tape, row, first, end in kept],
     }
     hashes: list[Segment] = [
-        (index * width, row.truth.tape.logits_at(row.base, row.valid), row, row.base)
+        (index * width, row.tape.logits_at(row.base, row.valid), row, row.base)
         for index, row in enumerate(rows)
-        if row.truth.tape.logits and row.valid
+        if row.tape.logits and row.valid
     ]
     if hashes:
         layout["logits"] = hashes
     return layout | {
         "sampled": [
-            (index * width, row.truth.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
+            (index * width, row.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
             for index, row in enumerate(rows)
             if row.valid
         ],
@@ -90,7 +121,7 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     drafter_kv, raw, proposed = layout.values()
     on_device = () if spec.drafter in ON_THE_HOST else zip(rows, step.starts, strict=True)
     for index, (row, start) in enumerate(on_device):
-        computed, kept, tape = row.computed, row.kept, row.truth.tape
+        computed, kept, tape = row.computed, row.kept, row.tape
         words = tape.drafter.words[computed:kept]
         if row.discard:
             words[-1] = row.chunk_end
@@ -103,11 +134,11 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
     if spec.layers == "hybrid":
         count = spec.conv_width - 1
         kept_all = [row.kept for row in rows]
-        states = [row.truth.tape.states[row.kept - 1] for row in rows]
+        states = [row.tape.states[row.kept - 1] for row in rows]
         layout["slot_accepted"] = [(0, [row.accepted for row in rows], rows, None)]
         layout["state"] = _where(rows, states, kept_all)
         layout["window"] = [
-            (index * count, row.truth.tape.window(row.kept), row, row.kept - count)
+            (index * count, row.tape.window(row.kept), row, row.kept - count)
             for index, row in enumerate(rows)
             if row.kept
         ]
@@ -118,14 +149,14 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what only some drafters have: their own predictions, recurrent states, and words they carry on."""
     k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, list(step.rows)
     if spec.drafter == "mtp":
-        carried = [row.truth.tape.hidden[row.kept - 1] for row in rows]
+        carried = [row.tape.hidden[row.kept - 1] for row in rows]
         return {"carried": _where(rows, carried, [row.kept for row in rows])}
     if spec.drafter != "draft_model":
         return {}
     layout: Layout = {"own": [(index * k, row.own, row, row.kept + 1) for index, row in enumerate(rows)]}
     if spec.layers == "hybrid":
         limit = spec.drafter_max_len or spec.max_model_len
-        here = [(index, row, row.truth.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
+        here = [(index, row, row.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
         layout["drafter_state"] = [(index, [tape.states[row.kept - 1]], row, None) for index, row, tape in here]
         layout["drafter_window"] = [
             (index * count, tape.window(row.kept), row, row.kept - count) for index, row, tape in here
@@ -148,8 +179,8 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Layout:
         first = max(0, row.base - 1) // size
         for column in range(first, -(-row.kept // size)):
             at, end = index * num_shown + column - first, min((column + 1) * size, row.kept)
-            states.append((at, [row.truth.tape.states[end - 1]], row, end - 1))
-            windows.append((at * count, row.truth.tape.window(end), row, end - count))
+            states.append((at, [row.tape.states[end - 1]], row, end - 1))
+            windows.append((at * count, row.tape.window(end), row, end - count))
     return {"block_state": states, "block_window": windows}
 
 
@@ -160,7 +191,7 @@ def expected_release(release: Release, spec: EngineSpec) -> Layout:
         "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)],
     }
     if spec.is_aligned:
-        tape, size, count, length = release.truth.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
+        tape, size, count, length = release.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
         ends = [min(start + size, length) for start in range(0, length, size)]
         layout["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]
         layout["block_window_at_end"] = [

@@ -23,7 +23,7 @@ def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, .
         values: list[int | float] = []
         if truth.num_logprobs:
             for position in range(row.base, row.base + len(tokens)):
-                values += truth.tape.logprobs_after(position, truth.num_logprobs, mode)
+                values += row.tape.logprobs_after(position, truth.num_logprobs, mode)
         found.append(tuple(values))
     return found
 

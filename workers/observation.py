@@ -43,6 +43,13 @@ VARIABLES: Mapping[str, Variable] = {
     "attention": Variable("kv", "attention", "device", "sampled", "tokens below the true computed count"),
     "hidden": Variable("recurrent", "recurrent_update", "device", "sampled", "tokens below the true computed count"),
     "logits": Variable("logits", "process_logits", "device", "sampled", "valid columns of rows that process theirs"),
+    "temperature": Variable(
+        "inputs", "sampling_inputs", "device", "sampling", "rows that sample, if one does by chance"
+    ),
+    "top_p": Variable("inputs", "sampling_inputs", "device", "sampling", "rows that sample by chance"),
+    "top_k": Variable("inputs", "input batch", "device", "sampling", "rows that sample by chance"),
+    "seeds": Variable("rng", "input batch", "device", "sampling", "rows that sample by chance"),
+    "noise_positions": Variable("rng", "sampling_inputs", "device", "sampling", "rows that sample by chance"),
     "sampled": Variable("tokens", "rejection_sample", "device", "sampled", "valid columns of rows not discarded"),
     "accepted": Variable("counts", "count_sampled", "device", "sampled", "real rows"),
     "valid": Variable("counts", "count_sampled", "device", "sampled", "real rows"),

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
+from workers.chance import verify
 from workers.choice import cut_off, rules_of
 from workers.draft_truth import Ask, Drafts
+from workers.grown import Grown, depends_on_drafts
 from workers.log import (
     Aborted,
     CacheReset,
@@ -35,7 +37,9 @@ class Oracle:
     """Fold a log, entry by entry.
 
     `steps` and `releases` hold what is expected of captures to come,
-    `delivered` the tokens that each row of the step processed last brings its request.
+    `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
+    far, `num_decisions`, `num_ambiguous` were drawn so narrowly that an engine may have drawn others: from the step of
+    the first of them on nothing is known.
     """
 
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
@@ -45,6 +49,7 @@ class Oracle:
         self.steps: dict[int, StepTruth] = {}
         self.releases: list[Release] = []
         self.delivered: list[tuple[int, ...]] = []
+        self.num_decisions = self.num_ambiguous = 0
         self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
         self._tapes = tapes
         self._submits = trace.submits()
@@ -100,6 +105,9 @@ class Oracle:
         assert isinstance(bits, str), "the trace is explicit"
         length = tape_length(len(prompt), event.max_tokens, self.spec)
         tape = self._tapes.tape(prompt, self.spec, length, rules_of(event))
+        drafts = script(tape, len(prompt), bits, self.spec)
+        if depends_on_drafts(event.params, self.spec):
+            tape = Grown(prompt, self.spec, rules_of(event))
         limit = self.spec.length_limit(len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(f"request {entry.request} was submitted out of order")
@@ -108,14 +116,14 @@ class Oracle:
             name,
             before.incarnation + 1 if before is not None else 0,
             tape,
-            script(tape, len(prompt), bits, self.spec),
+            drafts,
             len(prompt),
             limit,
             frozenset(event.stop),
             len(prompt),
             event.params.num_logprobs,
         )
-        truth.priority, truth.grammar = event.priority, event.params.grammar
+        truth.priority, truth.grammar, truth.params = event.priority, event.params.grammar, event.params
         self.requests.append(truth)
 
     def _take_schedule(self, entry: Scheduled) -> None:
@@ -237,12 +245,9 @@ class Oracle:
             drafts = (truth.drafts + drafts)[: row.d]
         valid = 0
         if not (discard or row.invalid or row.spoiled):
-            right = 0
-            while right < row.d and drafts[right] == tape.tokens[base + 1 + right]:
-                right += 1
-            valid = min(1 + right, tape.end - base - 1)
+            valid = self._decided(truth, base, drafts)
         kept = computed + row.n if discard else base + valid
-        if kept + 1 >= len(tape.tokens):
+        if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
         next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
         chunk_end = self._chunk_end(truth, kept, committed) if discard else 0
@@ -252,6 +257,7 @@ class Oracle:
             drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas))
         found = RowTruth(
             truth,
+            tape,
             row,
             computed,
             truth.accepted,
@@ -274,6 +280,28 @@ class Oracle:
         truth.accepted = 1 if discard else valid
         truth.drafts = list(drafted.proposed)
         return found
+
+    def _decided(self, truth: Truth, base: int, drafts: Sequence[int]) -> int:
+        """Return how many tokens a row yields behind position `base`; a tape that grows does so by them."""
+        tape, first = truth.tape, base + 1
+        if not isinstance(tape, Grown):
+            right = 0
+            while right < len(drafts) and drafts[right] == tape.tokens[first + right]:
+                right += 1
+            valid = min(1 + right, tape.end - first)
+            if truth.params.temperature:
+                self.num_decisions += valid
+                self.num_ambiguous += len(tape.ambiguous.intersection(range(first, first + valid)))
+            return valid
+        if first != len(tape.tokens):
+            raise LogError(f"request {truth.name} samples position {first}, not {len(tape.tokens)}")
+        lines = tape.lines(drafts)
+        found = verify(self.spec.sampling, lines, drafts, truth.params, self.spec.rates, first)
+        for token, line in zip(found.tokens, lines, strict=False):
+            tape.append(token, line)
+        self.num_decisions += len(found.tokens)
+        self.num_ambiguous += found.is_ambiguous
+        return len(found.tokens)
 
     def _processed(self, step: int) -> None:
         done = self.steps.get(step)
@@ -316,7 +344,7 @@ class Oracle:
 
     def _finish(self, truth: Truth, reason: str) -> None:
         truth.finish_reason = reason
-        truth.computed_at_release = truth.computed
+        truth.computed_at_release, truth.tape_at_release = truth.computed, truth.tape
         truth.deltas_at_release = truth.deltas
         if truth.running:
             truth.running = False
@@ -327,6 +355,7 @@ class Oracle:
         if not truth.running or entry.epoch != truth.epoch + 1:
             raise LogError(f"request {truth.name} was preempted into epoch {entry.epoch}, but is not running")
         truth.computed_at_release, truth.computed = truth.computed, 0
+        truth.tape_at_release = truth.tape
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
         if self.cache is not None:
             self.cache.claim(entry.returned)
@@ -334,6 +363,8 @@ class Oracle:
         truth.epoch = entry.epoch
         if entry.mode == "drop":
             truth.drop_before = entry.epoch
+            if isinstance(truth.tape, Grown):
+                truth.tape = truth.tape.until(truth.committed)
         truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
         truth.drafts = []
         truth.running = False
@@ -345,7 +376,8 @@ class Oracle:
             raise LogError(f"request {truth.name} gives its blocks back while it runs")
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
             raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
-        length, tape = truth.computed_at_release, truth.tape
+        length, tape = truth.computed_at_release, truth.tape_at_release
+        assert tape is not None, "it was preempted, or it ended"
         has_cache = self.spec.drafter not in THROUGH_THE_HOST
         drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
         drafter_kv = list(tape.drafter.words[:drafter_length])
@@ -353,7 +385,7 @@ class Oracle:
             if position < drafter_length:
                 drafter_kv[position] = word
         commit = f"{truth.who}/{truth.epoch}/freed"
-        self.releases.append(Release(truth, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
+        self.releases.append(Release(truth, tape, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
         if self.cache is not None:
             self.cache.release(truth.blocks)
         truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0

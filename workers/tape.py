@@ -1,7 +1,8 @@
 """The value oracle: everything a request computes, from its prompt alone.
 
-A tape holds the values at all positions of a prompt and its greedy continuation under a request's rules; they are
-computed once and then looked up. It ignores stop conditions, so steps that are wasted after a stop can be compared too.
+A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or drawn with
+the noise of each position; they are computed once and then looked up. It ignores stop conditions, so steps that are
+wasted after a stop can be compared too.
 """
 
 from math import inf
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers import model
+from workers.chance import choose
 from workers.choice import Rules, edges_after, hash_of, logprobs_of, processed
 from workers.draft_truth import TRUTHS
 
@@ -25,9 +27,10 @@ class Tape:
     """The values of one prompt, by position.
 
     `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
-    recurrent layer, `drafter` what the drafter holds and proposes. With rules, `logits` hashes the processed logits
+    recurrent layer, `drafter` what the drafter holds and proposes. Where rules change logits, `logits` hashes those
     after each position from the last of the prompt on; the token at position `end` cannot be chosen, for all its logits
-    are -inf, and what the tape goes on with is never accepted. A grammar is over once there are `final` tokens.
+    are -inf, and what the tape goes on with is never accepted. A grammar is over once there are `final` tokens. The
+    tokens at `ambiguous` positions were drawn so narrowly that an engine may draw others.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
@@ -35,6 +38,7 @@ class Tape:
         self.logits: list[int] = []
         self._first_logits = len(prompt) - 1
         self.end = self.final = NEVER
+        self.ambiguous: set[int] = set()
         self._rules = rules
         self.kv: list[int] = []
         self.attention: list[int] = []
@@ -76,6 +80,13 @@ class Tape:
         return found
 
     def _next(self) -> None:
+        position, hidden = len(self.kv), self._compute()
+        if position + 1 == len(self.tokens):
+            self.tokens.append(self.argmax(hidden) if self._rules is None else self._choose(hidden, self._rules))
+        self.drafter.follow(position)
+
+    def _compute(self) -> int:
+        """Run the target's layers at the next position, and return the last hidden word."""
         position = len(self.kv)
         hidden = model.embed(self.tokens[position])
         word = model.kv_word(hidden, position, 0)
@@ -91,25 +102,33 @@ class Tape:
             self.states.append(state)
             hidden = model.after_recurrent(hidden, state)
         self.hidden.append(hidden)
-        if position + 1 == len(self.tokens):
-            self.tokens.append(self.argmax(hidden) if self._rules is None else self._choose(hidden, self._rules))
-        self.drafter.follow(position)
+        return hidden
 
     def argmax(self, hidden: int) -> int:
         """Return the token of the largest `model.logit`, the lowest among equals."""
         return int(self._logits(hidden).argmax())
 
     def _choose(self, hidden: int, rules: Rules) -> int:
-        """Return the token of the largest processed logit, the lowest among equals."""
+        """Return the token of the largest processed logit, the lowest among equals, or the one that is drawn."""
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)
-        self.logits.append(hash_of(logits))
+        if rules.params.changes_logits:
+            self.logits.append(hash_of(logits))
+        token, position = logits.index(max(logits)), len(self.tokens)
         if max(logits) == -inf:
-            self.end = min(self.end, len(self.tokens))
-        token = logits.index(max(logits))
+            self.end = min(self.end, position)
+        elif rules.params.temperature:
+            choice = choose(logits, rules.params, position)
+            assert choice.token is not None, "some logit is not -inf"
+            token = choice.token
+            if choice.is_ambiguous:
+                self.ambiguous.add(position)
+        self._follow_grammar(token, rules)
+        return token
+
+    def _follow_grammar(self, token: int, rules: Rules) -> None:
         output = [*self.tokens[self._first_logits + 1 :], token]
         if rules.params.grammar and self.final == NEVER and edges_after(rules.params.grammar, output) is None:
             self.final = len(self.tokens) + 1
-        return token
 
     def _logits(self, hidden: int) -> NDArray[np.uint64]:
         """Return `model.logit` of every token."""

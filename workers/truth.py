@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scenarios.sampling import Grammar
+from scenarios.sampling import Grammar, SamplingParams
 from workers import model
 from workers.cached import Contents
 from workers.log import ScheduledRow
@@ -20,6 +20,7 @@ class Truth:
     `sched_placeholders` what the scheduler must believe. Results of epochs below `drop_before` are thrown away. `slots`
     maps a position to its cache slot. `deltas` holds the drafter's cache words that differ from the tape's: those at
     the end of a chunk that was not the last, and those taken over. `num_cached` blocks need not be registered.
+    Where tokens depend on drafts the tape is the request's own; a preemption that drops tokens brings another one.
     """
 
     index: int
@@ -34,6 +35,7 @@ class Truth:
     num_logprobs: int = 0
     priority: int = 0
     grammar: Grammar = ()
+    params: SamplingParams = field(default_factory=SamplingParams)
     epoch: int = 0
     drop_before: int = 0
     running: bool = False
@@ -52,6 +54,7 @@ class Truth:
     inherited: list[Contents] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     deltas_at_release: dict[int, int] = field(default_factory=dict)
+    tape_at_release: Tape | None = None
 
     @property
     def who(self) -> str:
@@ -76,6 +79,7 @@ class RowTruth(NamedTuple):
     """
 
     truth: Truth
+    tape: Tape
     row: ScheduledRow
     computed: int
     accepted_read: int
@@ -122,6 +126,7 @@ class Release:
     """What the caches of a request must hold when its blocks go back."""
 
     truth: Truth
+    tape: Tape
     commit: str
     kv: tuple[int, ...]
     drafter_kv: tuple[int, ...]

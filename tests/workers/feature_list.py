@@ -85,6 +85,15 @@ FEATURES = (
     Feature("prefix cache", {"prefix_cache": True}, {"recurrent_cache": "align"}, shows=("prefix_hit",)),
     Feature("raw logprobs", {"logprobs_mode": "raw"}, params={"num_logprobs": 3}, shows=("logprobs",)),
     Feature("processed logprobs", {"logprobs_mode": "processed"}, params={"num_logprobs": 3}, shows=("logprobs",)),
+    Feature("strict", {"sampling": "strict"}, params={"temperature": 4.0}, shows=("random_accept", "mixed_batch")),
+    Feature("standard", {"sampling": "standard"}, params={"temperature": 4.0}, shows=("random_reject", "mixed_batch")),
+    Feature("block", {"sampling": "block"}, params={"temperature": 4.0}, shows=("random_reject", "mixed_batch")),
+    Feature(
+        "synthetic",
+        {"sampling": "synthetic", "synthetic_rates": (0.75, 0.5)},
+        params={"temperature": 4.0},
+        shows=("random_accept", "mixed_batch"),
+    ),
     Feature("no padding", {"pad": False}),
     Feature("padding to 3 tokens", {"token_multiple": 3}, shows=("padding",)),
     Feature("2 tokens", {"vocab_size": 2}),
@@ -116,6 +125,8 @@ FEATURES = (
         shows=("processed_drafts",),
     ),
     Feature("repetition", params={"repetition_penalty": 2.0}, shows=("processed_drafts",)),
+    Feature("top-k", params={"temperature": 4.0, "top_k": 3}, shows=("limited_decision",)),
+    Feature("top-p", params={"temperature": 4.0, "top_p": 0.5, "seed": 5}, shows=("limited_decision",)),
     Feature(
         "grammar", params={"grammar": (((0, 1), (1, 0)), ((1, 0), (0, 1)))}, shows=("grammar_wait", "grammar_drafts")
     ),

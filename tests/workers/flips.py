@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scenarios.trace import Trace
 from workers.check import Options, Run
 from workers.compare import Checker
-from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, View, capture_size
+from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, SAMPLING_FIELDS, View, capture_size
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.expected import (
@@ -19,11 +19,13 @@ from workers.expected import (
     expected_kept,
     expected_release,
     expected_sampled,
+    expected_sampling,
     expected_state,
 )
 from workers.kernels.logprobs import LOGPROBS_MAX
 from workers.kernels.process_logits import line_of
 from workers.kernels.state_copy import num_block_columns
+from workers.lanes.lane import Span
 from workers.lanes.simulated import Lane, Machine
 from workers.log import Entry, Freed, Launched
 from workers.observation import Observation, Recorder
@@ -142,6 +144,11 @@ class HookedProbes(Probes):
         super().inputs(view, step, requests)
         self._lane.probe(lambda: self._after("inputs", step, view, []))
 
+    def sampling(self, step: int, requests: tuple[int, ...], fields: Sequence[Span]) -> None:
+        self._lane.probe(lambda: self._before("sampling", step, None, []))
+        super().sampling(step, requests, fields)
+        self._lane.probe(lambda: self._after("sampling", step, None, []))
+
     def sampled(self, view: View, step: int, requests: tuple[int, ...], has_processed: bool) -> None:
         self._lane.probe(lambda: self._before("sampled", step, view, []))
         super().sampled(view, step, requests, has_processed)
@@ -191,6 +198,8 @@ def layout_of(snapshots: Snapshots, point: str, step: int) -> Layout:
     match point:
         case "inputs":
             return expected_inputs(snapshots.steps[step].truth, spec)
+        case "sampling":
+            return expected_sampling(snapshots.steps[step].truth, spec)
         case "sampled":
             return expected_sampled(snapshots.steps[step].truth, spec)
         case "drafted":
@@ -211,6 +220,9 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
     match variable:
         case "accepted_read" if spec.accepted_counts == "host":
             return "inputs", FIELDS.index("accepted_host") * rows_max + index
+        case "top_k" | "seeds":
+            field = SAMPLING_FIELDS.index(variable.removesuffix("s"))
+            return "inputs", run.engine.runner.memory.layout.sampling + field * rows_max + index
         case "num_computed":
             assert view is not None
             return variable, view.num_computed.key[0] + index

@@ -25,16 +25,19 @@ class Context:
 
 
 class NamedRows(NamedTuple):
-    """Rows of a step that are sampled in some way of their own; `memory.NAMED` has the same names.
+    """Rows of a step that are sampled in some way of their own; `memory.NAMED` names those the device is told.
 
     The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event; `logprobs`
-    rows want logprobs, `grammar` rows follow a grammar.
+    rows want logprobs, `grammar` rows follow a grammar. `random` rows are sampled by chance, those of them that
+    are `limited` from likely tokens alone.
     """
 
     processed: tuple[int, ...]
     spoiled: tuple[int, ...]
     logprobs: tuple[int, ...]
     grammar: tuple[int, ...]
+    random: tuple[int, ...]
+    limited: tuple[int, ...]
 
 
 class Forward(NamedTuple):

@@ -123,6 +123,9 @@ class Engine:
         for row, sampled in zip(step.rows, outputs, strict=True):
             requests.append(row.request)
             tokens.append(tuple(self.scheduler.process(row, sampled)))
+            if row.request.has_params and row.request.params.temperature:
+                self.probes["random_accept"] += len(sampled) > 1
+                self.probes["random_reject"] += 0 < len(sampled) <= row.d
         self.num_commits += len(requests)
         values = {
             "tokens": tokens,

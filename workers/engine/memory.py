@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.kernels.process_logits import line_of
@@ -31,11 +32,14 @@ FIELDS = (
 # A step reads the counts of the step before by that step's rows, and writes its own elsewhere: rows may move freely.
 NUM_COMPUTED_RING = 2
 
+Array: TypeAlias = NDArray[Any]
 Allocate: TypeAlias = Callable[[str, int], Buffer]
 
 
 # Rows that are sampled in some way of their own.
 NAMED = ("processed", "spoiled", "logprobs", "grammar")
+# How each row is sampled, in a step that samples by chance; two of them as the bits of float32 numbers.
+SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "seed")
 
 
 def capture_size(num_rows: int) -> int:
@@ -47,10 +51,13 @@ class Layout:
     """Where what the host says about a step lies, in pinned memory and on the device alike.
 
     First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands,
-    the rows of each name in NAMED, and the drafts that come from the host, for the rows of the step before.
+    the rows of each name in NAMED, the drafts that come from the host, for the rows of the step before, and the fields
+    of sampling by chance, with the rates of drafts behind them.
     """
 
-    def __init__(self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int, host_drafts: int) -> None:
+    def __init__(
+        self, rows_max: int, tokens_max: int, max_blocks: int, num_blocks: int, drafts: int, rates: int
+    ) -> None:
         self.max_blocks = max_blocks
         self.tokens = len(FIELDS) * rows_max
         self.token_row = self.tokens + tokens_max
@@ -58,7 +65,9 @@ class Layout:
         self.fresh_blocks = self.block_table + rows_max * max_blocks
         self.named_rows = self.fresh_blocks + num_blocks
         self.host_drafts = self.named_rows + len(NAMED) * rows_max
-        self.length = self.host_drafts + host_drafts
+        self.sampling = self.host_drafts + drafts
+        self.rates = self.sampling + len(SAMPLING_FIELDS) * rows_max
+        self.length = self.rates + rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,7 @@ class Memory:
         self.tokens_max = tokens = max(-(-spec.max_num_batched_tokens // multiple) * multiple, rows * (1 + k))
         self.max_blocks = spec.max_blocks_per_request
         drafts_on_host = spec.drafter in THROUGH_THE_HOST
-        self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks, rows * k if drafts_on_host else 0)
+        self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks, rows * k if drafts_on_host else 0, k)
         script = spec.max_num_seqs * spec.max_model_len
         self.line_length = line_of(spec.vocab_size).tokens + spec.max_model_len
         cache = spec.num_blocks * spec.block_size
@@ -119,8 +128,8 @@ class Memory:
         self.valid = integers("valid", rows)
         self.token_index = scratch("token_index", rows)
         self.draft_tokens = scratch("draft_tokens", rows * k)
-        start = self.layout.host_drafts
-        self.prev_drafts = self.inputs.span(start, self.layout.length) if drafts_on_host else self.draft_tokens.all
+        staged = self.inputs.span(self.layout.host_drafts, self.layout.sampling)
+        self.prev_drafts = staged if drafts_on_host else self.draft_tokens.all
         self.raw = words("raw", rows * k)
         self.hidden = words("hidden", tokens)
         self.attended = words("attended", tokens)
@@ -166,6 +175,15 @@ class Memory:
         """Return the rows of a name in NAMED, as the host staged them."""
         start = self.layout.named_rows + NAMED.index(name) * self.rows_max
         return self.inputs.span(start, start + count)
+
+    def sampling_field(self, name: str, num_rows: int) -> Span:
+        """Return a field of SAMPLING_FIELDS, as the host staged it."""
+        start = self.layout.sampling + SAMPLING_FIELDS.index(name) * self.rows_max
+        return self.inputs.span(start, start + num_rows)
+
+    def staged_rates(self) -> Span:
+        """Return the rates at which drafts are kept, as the host staged them."""
+        return self.inputs.span(self.layout.rates, self.layout.length)
 
     def view(self, step: int, num_rows: int, num_tokens: int) -> "View":
         """Return the spans that a padded batch of this shape uses in a step."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from scenarios.events import PreemptMode
 from scenarios.features import DEPTH_MAX
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.cascade import common_blocks
@@ -40,23 +41,29 @@ from workers.engine.rules import (
     tokens_to_cache,
     usable_hits,
 )
-from workers.engine.staging import is_uniform, pad_state_slots
+from workers.engine.staging import is_uniform, pad_state_slots, row_params
 from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, medusa, mtp, ngram
 from workers.kernels.attention import attention
 from workers.kernels.cascade_attention import cascade_attention
 from workers.kernels.compute_logits import compute_logits
 from workers.kernels.count_sampled import count_sampled
+from workers.kernels.draw_noise import draw_noise
 from workers.kernels.extract_hidden_states import extract_hidden_states
 from workers.kernels.grammar import apply_masks, grammar_drafts
 from workers.kernels.kv_write import kv_write
+from workers.kernels.logit_floors import logit_floors
 from workers.kernels.logprobs import flatten_logprobs, keep_logits, token_logprobs
 from workers.kernels.poison import poison, poison_states
 from workers.kernels.prepare_inputs import prepare_inputs
 from workers.kernels.process_logits import process_logits, spoil_logits, write_history
 from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.rejection_sample import rejection_sample
+from workers.kernels.residual_mass import residual_mass
+from workers.kernels.sampler_stats import sampler_stats
+from workers.kernels.sampling_inputs import sampling_inputs
 from workers.kernels.state_copy import state_copy
 from workers.kernels.state_restore import state_restore
+from workers.kernels.verify_drafts import verify_drafts
 from workers.lanes.lane import Span
 from workers.lanes.simulated import Event, Lane
 
@@ -119,6 +126,7 @@ class Parts:
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
     is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
+    row_params: Callable[[Sequence[Row]], list[SamplingParams]] = row_params
     pad_state_slots: Callable[[Sequence[Row], int], list[int]] = pad_state_slots
     common_blocks: Callable[[Sequence[Row], EngineSpec], int] = common_blocks
     staging_slot: Callable[[int, int], int] = staging_slot
@@ -160,6 +168,12 @@ class Parts:
     apply_masks: Kernel = apply_masks
     keep_logits: Kernel = keep_logits
     rejection_sample: Kernel = rejection_sample
+    sampling_inputs: Kernel = sampling_inputs
+    draw_noise: Kernel = draw_noise
+    logit_floors: Kernel = logit_floors
+    sampler_stats: Kernel = sampler_stats
+    residual_mass: Kernel = residual_mass
+    verify_drafts: Kernel = verify_drafts
     token_logprobs: Kernel = token_logprobs
     flatten_logprobs: Kernel = flatten_logprobs
     count_sampled: Kernel = count_sampled

@@ -1,5 +1,6 @@
 """What a run captures from the device, as part of the op before: copies for the recorder, nothing else."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
 from workers.kernels.state_copy import num_block_columns
+from workers.lanes.lane import Span
 from workers.lanes.simulated import Lane
 from workers.observation import Recorder
 
@@ -66,6 +68,16 @@ class Probes:
             view.valid,
             view.next_tokens,
         )
+
+    def sampling(self, step: int, requests: Requests, fields: Sequence[Span]) -> None:
+        """Capture what a step that samples by chance went by: the bits of numbers, so that no float is compared."""
+        record = self._recorder.capture
+
+        def look(*arrays: Array) -> None:
+            bits = [array.view(np.int32) if array.dtype == np.float32 else array for array in arrays]
+            record("sampling", step, requests, ("temperature", "top_p", "top_k", "seeds", "noise_positions"), bits)
+
+        self._compute.probe(look, *fields)
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""

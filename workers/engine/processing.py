@@ -8,7 +8,7 @@ from workers.engine.memory import Staging
 from workers.engine.request import Plan
 from workers.lanes.simulated import Machine
 
-NOBODY = NamedRows((), (), (), ())
+NOBODY = NamedRows((), (), (), (), (), ())
 
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
@@ -22,6 +22,8 @@ def named_rows(rows: Sequence[Row]) -> NamedRows:
         spoiled=tuple(index for index, plan in sampled if plan.spoiled),
         logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
         grammar=tuple(index for index, plan in sampled if plan.request.params.grammar),
+        random=tuple(index for index, plan in sampled if plan.request.params.temperature),
+        limited=tuple(index for index, plan in sampled if plan.request.params.is_limited),
     )
 
 

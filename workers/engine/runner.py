@@ -12,7 +12,7 @@ from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
-from workers.engine.memory import FIELDS, Memory, Staging
+from workers.engine.memory import FIELDS, NAMED, Memory, Staging
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
@@ -104,6 +104,9 @@ class Runner:
         self._probes["processed_logits"] += bool(named.processed)
         self._probes["processed_drafts"] += any(rows[index].d for index in named.processed)
         self._probes["logprobs"] += bool(named.logprobs)
+        if named.random:
+            self._probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
+            self._probes["limited_decision"] += bool(named.limited)
         checked = [rows[index] for index in named.grammar if rows[index].request.drafts]
         self._probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
         self._probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
@@ -205,7 +208,9 @@ class Runner:
                 staged[layout.host_drafts : layout.host_drafts + len(drafts)] = drafts
             write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
             staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
-            for index, indexes in enumerate(named):
+            if self._sampler.chance.is_needed(named):
+                self._sampler.chance.stage(staged, rows)
+            for index, indexes in enumerate(named[: len(NAMED)]):
                 if indexes:
                     start = layout.named_rows + index * self.memory.rows_max
                     staged[start : start + len(indexes)] = indexes

@@ -1,5 +1,6 @@
 """Sample a step, count what is valid, and send both to the host."""
 
+from workers.engine.chance import Chance
 from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs
 from workers.engine.step import Step
@@ -15,6 +16,7 @@ class Sampler:
         self._output_done = [machine.event("output_done") for _ in context.memory.outputs]
         self._counts_done = [machine.event("counts_done") for _ in context.memory.counts]
         self.logprobs = Logprobs(context, machine)
+        self.chance = Chance(context, machine)
         # The step that used the buffers last: an empty one uses none.
         self._last: Step | None = None
 
@@ -26,17 +28,20 @@ class Sampler:
         last, self._last = self._last, step
         if last is not None and last.output_done is not None:
             context.compute.wait(last.output_done)
-        launch(
-            parts.rejection_sample,
-            view.logits,
-            view.scheduled_drafts,
-            view.num_scheduled,
-            view.num_drafts,
-            view.invalid,
-            view.sampled,
-            k,
-            spec.vocab_size,
-        )
+        if self.chance.is_needed(forward.named):
+            self.chance.launch(forward)
+        else:
+            launch(
+                parts.rejection_sample,
+                view.logits,
+                view.scheduled_drafts,
+                view.num_scheduled,
+                view.num_drafts,
+                view.invalid,
+                view.sampled,
+                k,
+                spec.vocab_size,
+            )
         if last is not None and last.counts_done is not None:
             context.compute.wait(last.counts_done)
         launch(

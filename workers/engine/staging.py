@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
@@ -58,6 +59,12 @@ def shape_of(rows: Sequence[Row], spec: EngineSpec, is_uniform: Callable[[Sequen
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> list[int]:
     """Return, for each row, the token its drafter goes on from when nothing is sampled."""
     return [row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows]
+
+
+def row_params(rows: Sequence[Row]) -> list[SamplingParams]:
+    """Return how each row is sampled: as its request says or, where nothing is sampled, greedily."""
+    greedy = SamplingParams()
+    return [greedy if row.plan.discard else row.plan.request.params for row in rows]
 
 
 def row_table(

@@ -2,7 +2,8 @@
 
 Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op its
 twin is called on the same buffers and integers, and a launch in there compiles the kernel for sm_90 and does no more.
-The kernels of verification by chance are launched on random batches.
+An engine has one method of verification, and proposes with certainty: the kernel of verification is launched for every
+method on random batches too.
 Ends with an error that names what does not compile, and what no engine launched.
 Does not verify: other types or constants than those of a kernel's first launch; what a kernel computes.
 """
@@ -21,12 +22,13 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from scenarios import codec
-from tests.workers.kernels.triton.test_signature import BY_CHANCE
 from tests.workers.kernels.verification import random_drafts, verify
 from workers import devices
 from workers.check import Options, Run
 from workers.engine.parts import Parts
-from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT, SYNTHETIC
+from workers.kernels.residual_mass import residual_mass
+from workers.kernels.sampler_stats import sampler_stats
+from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT, SYNTHETIC, verify_drafts
 from workers.tape import Tapes
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -73,9 +75,8 @@ def beside(op: Callable[..., None]) -> Any:
 
 
 def verify_by_chance(names: dict[int, str]) -> None:
-    """Launch what no engine launches yet, every method of verification; only the shapes of the arguments matter."""
-    of_verification = dict(names)
-    by_chance = {module: named_op(module) for module in BY_CHANCE}
+    """Launch every method of verification of drafts that were drawn; only the shapes of the arguments matter."""
+    twins = tuple(devices.twin_of(op) for op in (sampler_stats, residual_mass, verify_drafts))
 
     def launch(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
         op(
@@ -87,19 +88,8 @@ def verify_by_chance(names: dict[int, str]) -> None:
         return {name: arguments[name] for name in outputs}
 
     for method in (STRICT, STANDARD, SYNTHETIC, BLOCK):
-        names |= {key: name for key, name in of_verification.items() if name.startswith("verify_drafts.")}
-        batch = random_drafts(3, 2, 129, method, 64, 16)
-        verify(
-            batch, launch, tuple(by_chance[module] for module in ("sampler_stats", "residual_mass", "verify_drafts"))
-        )
-    rows, logits = torch.ones(3, dtype=torch.int64), torch.from_numpy(batch.logits.ravel())
-    by_chance["draw_noise"](rows.to(torch.uint64), rows, torch.empty(6), torch.empty(3 * 3 * 4 * 4), 2, 3)
-    by_chance["logit_floors"](logits, torch.ones(3), rows, torch.ones(3), rows, torch.empty(9), 2, 129, 129)
-
-
-def named_op(module: str) -> Any:
-    """Return the op of a module of kernels that is named like it."""
-    return getattr(import_module(f"workers.kernels.triton.{module}"), module)
+        names |= {id(kernel): name for name, kernel in kernels().items() if name.startswith("verify_drafts.")}
+        verify(random_drafts(3, 2, 129, method, 64, 16), launch, twins)
 
 
 def main() -> None:

@@ -16,8 +16,6 @@ from workers.lanes.lane import Function, op_of
 
 FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels" / "triton"
 WITHOUT_OPS = ("__init__", "arithmetic", "drafting", "launch", "probabilities", "signature")
-# Verification by chance, which no engine launches yet; test_verify_drafts compares it with its definition.
-BY_CHANCE = ("draw_noise", "logit_floors", "residual_mass", "sampler_stats", "verify_drafts")
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in WITHOUT_OPS)
 
 
@@ -40,7 +38,7 @@ def test_every_twin_has_the_name_the_parameters_and_the_access_modes_of_its_defi
 def test_every_device_op_that_an_engine_launches_has_a_twin_and_there_are_no_others() -> None:
     ops = {(op.__module__.rpartition(".")[2], op.__name__) for op in devices.ops_of(devices.CLEAN).values()}
     twins = {(module, name) for module in MODULES for name in ops_of(f"workers.kernels.triton.{module}")}
-    assert twins == ops | {(module, module) for module in BY_CHANCE}
+    assert twins == ops
 
 
 def test_a_slice_with_a_step_or_a_table_of_two_dimensions_is_refused() -> None:

@@ -1,0 +1,141 @@
+"""Sampling by chance: what the host says about each row, and the ops that verify drafts against noise."""
+
+from collections.abc import Mapping, Sequence
+from struct import pack, unpack
+
+import numpy as np
+
+from scenarios.sampling import SamplingParams
+from scenarios.spec import RATE_STEPS, SamplingMethod
+from workers.engine.context import Context, Forward, NamedRows
+from workers.engine.input_batch import Row
+from workers.engine.memory import SAMPLING_FIELDS, Array, View
+from workers.kernels import verify_drafts
+from workers.kernels.probabilities import TILE_SIZE, block_size_of
+from workers.lanes.lane import Buffer, Span, device_array
+from workers.lanes.simulated import Machine
+
+# A logit of 1.0, in the units in which a temperature divides logits.
+ONE = 1 << 20
+# What is left of the target when a certain draft is rejected takes no tries: every other token.
+NUM_TRIES = 0
+METHODS: dict[SamplingMethod, int] = {
+    "strict": verify_drafts.STRICT,
+    "standard": verify_drafts.STANDARD,
+    "synthetic": verify_drafts.SYNTHETIC,
+    "block": verify_drafts.BLOCK,
+}
+GREEDY = SamplingParams()
+STATS = ("block_max", "block_sum", "block_best", "tile_sum")
+
+
+def bits_of(number: float) -> int:
+    """Return the bits of a number, which is not negative, as float32."""
+    bits: int = unpack("i", pack("f", number))[0]
+    return bits
+
+
+def sampling_table(params: Sequence[SamplingParams]) -> list[list[int]]:
+    """Return the fields of `memory.SAMPLING_FIELDS`, row by row."""
+    return [
+        [bits_of(each.temperature * ONE) for each in params],
+        [bits_of(each.top_p) for each in params],
+        [each.top_k for each in params],
+        [each.seed for each in params],
+    ]
+
+
+class Chance:
+    """The memory and ops of sampling by chance; a step in which every row is greedy enqueues nothing of it."""
+
+    def __init__(self, context: Context, machine: Machine) -> None:
+        self._context = context
+        spec, rows = context.spec, context.memory.rows_max
+        k = spec.num_speculative_tokens
+        self._method = METHODS[spec.sampling]
+        self._rates = [int(rate * RATE_STEPS) for rate in spec.rates] or [0] * k
+        self._block_size = block_size_of(spec.vocab_size)
+        # How many elements a row has in each buffer.
+        blocks = -(-spec.vocab_size // self._block_size)
+        floats = {
+            "temperature": 1,
+            "top_p": 1,
+            "floors": 1 + k,
+            "accept_noise": k,
+            "select_noise": (1 + k) * (1 + NUM_TRIES) * 4,
+            "block_max": (1 + 2 * k) * blocks,
+            "block_sum": (1 + 2 * k) * blocks,
+            "tile_sum": (1 + k) * blocks * (self._block_size // TILE_SIZE),
+            "residual": k * blocks,
+        }
+        integers = {"noise_positions": 1, "point_mass": 1, "block_best": (1 + k) * blocks, "sampler_status": 1}
+        self._widths = floats | integers
+        self._buffers: dict[str, Buffer] = {}
+        for name, width in self._widths.items():
+            array = device_array(rows * width, np.float32 if name in floats else np.int64)
+            self._buffers[name] = machine.buffer(name, array, lane="compute")
+        self._kept_rates = machine.buffer("rates", device_array(k, np.float32), lane="compute").all
+        # Drafts that are certain have no logits.
+        self._draft_logits = self._buffers["floors"].span(0, 0)
+
+    def is_needed(self, named: NamedRows) -> bool:
+        """Tell whether a step with these rows is sampled by chance; rates hold for greedy rows too."""
+        return bool(named.random) or self._context.spec.sampling == "synthetic"
+
+    def stage(self, staged: Array, rows: Sequence[Row]) -> None:
+        """Write how each row of a step is sampled into its staging slot; padding rows are greedy."""
+        memory = self._context.memory
+        params = self._context.parts.row_params(rows)
+        first, size = memory.layout.sampling, len(SAMPLING_FIELDS) * memory.rows_max
+        padded = [*params, *[GREEDY] * (memory.rows_max - len(rows))]
+        staged[first : first + size].reshape(len(SAMPLING_FIELDS), -1)[:] = sampling_table(padded)
+        staged[first + size : first + size + len(self._rates)] = self._rates
+
+    def launch(self, forward: Forward) -> None:
+        """Enqueue what samples a step, and capture what it went by."""
+        context, view, parts = self._context, forward.view, self._context.parts
+        launch, spec, size = context.compute.launch, context.spec, self._block_size
+        k, vocab_size = spec.num_speculative_tokens, spec.vocab_size
+        own = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
+        given = {name: context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
+        noise = (own["accept_noise"], own["select_noise"])
+        self._launch_inputs(view, own, given)
+        launch(parts.draw_noise, given["seed"], own["noise_positions"], *noise, k, NUM_TRIES)
+        if forward.named.limited:
+            limits, floors = (given["top_k"], own["top_p"], view.num_drafts), own["floors"]
+            launch(parts.logit_floors, view.logits, own["temperature"], *limits, floors, k, vocab_size, vocab_size)
+        certain, stats = own["point_mass"], [own[name] for name in STATS]
+        # Line by line of logits, and of the logits of drafts.
+        lines = (view.logits, self._draft_logits, own["floors"], own["temperature"])
+        sizes = (k, vocab_size, vocab_size, vocab_size, size)
+        launch(parts.sampler_stats, *lines, view.num_drafts, certain, *stats, *sizes, TILE_SIZE)
+        drafts = (view.scheduled_drafts, view.num_drafts)
+        # Nothing is left to add up before a single draft.
+        if spec.sampling == "block" and k > 1:
+            sums = (own["block_max"], own["block_sum"], own["residual"])
+            launch(parts.residual_mass, *lines, *drafts, certain, *sums, *sizes)
+        rows = (*drafts, view.num_scheduled, view.invalid, certain, self._kept_rates)
+        found = (view.sampled, own["sampler_status"])
+        method = (self._method, NUM_TRIES)
+        launch(parts.verify_drafts, *lines, *rows, *stats, own["residual"], *noise, *found, *method, *sizes, TILE_SIZE)
+        seen = (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
+        context.probes.sampling(forward.step, forward.requests, seen)
+
+    def _launch_inputs(self, view: View, own: Mapping[str, Span], given: Mapping[str, Span]) -> None:
+        """Enqueue what turns the host's table into what the other ops take."""
+        self._context.compute.launch(
+            self._context.parts.sampling_inputs,
+            given["temperature"],
+            given["top_p"],
+            self._context.memory.staged_rates(),
+            view.num_computed,
+            view.num_scheduled,
+            view.num_drafts,
+            own["temperature"],
+            own["top_p"],
+            self._kept_rates,
+            own["noise_positions"],
+            own["point_mass"],
+            own["floors"],
+            self._context.spec.num_speculative_tokens,
+        )
