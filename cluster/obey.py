@@ -12,14 +12,14 @@ from cluster.store import Store
 def obey(
     instructions: Iterable[Instruction],
     pool: Pool,
-    store: Store,
+    store: Store | None,
     begin: Callable[[str, int, int], AnyJob],
     record: Callable[[Record], None],
 ) -> None:
     """Carry instructions out in order.
 
     `begin` takes the key of a job, the number of an attempt and a slot, writes the attempt down and returns the job;
-    `record` writes a result down.
+    `record` writes a result down. Without a store nothing else is written down.
     """
     for instruction in instructions:
         match instruction:
@@ -30,8 +30,10 @@ def obey(
             case Record():
                 record(instruction)
             case NoteLoss(job=key, attempt=attempt, reason=reason):
-                store.note_loss(key, attempt, reason)
+                if store is not None:
+                    store.note_loss(key, attempt, reason)
             case NoteLate(job=key, attempt=attempt, answer=answer):
-                store.note_late(key, attempt, answer)
+                if store is not None:
+                    store.note_late(key, attempt, answer)
             case _:
                 assert_never(instruction)

@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 from typing import TypeAlias
 
 from cluster.campaign import WAIT_SECONDS, Stop, stop_on_signal
-from cluster.coordinator import Coordinator, Dispatch, Instruction, JobAdded, Record, Replace
+from cluster.coordinator import Coordinator, Instruction, JobAdded, Record
 from cluster.findings import Pursuit
 from cluster.job import AnyJob
+from cluster.obey import obey
 from cluster.pool import InProcessPool, Pool, RayCluster, RayPool, gpu_share
 from workers.devices import Device
 
@@ -51,21 +52,15 @@ def pursue(pursuit: Pursuit, pool: Pool, stop: Stop) -> None:
     coordinator = Coordinator(pool.slots)
     jobs: dict[str, AnyJob] = {}
 
-    def obey(instructions: list[Instruction]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Dispatch(slot=slot, job=key, attempt=attempt):
-                    pool.dispatch(slot, jobs[key], attempt)
-                case Replace(slot=slot, worker=worker):
-                    pool.replace(slot, worker)
-                case Record(job=key, result=result, deaths=deaths):
-                    pursuit.take(key, result, deaths)
-                case _:
-                    pass  # losses and late answers are written down only where there is a store
+    def carry_out(instructions: list[Instruction]) -> None:
+        obey(instructions, pool, None, lambda key, _attempt, _slot: jobs[key], record)
+
+    def record(instruction: Record) -> None:
+        pursuit.take(instruction.job, instruction.result, instruction.deaths)
 
     while pursuit.is_open and stop.signum is None:
         for task in pursuit.tasks(pool.slots):
             jobs[task.job.key] = task.job
-            obey(coordinator.handle(JobAdded(task.job.key, 0, task.losses_max)))
+            carry_out(coordinator.handle(JobAdded(task.job.key, 0, task.losses_max)))
         for event in pool.wait(WAIT_SECONDS):
-            obey(coordinator.handle(event))
+            carry_out(coordinator.handle(event))

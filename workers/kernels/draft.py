@@ -11,7 +11,6 @@ from workers.kernels.arithmetic import (
     THREE,
     TWO,
     arange,
-    column,
     draft_hidden,
     embed,
     kv_places,
@@ -19,7 +18,8 @@ from workers.kernels.arithmetic import (
     mix,
     words,
 )
-from workers.kernels.signature import NO_DRAFT, In, InOut, Out
+from workers.kernels.drafting import cached_sums, propose, scripted, write_scratch
+from workers.kernels.signature import In, InOut, Out
 
 
 def draft_first_pass(
@@ -79,25 +79,14 @@ def draft_chain(
     last; their `raw` is 0.
     """
     k, num_rows = num_speculative_tokens, len(token_index)
-    raw_2d, tokens_2d = raw.reshape(num_rows, k), draft_tokens.reshape(num_rows, k)
-    if num_proposed < k:
-        raw_2d[:] = 0
-        tokens_2d[:] = NO_DRAFT
-    if not num_proposed:
-        return
-    table = block_table.reshape(num_rows, max_blocks)
-    length = num_blocks_max * block_size
-    cached = drafter_kv.reshape(-1, block_size)[np.maximum(table[:, :num_blocks_max], 0)].reshape(num_rows, length)
+    raw_2d, table = raw.reshape(num_rows, k), block_table.reshape(num_rows, max_blocks)
+    raw_2d[:, num_proposed:] = 0
     last = positions.take(token_index)
-    seen = cached * (arange(length) <= last[:, None])
-    sums = np.add.reduce(seen, axis=1)
-    seen *= words(arange(length))
-    sums_position = np.add.reduce(seen, axis=1)
-
+    sums, sums_position = cached_sums(drafter_kv, table, last, block_size, num_blocks_max)
     position = last[:, None] + arange(num_proposed)
-    slot = np.maximum(state_slot, 0)[:, None]
-    proposed = script.reshape(-1, max_model_len)[slot, np.minimum(position + 2, max_model_len - 1)]
-    tokens_2d[:, :num_proposed] = np.where(valid[:, None] > 0, proposed, NO_DRAFT)
+    proposed = scripted(script, state_slot, position + 2, max_model_len)
+    tokens_2d = draft_tokens.reshape(num_rows, k)
+    propose(tokens_2d, proposed, valid)
     embedded = embed(np.maximum(tokens_2d[:, :num_proposed], 0))
     twice = words(position) * TWO
     places = kv_places(position, DRAFTER_LAYER)
@@ -117,9 +106,8 @@ def draft_chain(
         attended -= sums_position
         attended += vector
         raw_2d[:, index] = mix(attended)
-    raw_2d[np.count_nonzero(num_scheduled) :] = 0
+    raw_2d[num_scheduled == 0] = 0
+    # The first pass has written the word of the first position.
     if num_proposed > 1:
-        block = table[column(num_rows), np.minimum(position // block_size, max_blocks - 1)]
-        inside = (position < max_model_len) & (block >= 0) & (num_scheduled > 0)[:, None]
-        inside[:, 0] = False
-        drafter_kv[(block * block_size + position % block_size)[inside]] = stored[inside]
+        chain, behind = stored[:, 1:], position[:, 1:]
+        write_scratch(drafter_kv, chain, table, behind, num_scheduled > 0, block_size, max_model_len)

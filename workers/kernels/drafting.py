@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic import Words, arange, words
+from workers.kernels.arithmetic import Words, arange, column, words
 from workers.kernels.signature import NO_DRAFT
 
 
@@ -29,7 +29,7 @@ def write_scratch(
 
     Positions from `length` on have no place. What is written lies behind the last kept token: nobody relies on it.
     """
-    block = np.take_along_axis(table, np.minimum(position // block_size, table.shape[1] - 1), axis=1)
+    block = table[column(len(table)), np.minimum(position // block_size, table.shape[1] - 1)]
     inside = (position < length) & (block >= 0) & real[:, None]
     cache[(block * block_size + position % block_size)[inside]] = stored[inside]
 
