@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster import cli
 from cluster.origin import ROOT
 from scenarios import codec
 from tests.cluster.processes import descendants
@@ -141,20 +142,33 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
 def test_bad_input_exits_with_2_and_one_message_before_any_work(
-    tmp_path: Path, arguments: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = scenarios(tmp_path, 1)
     (tmp_path / "bad.yaml").write_text("events: [{do: dance}]\n")
     (tmp_path / "faulty.yaml").write_text(SCENARIO.format(seed=0) + "faults: [no-such-fault]\n")
     before = sorted(tmp_path.rglob("*"))
-    done = specstorm(tmp_path, *arguments)
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
-    assert done.stderr.startswith("specstorm: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+    code = cli.run(arguments)
+    out, err = capsys.readouterr()
+    assert code == 2, err
+    assert message in err
+    assert err.startswith("specstorm: ")
+    assert len(err.splitlines()) == 1
+    assert out == ""
     assert sorted(tmp_path.rglob("*")) == before
     assert folder.exists()
+
+
+def test_the_process_ends_with_the_exit_code_of_its_command_and_says_no_more(tmp_path: Path) -> None:
+    done = specstorm(tmp_path, "run", "no-such-folder")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("specstorm: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_cluster_that_cannot_be_reached_exits_with_3(tmp_path: Path) -> None:
@@ -184,6 +198,8 @@ def test_the_seed_of_the_command_line_replaces_the_scenarios_own(tmp_path: Path)
     assert json.loads(own.stdout)["scenarios"][0]["verdict"] != first["verdict"]
 
 
+# Far more than one is judged while a process hears of the first.
+STOPPED = 12
 STOPS = [("off", signal.SIGTERM, 143), ("off", signal.SIGINT, 130), ("local", signal.SIGINT, 130)]
 STOPS += [("local", signal.SIGTERM, 143)]
 
@@ -192,7 +208,7 @@ STOPS += [("local", signal.SIGTERM, 143)]
 def test_a_signal_stops_a_run_that_a_second_run_completes(
     tmp_path: Path, ray: str, signum: signal.Signals, code: int
 ) -> None:
-    scenarios(tmp_path, 24)
+    scenarios(tmp_path, STOPPED)
     arguments = ("run", "scn", "--ray", ray, "--out", "out")
     process = start(tmp_path, *arguments)
     wait_for(lambda: num_results(tmp_path / "out") >= 1, process)
@@ -202,11 +218,11 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
     assert process.returncode == code, out + err
     assert "not run" in out
     kept = num_results(tmp_path / "out")
-    assert 1 <= kept < 24
+    assert 1 <= kept < STOPPED
     done = specstorm(tmp_path, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"kept from an earlier run: {kept} of 24 results" in done.stdout
-    assert num_results(tmp_path / "out") == 24
+    assert f"kept from an earlier run: {kept} of {STOPPED} results" in done.stdout
+    assert num_results(tmp_path / "out") == STOPPED
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

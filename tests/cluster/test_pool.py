@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from cluster.campaign import Campaign, Scenario, Stop
-from cluster.coordinator import Event
+from cluster.coordinator import IDLE_LOSSES_MAX, Event, WorkerLost
 from cluster.job import AnyJob, Job
 from cluster.pool import InProcessPool, Pool, RayCluster, RayPool
 from cluster.store import Store
@@ -85,11 +85,29 @@ def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: Ray
     assert verdicts == [Lost(reason="no worker could be started: it could not start: ImportError: no such engine")]
 
 
+class Impatient(RayPool):
+    """Waits no longer for a worker once two others have started; counts the workers it gave up so."""
+
+    given_up = 0
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Let what has not started by then be overdue."""
+        if self.pids.count(None) == self.slots - 2:
+            for seat in self._seats:
+                seat.deadline = seat.deadline if seat.pid is not None else 0.0
+        events = super().wait(seconds)
+        lost = [event for event in events if isinstance(event, WorkerLost)]
+        assert all("did not start within" in event.reason and not event.had_begun for event in lost)
+        self.given_up += len(lost)
+        return events
+
+
 def test_slots_without_a_cpu_are_given_up_and_the_others_do_the_work(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    requests = [f"slow-{index}" for index in range(24)]
-    with RayPool(ray_cluster, 3, DEADLINE_SECONDS, STAND_IN, start_seconds=6.0) as pool:
+    requests = [f"slow-{index}" for index in range(16)]
+    with Impatient(ray_cluster, 3, DEADLINE_SECONDS, STAND_IN) as pool:
         verdicts = campaign_of(pool, tmp_path, *requests, seed=300)
         assert None in pool.pids
+        assert pool.given_up == IDLE_LOSSES_MAX
     assert [type(verdict) for verdict in verdicts] == [Agreed] * len(requests)
 
 
