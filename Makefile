@@ -10,7 +10,7 @@ run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

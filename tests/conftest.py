@@ -1,12 +1,17 @@
-"""Which tests may run beside each other when `make test` gives them to two processes."""
+"""Which tests one process runs in turn when `make test` gives the suite to two."""
+
+from typing import Any
 
 import pytest
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a file's tests together, since they share what they have computed, and those that start a Ray."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            with_ray = item.path.parent.name == "cluster"
-            item.add_marker(pytest.mark.xdist_group("cluster" if with_ray else item.location[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file together, since they share what they have computed, and all that start a Ray."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  nobody else needs it
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "cluster" if nodeid.startswith("tests/cluster/") else nodeid.partition("::")[0]
+
+    return Together(config, log)
