@@ -8,10 +8,11 @@ import pytest
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a file together, since they share what they have computed, and all that start a Ray."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  nobody else needs it
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  there is none unless tests are given to several
 
-    class Together(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "cluster" if nodeid.startswith("tests/cluster/") else nodeid.partition("::")[0]
+    def together(nodeid: str) -> str:
+        return "cluster" if nodeid.startswith("tests/cluster/") else nodeid.partition("::")[0]
 
-    return Together(config, log)
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = together
+    return scheduler
