@@ -3,6 +3,7 @@
 Run with `python -m benchmarks.soak --steps 200000`. Exit code 1 with the first finding, 3 if a probe is too rare.
 Both generators of `specstorm hunt` take turns, a shard each. With `--processes`, each has traces of its own, and steps,
 findings and probes are added up. With `--device`, every trace must besides capture the bytes that it captures on `sim`.
+Exit code 3 too if more than one token in a thousand that were drawn was drawn too narrowly to be sure of it.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from workers.check import Options, check
 from workers.devices import DEVICES, Device
 from workers.lanes.policies import lane_orders
 from workers.tape import Tapes
-from workers.verdict import Agreed, Verdict
+from workers.verdict import DECISIONS_PER_AMBIGUOUS, Agreed, Verdict
 
 # What every soak must reach in at least 2 % of its traces, by the probe that counts it.
 REQUIRED = {
@@ -53,6 +54,8 @@ class Soak:
     commits: int = 0
     captures: int = 0
     with_three: int = 0
+    drawn: int = 0
+    ambiguous: int = 0
     policies: Counter[str] = field(default_factory=Counter)
     generators: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
@@ -68,6 +71,8 @@ class Soak:
         self.commits += other.commits
         self.captures += other.captures
         self.with_three += other.with_three
+        self.drawn += other.drawn
+        self.ambiguous += other.ambiguous
         self.policies += other.policies
         self.generators += other.generators
         self.reached += other.reached
@@ -77,6 +82,8 @@ class Soak:
         rare = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
         if self.with_three < LEAST_SHARE_OF_THREE * self.traces:
             rare.append("three or more requests")
+        if self.ambiguous * DECISIONS_PER_AMBIGUOUS > self.drawn:
+            rare.append("decisions that are not ambiguous")
         return rare
 
 
@@ -105,7 +112,7 @@ def finding(trace: Trace, verdict: Verdict, tapes: Tapes, device: Device) -> str
     """Return what is wrong with a run, if anything is."""
     if not isinstance(verdict, Agreed):
         return verdict.model_dump_json()
-    if device == "sim":
+    if device == "sim" or verdict.stats.probes.get("ambiguous_decision"):
         return None
     defined = check(trace, tapes)
     assert isinstance(defined, Agreed)
@@ -132,6 +139,8 @@ def soak(first_seed: int, steps: int, progress: bool = False, device: Device = "
         seen.commits += verdict.stats.commits
         seen.captures += verdict.stats.captures
         seen.with_three += verdict.stats.requests >= 3
+        seen.drawn += verdict.stats.probes.get("random_decision", 0)
+        seen.ambiguous += verdict.stats.probes.get("ambiguous_decision", 0)
         seen.policies[schedule.policy] += verdict.stats.steps
         seen.generators[profile] += verdict.stats.steps
         seen.reached.update(verdict.stats.probes.keys())
@@ -183,6 +192,7 @@ def main() -> int:
     for name, probe in REQUIRED.items():
         print(f"  {name:30} {seen.share(probe):6.1%} of traces")
     print(f"  {'three or more requests':30} {seen.with_three / seen.traces:6.1%} of traces")
+    print(f"  {seen.drawn} tokens were drawn, {seen.ambiguous} of them ambiguously")
     print("  also: " + ", ".join(f"{probe} {seen.share(probe):.1%}" for probe in sorted(seen.reached)))
     print("  never: " + (", ".join(probe for probe in PROBES if not seen.reached[probe]) or "no probe"))
     rare = seen.too_rare()

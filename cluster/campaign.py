@@ -15,7 +15,7 @@ from cluster.job import Job
 from cluster.obey import obey
 from cluster.pool import Pool
 from cluster.store import Result, Store
-from workers.verdict import Agreed, Judgement, Lost, Verdict
+from workers.verdict import Agreed, Judgement, Lost, Verdict, is_too_ambiguous
 
 EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
 WAIT_SECONDS = 0.25
@@ -55,7 +55,8 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
     seen = list(verdicts)
     if any(verdict is not None and is_finding(verdict) for verdict in seen):
         return EXIT_FOUND
-    return EXIT_AGREED if all(isinstance(verdict, Agreed) for verdict in seen) else EXIT_NOT_JUDGED
+    agreed = [verdict.stats for verdict in seen if isinstance(verdict, Agreed)]
+    return EXIT_AGREED if len(agreed) == len(seen) and not is_too_ambiguous(agreed) else EXIT_NOT_JUDGED
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

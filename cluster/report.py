@@ -14,7 +14,7 @@ from rich.progress import Progress as RichBar
 from rich.table import Table
 
 from cluster.artefact import finding_lines, is_finding, outcome_lines, portable
-from workers.verdict import Judgement, Lost, Verdict
+from workers.verdict import Agreed, Judgement, Lost, Verdict
 
 INDENT = " " * 10
 LINE_SECONDS = 10.0
@@ -84,8 +84,14 @@ def _numbers(judgement: Judgement | None) -> tuple[str, ...]:
 
 
 def block(line: Line) -> Iterator[str]:
-    """Yield what was found in a scenario and how to see it again; nothing if it agreed or was not run."""
-    if line.judgement is None or line.judgement.verdict.kind == "agreed":
+    """Yield what was found in a scenario and how to see it again; nothing if it agreed to its end or was not run."""
+    if line.judgement is None:
+        return
+    if isinstance(line.judgement.verdict, Agreed):
+        if line.judgement.verdict.stats.probes.get("ambiguous_decision"):
+            yield ""
+            yield f"AGREED    {line.scenario}"
+            yield f"{INDENT}up to a token that may as well have been another; nothing is compared from there on"
         return
     yield ""
     yield f"{line.kind.upper():<9} {line.scenario}"

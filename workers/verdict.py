@@ -1,5 +1,6 @@
 """What a run comes to. Verdicts are values: they are returned, stored as JSON and compared, never raised."""
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -97,6 +98,17 @@ class Lost(Value):
 
 
 Verdict: TypeAlias = Annotated[Agreed | Diverged | Crashed | Stuck | Vacuous | Lost, Field(discriminator="kind")]
+
+
+# More ambiguous decisions than one in so many would leave too much unseen.
+DECISIONS_PER_AMBIGUOUS = 1000
+
+
+def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
+    """Tell whether too many of the tokens that were drawn were drawn so narrowly that others may have been right."""
+    probes = [each.probes for each in stats]
+    ambiguous = sum(each.get("ambiguous_decision", 0) for each in probes)
+    return ambiguous * DECISIONS_PER_AMBIGUOUS > sum(each.get("random_decision", 0) for each in probes)
 
 
 class Outcome(Value):

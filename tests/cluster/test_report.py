@@ -8,7 +8,7 @@ import pytest
 
 from cluster.report import Line, LineProgress, document, print_report
 from tests.cluster.stand_in import StandIn, trace
-from workers.verdict import Judgement, Lost
+from workers.verdict import Agreed, Judgement, Lost
 
 
 def line(request: str, **more: str) -> Line:
@@ -30,6 +30,18 @@ def test_a_scenario_that_agrees_is_one_line() -> None:
         "",
         "1 scenario: 1 agreed",
         "results: out",
+    ]
+
+
+def test_a_scenario_that_agrees_up_to_an_ambiguous_decision_says_so() -> None:
+    agreed = StandIn().judge(trace("agree"), True)
+    assert isinstance(agreed.verdict, Agreed)
+    stats = agreed.verdict.stats.model_copy(update={"probes": {"ambiguous_decision": 1}})
+    judgement = agreed.model_copy(update={"verdict": Agreed(stats=stats)})
+    assert printed(Line("scn/drawn.yaml", judgement))[2:5] == [
+        "",
+        "AGREED    scn/drawn.yaml",
+        "          up to a token that may as well have been another; nothing is compared from there on",
     ]
 
 

@@ -153,6 +153,17 @@ def test_what_was_not_judged_never_hides_a_finding() -> None:
         assert exit_code([None, verdicts["vacuous"], Lost(reason="x"), verdicts[finding]]) == 1
 
 
+def test_a_campaign_with_more_than_one_ambiguous_decision_in_a_thousand_was_not_judged() -> None:
+    agreed = StandIn().judge(trace("agree"), True).verdict
+    assert isinstance(agreed, Agreed)
+
+    def drawn(**probes: int) -> Agreed:
+        return agreed.model_copy(update={"stats": agreed.stats.model_copy(update={"probes": probes})})
+
+    assert exit_code([drawn(random_decision=999, ambiguous_decision=1)]) == 3
+    assert exit_code([drawn(random_decision=999, ambiguous_decision=1), drawn(random_decision=1)]) == 0
+
+
 def test_a_worker_that_raises_loses_only_its_own_job(tmp_path: Path) -> None:
     campaign = run(tmp_path, "raise", "agree")
     reason = "the worker raised ValueError: the worker is broken"
