@@ -82,7 +82,8 @@ class Soak:
         rare = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
         if self.with_three < LEAST_SHARE_OF_THREE * self.traces:
             rare.append("three or more requests")
-        if self.ambiguous * DECISIONS_PER_AMBIGUOUS > self.drawn:
+        # One alone says nothing, in however short a soak.
+        if self.ambiguous > 1 and self.ambiguous * DECISIONS_PER_AMBIGUOUS > self.drawn:
             rare.append("decisions that are not ambiguous")
         return rare
 
