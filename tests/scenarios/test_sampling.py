@@ -3,12 +3,10 @@
 import pytest
 
 from scenarios.codec import ScenarioError, dumps, loads
-from scenarios.draw_params import params_of
+from scenarios.draw_params import METHODS, method_of, params_of, with_chance
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 
-# No generator draws them yet.
-RANDOM = {"temperature", "top_k", "top_p", "seed"}
 SUBMIT = "events:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 9, params: {{{params}}}}}\n"
 
 
@@ -49,10 +47,40 @@ def test_parameters_survive_yaml_and_none_are_not_written() -> None:
 @pytest.mark.parametrize("vocab_size", [2, 32])
 def test_every_number_stands_for_parameters_that_are_allowed_and_all_kinds_occur(vocab_size: int) -> None:
     spec = EngineSpec(vocab_size=vocab_size)
-    found = [params_of(number, spec) for number in range(1024)]
+    found = [with_chance(params_of(number, spec), number, spec) for number in range(1024)]
     assert found[0] == SamplingParams()
     for params in found:
         assert [*params.problems(vocab_size)] == []
-    drawn = [(key, default) for key, default in SamplingParams() if key not in RANDOM]
-    for key, default in drawn:
+    for key, default in SamplingParams():
         assert any(getattr(params, key) != default for params in found), key
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("sampling: synthetic", "synthetic_rates has 0 rates; sampling synthetic needs at least one rate"),
+        ("synthetic_rates: [0.5]", "synthetic_rates has 1 rates; sampling strict needs none"),
+        ("sampling: synthetic, synthetic_rates: [0.5, 0.3]", "rate 0.3; allowed are multiples of 1/64"),
+        ("sampling: synthetic, synthetic_rates: [1.5]", "1.5; a number from 0 to 1 is wanted"),
+        ("sampling: typical", "one of strict, standard, synthetic, block is wanted"),
+    ],
+)
+def test_rates_go_with_the_method_that_has_them(spec: str, words: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        loads(f"spec: {{{spec}}}\n" + SUBMIT.format(params=""), "a.yaml")
+    assert words in str(refused.value)
+
+
+def test_the_last_rate_repeats_and_those_too_many_are_left_out() -> None:
+    given = {"sampling": "synthetic", "synthetic_rates": (0.5, 0.25)}
+    for k, rates in ((0, ()), (1, (0.5,)), (4, (0.5, 0.25, 0.25, 0.25))):
+        assert EngineSpec.model_validate({**given, "num_speculative_tokens": k}).rates == rates
+    assert EngineSpec().rates == ()
+
+
+def test_every_number_stands_for_a_method_with_rates_that_are_allowed() -> None:
+    for number in (*range(600), len(METHODS) * 65 * 65 - 1):
+        method, rates = method_of(number)
+        assert all((rate * 64).is_integer() and 0 <= rate <= 1 for rate in rates)
+        assert bool(rates) == (method == "synthetic")
+    assert {method_of(number)[0] for number in range(4)} == set(METHODS)
