@@ -5,6 +5,7 @@ from typing import Protocol
 
 from cluster.campaign import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, WAIT_SECONDS, Stop
 from cluster.coordinator import Coordinator, Instruction, JobAdded, Record
+from cluster.corpus import NO_CORPUS, Corpus
 from cluster.findings import Task
 from cluster.hunter import Hunter, Plan
 from cluster.job import AnyJob, ShardJob
@@ -22,11 +23,12 @@ class HuntProgress(Protocol):
 
 
 class Hunt:
-    """A hunt in a campaign directory; one that was stopped goes on where it was."""
+    """A hunt in a campaign directory, which keeps a snapshot of its corpus; one that was stopped goes on from there."""
 
-    def __init__(self, plan: Plan, store: Store, num_traces: int | None) -> None:
+    def __init__(self, plan: Plan, store: Store, num_traces: int | None, corpus: Corpus = NO_CORPUS) -> None:
         store.keep_plan(plan.model_dump_json())
-        self.hunter = Hunter(plan, store, store.folder / "running", num_traces)
+        corpus.keep(store.folder)
+        self.hunter = Hunter(plan, store, store.folder / "running", num_traces, corpus=corpus)
         self._store = store
         self._jobs: dict[str, Task] = {}
         self._slot: dict[str, int] = {}

@@ -10,6 +10,7 @@ import typer
 
 from cluster.artefact import command, is_finding, write_artefact, write_atomically
 from cluster.campaign import Quiet, Stop, exit_code
+from cluster.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.findings import FindingState, Pursuit
 from cluster.host import PoolError
 from cluster.hunt import Hunt
@@ -20,8 +21,9 @@ from cluster.job import build
 from cluster.measure import by_fault, fault_values, table
 from cluster.measurement import Measurement, measured_code
 from cluster.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
-from cluster.options import Deadline, Json, OnDevice, Out, Ray, Workers
+from cluster.options import Corpora, Deadline, Json, OnDevice, Out, Ray, Workers
 from cluster.pool import Pool
+from cluster.rare import keep_rare
 from cluster.report import Line, document, print_report
 from cluster.session import open_pools, pursue
 from cluster.store import Store, new_campaign_folder
@@ -44,6 +46,7 @@ def hunt(
     out: Out = None,
     profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "labelled",
     canary: Canary = CANARY,
+    corpus: Corpora = None,
     deadline: Deadline = 300,
     device: OnDevice = "sim",
     json: Json = False,
@@ -54,15 +57,16 @@ def hunt(
     if num_traces is None and minutes is None:
         minutes = 1
     plan = _plan(profile, seed, tuple(fault or ()), canary, device)
+    known = _corpus(corpus, out)
     address = ray_address(ray, workers, device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "hunt")
     stop = Stop()
     with Store(folder) as store:
-        hunting = Hunt(plan, store, num_traces)
+        hunting = _hunt_of(plan, store, num_traces, known)
         seconds = None if minutes is None else 60 * minutes
 
         def work(pool: Pool) -> None:
-            _hunt(hunting, pool, stop, seconds, num_traces)
+            _hunt(hunting, folder, pool, stop, seconds, num_traces)
 
         code = _carry_out((work,), address, workers, deadline, stop, device) or hunting.exit_code()
         text = "\n".join(hunt_lines(hunting.hunter, folder))
@@ -84,6 +88,7 @@ def nightly(
     ray: Ray = "auto",
     out: Out = None,
     canary: Canary = CANARY,
+    corpus: Corpora = None,
     deadline: Deadline = 300,
     device: OnDevice = "sim",
     json: Json = False,
@@ -92,15 +97,16 @@ def nightly(
     replayed = Regressions.read(regressions)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     plan = _plan("labelled", seed, (), canary, device)
+    known = _corpus(corpus, out)
     tonight = part_of_the_faults(seed, nights, device)
     address = ray_address(ray, workers, device)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
     stop = Stop()
     with Store(folder) as store:
-        hunting = Hunt(plan, store, None)
+        hunting = _hunt_of(plan, store, None, known)
 
         def hunt_on(pool: Pool) -> None:
-            _hunt(hunting, pool, stop, 3600 * hours, None)
+            _hunt(hunting, folder, pool, stop, 3600 * hours, None)
 
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, device)
         code = _carry_out(
@@ -141,14 +147,33 @@ def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str, device:
     return Plan.model_validate(values)
 
 
-def _hunt(hunting: Hunt, pool: Pool, stop: Stop, seconds: float | None, num_traces: int | None) -> None:
-    """Hunt on an open pool until the time is over or all traces are judged, and every finding is closed."""
+def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
+    """Return the corpus that was named, or that of the campaign which is resumed."""
+    if not paths:
+        return kept_corpus(out) if out is not None else NO_CORPUS
+    corpus = Corpus.read(paths)
+    if corpus.num_left_out:
+        what = "left out because no engine runs them without their faults"
+        print(f"specstorm: --corpus: {corpus.num_left_out} traces {what}", file=sys.stderr)
+    return corpus
+
+
+def _hunt_of(plan: Plan, store: Store, num_traces: int | None, corpus: Corpus) -> Hunt:
+    return Hunt(plan.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
+
+
+def _hunt(hunting: Hunt, folder: Path, pool: Pool, stop: Stop, seconds: float | None, num_traces: int | None) -> None:
+    """Hunt on an open pool until the time is over or all traces are judged, and every finding is closed.
+
+    What was rare is kept.
+    """
     end = None if seconds is None else time.monotonic() + seconds
     progress = HuntLine(sys.stderr, seconds, num_traces)
     try:
         hunting.run(pool, progress, stop, lambda: end is None or time.monotonic() < end)
     finally:
         progress.close()
+    keep_rare(hunting.hunter, folder)
 
 
 def _carry_out(

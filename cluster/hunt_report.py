@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import IO
 
 from cluster.artefact import command, finding_lines, outcome_lines, plane
+from cluster.corpus import PARENTS_PER_SHARD
 from cluster.findings import Pursuit
 from cluster.hunter import Hunter
 from cluster.job import build
+from cluster.rare import FOLDER, rare_probes
 from cluster.report import INDENT, LINE_SECONDS
 from scenarios.probes import PROBES
+from scenarios.shards import TRACES_PER_SHARD
 from workers.devices import Device
 from workers.signature import signature_of
 
@@ -29,6 +32,9 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
         f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
         f"{tally.steps:,} steps and {tally.captures:,} observations checked"
     )
+    if plan.corpus:
+        share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
+        yield f"corpus {plan.corpus} of {len(hunter.corpus.traces)} traces: {share}"
     if plan.faults:
         yield f"every fault was reached in {tally.reached:,} traces"
     yield _canary_line(hunter)
@@ -36,6 +42,8 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     hit = [probe for probe in PROBES if tally.probes[probe]]
     never = [probe for probe in PROBES if not tally.probes[probe]]
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
+    if rare := rare_probes(hunter):
+        yield f"rare, first traces in {folder / FOLDER}: {', '.join(rare)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
     for number, pursuit in enumerate(hunter.findings, 1):
         yield from _finding_lines(number, pursuit, folder, plan.device)
@@ -111,6 +119,7 @@ def hunt_document(hunter: Hunter, exit_code: int) -> dict[str, object]:
         "mismatches": [{"trace": each.trace, "first": each.first, "again": each.again} for each in hunter.mismatches],
         "not_judged": {str(number): reason for number, reason in sorted(hunter.unjudged.items())},
         "probes": {probe: tally.probes[probe] for probe in PROBES},
+        "probes_rare": {probe: hunter.firsts[probe] for probe in rare_probes(hunter)},
         "probes_never_hit": [probe for probe in PROBES if not tally.probes[probe]],
         "findings": [_finding_entry(pursuit) for pursuit in hunter.findings],
     }

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cluster.corpus import NO_CORPUS, Corpus
 from cluster.findings import KILLED, FindingState, Pursuit, Task
 from cluster.job import Answer, Role, ShardJob, build
 from cluster.shard_reports import Tally, deadly_hits, joined, no_report
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.spec import Value
+from scenarios.trace import Trace
 from workers.devices import Device
-from workers.hunting import Hit, ShardReport
+from workers.hunting import Hit, ShardReport, shard_traces
 from workers.signature import signature_of
 from workers.verdict import Crashed, Judgement, Lost
 
@@ -29,13 +31,17 @@ LOSSES_MAX_AGAIN = 10
 
 
 class Plan(Value):
-    """What a hunt looks at: its traces, its faults and its device; `canary` is the fault that it must find there."""
+    """What a hunt looks at: its traces, its faults and its device; `canary` is the fault that it must find there.
+
+    `corpus` is the digest of the traces it begins from, empty for none.
+    """
 
     profile: Profile = "labelled"
     seed: int = 0
     faults: tuple[str, ...] = ()
     canary: str = CANARY
     device: Device = "sim"
+    corpus: str = ""
 
 
 class Ledger(Protocol):
@@ -80,12 +86,26 @@ class Mismatch:
 
 
 class Hunter:
-    """All of a hunt's decisions; `num_traces` bounds it, None is no bound; `slots` is how many jobs run at a time."""
+    """All of a hunt's decisions; `num_traces` bounds it, None is no bound; `slots` is how many jobs run at a time.
 
-    def __init__(self, plan: Plan, ledger: Ledger, running: Path, num_traces: int | None, slots: int = 1) -> None:
+    `firsts` is the number of the first trace that hit each probe.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        running: Path,
+        num_traces: int | None,
+        slots: int = 1,
+        corpus: Corpus = NO_CORPUS,
+    ) -> None:
+        assert plan.corpus == corpus.digest, f"the plan is for corpus {plan.corpus}, given is {corpus.digest}"
         self.plan = plan
         self.slots = slots
+        self.corpus = corpus
         self.tally = Tally()
+        self.firsts: dict[str, int] = {}
         self.canary = Canary()
         self.pursuits: dict[str, Pursuit] = {}
         self.mismatches: list[Mismatch] = []
@@ -117,6 +137,12 @@ class Hunter:
     def num_open(self) -> int:
         """Return the number of findings that are being shrunk."""
         return sum(pursuit.is_open for pursuit in self.pursuits.values())
+
+    def trace(self, number: int) -> Trace:
+        """Return a trace of the hunt by its number."""
+        shard, first = divmod(number, TRACES_PER_SHARD)
+        (trace,) = shard_traces(self._job("hunt", shard, first=first, traces=1).shard)
+        return trace
 
     def tasks(self, room: int, may_begin: bool) -> list[Task]:
         """Return jobs to run: findings first, then what earlier shards are owed, then new ones if there is room."""
@@ -185,6 +211,9 @@ class Hunter:
             count = min(count, self._num_traces - number * TRACES_PER_SHARD)
         faults = (self.plan.canary,) if role == "canary" else self.plan.faults
         shard = Shard(profile=self.plan.profile, seed=self.plan.seed, number=number, traces=count, faults=faults)
+        # A corpus may hold the canary's own trace: generated traces alone must find it.
+        if role != "canary":
+            changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
         return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.plan.device)
 
     def _reported(self, job: ShardJob, report: ShardReport, slot: int | None) -> None:
@@ -238,6 +267,8 @@ class Hunter:
             number, report = self._folded, self._reports.pop(self._folded)
             self._folded += 1
             self.tally.add(report)
+            for probe, index in report.firsts.items():
+                self.firsts.setdefault(probe, number * TRACES_PER_SHARD + index)
             for hit in report.hits:
                 bug = hit.signature.bug
                 if bug not in self.pursuits:

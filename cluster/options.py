@@ -18,3 +18,12 @@ OnDevice = Annotated[
     Device,
     typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
 ]
+Corpora = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--corpus",
+        metavar="PATH",
+        help="Begin a quarter of the traces from these files or folders; may be repeated. Default: none, or those of "
+        "the campaign that is resumed.",
+    ),
+]

@@ -56,6 +56,7 @@ def no_report(hits: Iterator[Hit] | tuple[Hit, ...]) -> ShardReport:
         lengths=(),
         digests=(),
         probes={},
+        firsts={},
         hits=found,
     )
 
@@ -64,8 +65,10 @@ def joined(reports: list[ShardReport]) -> ShardReport:
     """Return the report of neighbouring traces as one."""
     tally = Tally()
     hits: dict[str, Hit] = {}
+    firsts: dict[str, int] = {}
     for report in reports:
         tally.add(report)
+        firsts = {**report.firsts, **firsts}
         for hit in report.hits:
             first = hits.setdefault(hit.signature.bug, hit)
             if first is not hit:
@@ -80,5 +83,6 @@ def joined(reports: list[ShardReport]) -> ShardReport:
         lengths=tuple(length for report in reports for length in report.lengths),
         digests=tuple(digest for report in reports for digest in report.digests),
         probes=dict(sorted(tally.probes.items())),
+        firsts=dict(sorted(firsts.items())),
         hits=tuple(hits.values()),
     )

@@ -6,6 +6,7 @@ from scenarios.draw import draw
 from scenarios.features import refusals
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
+from scenarios.variants import variant
 
 # About a second of traces under three schedules each.
 TRACES_PER_SHARD = 12
@@ -13,10 +14,18 @@ SEED_MAX = 2**31 - 1
 Profile: TypeAlias = Literal["labelled", "hypothesis"]
 
 
+class Parent(Value):
+    """A trace of a corpus whose turn it is for the `turn`-th time: at turn 0 as it is, later varied."""
+
+    trace: Trace
+    turn: int
+
+
 class Shard(Value):
     """`traces` neighbouring traces of shard `number` of a hunt, from its trace `first` on, with these faults on.
 
     `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`).
+    The first traces of a shard come from `parents`, which are those that the corpus of digest `corpus` has for it.
     """
 
     profile: Profile
@@ -25,9 +34,23 @@ class Shard(Value):
     first: int = 0
     traces: int = TRACES_PER_SHARD
     faults: tuple[str, ...] = ()
+    corpus: str = ""
+    parents: tuple[Parent, ...] = ()
 
     def generate(self) -> list[Trace]:
         """Return the traces of this shard, faults not switched on yet."""
+        return [self._descendant(index, trace) for index, trace in enumerate(self._fresh(), self.first)]
+
+    def _descendant(self, index: int, fresh: Trace) -> Trace:
+        """Return a parent, a trace between it and the fresh one that stands in its place, or the fresh one."""
+        if index >= len(self.parents):
+            return fresh
+        parent = self.parents[index]
+        seed = draw(self.seed, "hunt", "variant", self.number * TRACES_PER_SHARD + index)
+        return variant(parent.trace, fresh, seed) if parent.turn else parent.trace
+
+    def _fresh(self) -> list[Trace]:
+        """Return traces that no corpus has a part in."""
         # Hypothesis takes longer to load than all the rest, and only who generates needs it.
         from scenarios.strategies import random_trace  # noqa: PLC0415
 

@@ -39,7 +39,7 @@ class ShardReport(Value):
 
     `runs` counts traces times schedules, `steps` engine steps over all runs; `lengths` are the steps of each trace,
     `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
-    `probes` how many traces hit each probe.
+    `probes` how many traces hit each probe, `firsts` the index of the first of them.
     """
 
     traces: int
@@ -51,6 +51,7 @@ class ShardReport(Value):
     lengths: tuple[int, ...]
     digests: tuple[str, ...]
     probes: dict[str, int]
+    firsts: dict[str, int]
     hits: tuple[Hit, ...]
 
 
@@ -65,6 +66,7 @@ def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], devi
     found: dict[str, Hit] = {}
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()
+    firsts: dict[str, int] = {}
     lengths, digests = [], []
     for index, generated in enumerate(shard_traces(shard), shard.first):
         begin(generated)
@@ -76,7 +78,9 @@ def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], devi
         totals["reached"] += not isinstance(first, Vacuous)
         lengths.append(first.stats.steps)
         digests.append(first.stats.digest[:_SHORT])
-        probes.update(probe for probe in first.stats.probes if not probe.startswith("fault "))
+        hit_here = [probe for probe in first.stats.probes if not probe.startswith("fault ")]
+        probes.update(hit_here)
+        firsts = {**dict.fromkeys(hit_here, index), **firsts}
         if not isinstance(last, Agreed | Vacuous):
             signature = signature_of(last, trace)
             assert signature is not None, "a finding has a signature"
@@ -94,6 +98,7 @@ def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], devi
         lengths=tuple(lengths),
         digests=tuple(digests),
         probes=dict(sorted(probes.items())),
+        firsts=dict(sorted(firsts.items())),
         hits=tuple(found.values()),
     )
 

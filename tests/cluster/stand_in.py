@@ -61,6 +61,7 @@ class Sleepy(StandIn):
             lengths=(1,) * count,
             digests=("00",) * count,
             probes={},
+            firsts={},
             hits=(),
         )
 

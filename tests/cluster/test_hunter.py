@@ -78,6 +78,7 @@ def report(shard: Shard, *hits: Hit, digest: str = "00") -> ShardReport:
         lengths=(10,) * count,
         digests=(digest,) * count,
         probes={"admit": count},
+        firsts={"admit": shard.first},
         hits=hits,
     )
 

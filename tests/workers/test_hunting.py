@@ -3,19 +3,23 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from scenarios.codec import dumps
+from scenarios.events import Schedule
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard, fitted
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from workers.check import Options, check
 from workers.faults.registry import FAULTS
 from workers.hunting import ShardReport, shard_traces
 from workers.shrink import Shrinking, shrink
-from workers.verdict import Diverged
+from workers.tape import Tapes
+from workers.verdict import Agreed, Diverged
 from workers.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +84,12 @@ def test_a_clean_shard_agrees_under_three_schedules_and_says_what_it_reached(pro
     assert len(begun) == len(report.digests) == len(report.lengths) == 5
     assert report.probes["admit"] == 5
     assert sum(report.lengths) * 3 == report.steps
+    eager = [trace.model_copy(update={"schedule": Schedule()}) for trace in begun]
+    verdicts = [check(trace, Tapes(), Options(races=False)) for trace in eager]
+    stats = [verdict.stats for verdict in verdicts if isinstance(verdict, Agreed)]
+    assert len(stats) == 5
+    assert report.probes == Counter(probe for each in stats for probe in sorted(each.probes))
+    assert report.firsts == {p: min(i for i, each in enumerate(stats) if p in each.probes) for p in report.probes}
 
 
 def said_of(worker: Worker, faults: tuple[str, ...]) -> str:
