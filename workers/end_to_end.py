@@ -1,12 +1,12 @@
 """What tests of engines compare today, as a baseline: outputs at the end of an asynchronous run against another's.
 
-Verifies: tokens and finish reason of every request, that a run ends, and that it does not crash.
+Verifies: tokens, logprobs and finish reason of every request, that a run ends, and that it does not crash.
 Does not verify: anything before the end. Of a request that is aborted, or whose logits an event spoils, only the common
 part of its tokens is compared: how far it came depends on when. Names that are used again are left out: which of their
 requests come to be does too. So are those whose tokens depend on their drafts.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from scenarios.events import Abort, NanLogits, Schedule
@@ -15,6 +15,8 @@ from workers.check import Options, Run
 from workers.devices import Device
 from workers.grown import depends_on_drafts
 from workers.lanes.lane import Deadlock
+from workers.logprobs import Flat, are_close
+from workers.observation import Observation
 from workers.tape import Tapes
 
 
@@ -23,6 +25,7 @@ class Output(NamedTuple):
 
     tokens: tuple[int, ...]
     finish_reason: str | None
+    logprobs: Flat
 
 
 Outputs = dict[str, Output]
@@ -32,11 +35,16 @@ def outputs(trace: Trace, tapes: Tapes, steps_max: int, device: Device = "sim") 
     """Run an explicit trace with nothing checked; return each request's output, or how the run broke off."""
     run = Run(trace, tapes, Options(races=False, device=device))
     engine = run.engine
+    logprobs: dict[int, list[int | float]] = defaultdict(list)
     try:
         while not engine.drained():
             if engine.tick > steps_max:
                 return "it does not end"
             engine.step()
+            for seen in engine.log:
+                if isinstance(seen, Observation) and "logprobs" in seen.values:
+                    for index, values in zip(seen.requests, seen.values["logprobs"], strict=True):
+                        logprobs[index] += values
             engine.log.clear()
             run.recorder.take()
     except Deadlock:
@@ -44,7 +52,9 @@ def outputs(trace: Trace, tapes: Tapes, steps_max: int, device: Device = "sim") 
     except Exception as error:
         return f"{type(error).__name__}"
     return {
-        request.name: Output(tuple(request.tokens[request.num_prompt :]), request.finish_reason)
+        request.name: Output(
+            tuple(request.tokens[request.num_prompt :]), request.finish_reason, tuple(logprobs[request.index])
+        )
         for request in engine.requests.values()
     }
 
@@ -71,6 +81,9 @@ def first_difference(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -
         common = min(len(output.tokens), len(other.tokens))
         if output.tokens[:common] != other.tokens[:common]:
             return f"tokens of {name}"
-        if name not in cut_short and output != other:
+        if name not in cut_short and output[:2] != other[:2]:
             return f"length or finish reason of {name}"
+        shortest = min(len(output.logprobs), len(other.logprobs)) if name in cut_short else None
+        if not are_close(other.logprobs[:shortest], output.logprobs[:shortest]):
+            return f"logprobs of {name}"
     return None

@@ -33,6 +33,13 @@ def test_outputs_show_a_recurrent_state_that_was_inherited() -> None:
     assert any(difference(with_fault("tpu-2431-inherited-state", seed)) is not None for seed in range(6))
 
 
+def test_outputs_show_the_logprobs_of_another_request() -> None:
+    for fault in ("vllm-30846-raw-after-processing", "tpu-2799-live-rows"):
+        seen = {difference(with_fault(fault, seed)) for seed in range(12)} - {None}
+        assert seen
+        assert all(str(each).startswith("logprobs of") for each in seen)
+
+
 @pytest.mark.parametrize("fault", ["vllm-38556-backup-token", "vllm-43434-draft-order"])
 def test_outputs_never_show_a_fault_that_only_costs_acceptance(fault: str) -> None:
     assert [difference(with_fault(fault, seed)) for seed in range(10)] == [None] * 10
