@@ -4,7 +4,7 @@ Every operation is exact, so equality is exact on every device and in any batch 
 fast-hash (Zilong Tan): a bijection whose high bits depend on every bit of its input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -71,7 +71,7 @@ def draft_hidden(hidden: int, token: int) -> int:
     return mix((3 * hidden + embed(token)) & MASK)
 
 
-def block_hash(parent: int, tokens: Sequence[int]) -> int:
+def block_hash(parent: int, tokens: Iterable[int]) -> int:
     """Return the hash of a cache block: of its tokens, and of every block before it by the hash of the last of them."""
     for token in tokens:
         parent = mix((3 * parent + embed(token)) & MASK)

@@ -92,7 +92,9 @@ Rows = Sequence[PlanRow]
 Moves = Sequence[tuple[int, int]]
 
 
-def counts_of_this_row(counts: CountsInFlight | None, previous: Sequence[int], rows: Rows, moves: Moves) -> list[int]:
+def counts_of_this_row(
+    counts: CountsInFlight | None, previous: Sequence[int], rows: Rows, moves: Moves
+) -> Sequence[int]:
     here = [index if before >= 0 else before for index, before in enumerate(previous)]
     size = counts.pinned.key[1] if counts is not None else 0
     return gather_counts(counts, [min(row, size - 1) for row in here], rows, moves)
@@ -100,7 +102,7 @@ def counts_of_this_row(counts: CountsInFlight | None, previous: Sequence[int], r
 
 def counts_not_waited_for(
     counts: CountsInFlight | None, previous: Sequence[int], rows: Rows, moves: Moves
-) -> list[int]:
+) -> Sequence[int]:
     if counts is None:
         return gather_counts(counts, previous, rows, moves)
     with counts.machine.host(counts.pinned, "r") as landed:

@@ -23,7 +23,7 @@ class LeavesOutTooEarly(Scheduler):
 class KeepsBlocksBack(Scheduler):
     """Fails an allocation that would leave fewer than two blocks."""
 
-    def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> list[int] | None:
+    def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> tuple[int, ...] | None:
         blocks = super()._allocate(request, n, shared)
         if blocks and self.blocks.num_free < 2:
             self.blocks.release(blocks)

@@ -16,14 +16,14 @@ class Pair:
     def __init__(self) -> None:
         self.pool = CachingPool(SIZE)
         self.known = cached_blocks(SIZE)
-        self.held: list[list[int]] = []
+        self.held: list[tuple[int, ...]] = []
 
     def take(self, count: int) -> None:
         due = self.known.next_ones(count)
         taken = self.pool.take(count)
         assert (taken is None) == (len(due) < count)
         if taken is not None:
-            assert tuple(taken) == due
+            assert taken == due
             self.known.claim(due)
             self.held.append(taken)
 
@@ -34,7 +34,7 @@ class Pair:
             self.known.release(blocks)
 
     def register(self, which: int, content: int) -> None:
-        blocks = self.held[which % len(self.held)] if self.held else []
+        blocks = self.held[which % len(self.held)] if self.held else ()
         for block in blocks:
             if self.pool.hash_of[block] is None:
                 self.pool.register(block, content)
@@ -47,7 +47,7 @@ class Pair:
         if found:
             self.pool.share(found)
             self.known.share(found)
-            self.held.append(found)
+            self.held.append(tuple(found))
 
     def reset(self) -> None:
         assert self.pool.reset() == self.known.idle
@@ -91,7 +91,7 @@ def test_the_least_recently_used_block_loses_its_contents_and_of_one_request_the
         pool.register(block, content)
     pool.release(old)
     pool.release(new)
-    assert pool.take(3) == [old[1], old[0], new[1]]
+    assert pool.take(3) == (old[1], old[0], new[1])
     assert pool.find([3]) == [new[0]]
     assert pool.find([1]) == []
 
@@ -102,7 +102,7 @@ def test_blocks_without_contents_are_handed_out_before_any_other() -> None:
     pool.register(first, 1)
     pool.release([first])
     pool.release([second])
-    assert pool.take(1) == [second]
+    assert pool.take(1) == (second,)
     assert pool.find([1]) == [first]
 
 

@@ -4,6 +4,7 @@ Does not verify: mistakes of the scheduler and the runner, which are no parts.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -105,7 +106,7 @@ def test_an_op_that_writes_its_input_crashes() -> None:
 def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> None:
     def waits_for_ever(
         counts: CountsInFlight | None, previous: list[int], rows: list[PlanRow], moves: list[tuple[int, int]]
-    ) -> list[int]:
+    ) -> Sequence[int]:
         if counts is not None and counts.landed.record_newest is not None:
             counts.landed.record_newest = Record(counts.landed.record_newest.lane, 0)
         return gather_counts(counts, previous, rows, moves)

@@ -45,10 +45,10 @@ def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) ->
             break
         request = request_of(grammar, text[:known])
         request.drafts = [*text[known : known + 3], below(33, seed, "wrong", "draft", known), NO_DRAFT]
-        drafts = checked_drafts(request, 5)
+        drafts = [*checked_drafts(request, 5)]
         assert drafts == cut_off(grammar, text[:known], (request.drafts + [NO_DRAFT] * 5)[:5], NO_DRAFT)
         row = PlanRow(request, 0, 0, 6, 5, 0, 0, 0, 0, False, (), False, False, drafts=tuple(drafts))
-        masks = mask_rows(row, 33)
+        masks = [*mask_rows(row, 33)]
         kept = [draft for draft in drafts if draft != NO_DRAFT]
         assert len(masks) == 6
         for column in range(len(kept) + 1):

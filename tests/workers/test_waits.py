@@ -3,6 +3,7 @@
 Verifies: what a clean run was seen to wait for is needed, or is listed here with the reason why it is not.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -118,7 +119,7 @@ def test_no_wait_is_redundant_in_every_configuration() -> None:
 
 def test_each_of_the_two_places_where_the_host_waits_for_counts_is_needed() -> None:
     # One event, two calls: before rows are staged (host counts only), and before the mirrors are corrected.
-    def gather_by_another_name(counts: CountsInFlight | None, *rest: Any) -> list[int]:
+    def gather_by_another_name(counts: CountsInFlight | None, *rest: Any) -> Sequence[int]:
         if counts is not None:
             event = counts.machine.event("counts_gathered")
             event.record_newest = counts.landed.record_newest

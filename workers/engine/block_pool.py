@@ -1,5 +1,7 @@
 """Cache blocks and recurrent state slots: who owns which."""
 
+from collections.abc import Sequence
+
 
 class Pool:
     """A stack of equal things; what was given back last is handed out first, the highest number at the start.
@@ -17,17 +19,17 @@ class Pool:
         """Number of things nobody owns."""
         return len(self._free)
 
-    def take(self, count: int) -> list[int] | None:
+    def take(self, count: int) -> tuple[int, ...] | None:
         """Hand out `count` things, or None if there are fewer."""
         if count > len(self._free):
             return None
-        taken = [self._free.pop() for _ in range(count)]
+        taken = tuple(self._free.pop() for _ in range(count))
         for index in taken:
             assert self._is_free[index], f"{index} was handed out twice"
             self._is_free[index] = False
         return taken
 
-    def release(self, indexes: list[int]) -> None:
+    def release(self, indexes: Sequence[int]) -> None:
         """Take things back."""
         for index in indexes:
             assert not self._is_free[index], f"{index} was given back twice"

@@ -11,7 +11,7 @@ def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
     """Return how many leading blocks are the same for all rows and full, as far as the host's counts are true."""
     count = min(row.num_computed for row in rows) // block_size
     first = rows[0].blocks
-    for row in rows[1:]:
+    for row in rows:
         count = min(count, len(row.blocks))
         count = next((column for column in range(count) if row.blocks[column] != first[column]), count)
     return count

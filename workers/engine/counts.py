@@ -23,7 +23,7 @@ def gather_counts(
     prev_positions: Sequence[int],
     rows: Sequence[PlanRow],
     moves: Sequence[tuple[int, int]],
-) -> list[int]:
+) -> Sequence[int]:
     """Return each row's accepted count, looked up at the row it had in the previous step.
 
     `moves` lists (row, previous row) of rows that moved: the pinned buffer is not moved with them, because only its
@@ -31,14 +31,14 @@ def gather_counts(
     Source: vLLM PR #38556.
     """
     if counts is None:
-        return [row.num_accepted for row in rows]
+        return tuple(row.num_accepted for row in rows)
     counts.landed.synchronize()
     with counts.machine.host(counts.pinned, "r", counts.step) as landed:
-        values = landed.tolist()
-    return [
+        values = tuple(landed.data)
+    return tuple(
         values[previous] if previous >= 0 else row.num_accepted
         for previous, row in zip(prev_positions, rows, strict=True)
-    ]
+    )
 
 
 def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:

@@ -6,6 +6,7 @@ the device runs the one before.
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from scenarios.draw import draw
 from scenarios.events import (
@@ -22,6 +23,7 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.spec import EngineSpec
+from workers.engine import shown
 from workers.engine.grammar_rules import keep_drafts
 from workers.engine.logprobs import wanted_logprobs
 from workers.engine.parts import Parts
@@ -93,7 +95,7 @@ class Engine:
         begun = self._machine.step_begun
         self.run_ahead_max = max(self.run_ahead_max, sum(step.number > begun for step in self._flying if step.rows))
         plan = self.scheduler.schedule(self.tick)
-        self._observe_schedule()
+        self.log.append(shown.scheduled(self.tick, self.scheduler))
         permute: Permutation | None = None
         if self._reorder is not None and plan.rows:
             permute, self._reorder = Permutation(self._reorder.how, self._seed, self.tick), None
@@ -113,67 +115,33 @@ class Engine:
             self._process(self._flying.popleft(), outputs)
         self.tick += 1
 
-    def _process(self, step: Step, outputs: list[list[int]]) -> None:
+    def _process(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         self._machine.point("process")
         self.log.append(Processed(step.number))
         logprobs, on_device = self.runner.logprobs(step, outputs), self.runner.drafts(step)
         if on_device is not None:
             keep_drafts(step.rows, on_device)
-        requests, tokens = [], []
+        delivered = tuple(self.scheduler.process(row, sampled) for row, sampled in zip(step.rows, outputs, strict=True))
+        self.num_commits += len(delivered)
+        self._count_random(step, outputs)
+        extra: dict[str, Any] = {}
+        if logprobs is not None:
+            # What a request does not take of its tokens, past a stop, has no logprobs either.
+            extra["logprobs"] = tuple(
+                wanted_logprobs(row.request.params.num_logprobs, found[: len(taken)])
+                for row, found, taken in zip(step.rows, logprobs, delivered, strict=True)
+            )
+        drafts = self.runner.host_drafts.propose(step, delivered, on_device)
+        if drafts is not None:
+            extra["host_drafts"] = drafts
+            keep_drafts(step.rows, drafts)
+        self.log.append(shown.processed(step, delivered, extra, self.scheduler))
+
+    def _count_random(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         for row, sampled in zip(step.rows, outputs, strict=True):
-            requests.append(row.request)
-            tokens.append(tuple(self.scheduler.process(row, sampled)))
             if row.request.has_params and row.request.params.temperature:
                 self.probes["random_accept"] += len(sampled) > 1
                 self.probes["random_reject"] += 0 < len(sampled) <= row.d
-        self.num_commits += len(requests)
-        values = {
-            "tokens": tokens,
-            "finish_reason": [request.finish_reason for request in requests],
-            "computed": [request.num_computed for request in requests],
-            "placeholders": [request.num_placeholders for request in requests],
-            "free_blocks": self.scheduler.blocks.num_free,
-            "free_state_slots": self.scheduler.state_slots.num_free,
-            **self._cached(),
-        }
-        if logprobs is not None:
-            # What a request does not take of its tokens, past a stop, has no logprobs either.
-            values["logprobs"] = [
-                wanted_logprobs(request.params.num_logprobs, found[: len(taken)])
-                for request, found, taken in zip(requests, logprobs, tokens, strict=True)
-            ]
-        drafts = self.runner.host_drafts.propose(step, tokens, on_device)
-        if drafts is not None:
-            values["host_drafts"] = drafts
-            keep_drafts(step.rows, drafts)
-        self.log.append(Observation("processed", step.number, tuple(request.index for request in requests), values))
-
-    def _observe_schedule(self) -> None:
-        running = self.scheduler.running
-        self.log.append(
-            Observation(
-                "scheduled",
-                self.tick,
-                tuple(request.index for request in running),
-                {
-                    "scheduled_computed": [request.num_computed for request in running],
-                    "scheduled_placeholders": [request.num_placeholders for request in running],
-                    "scheduled_known": [len(request.tokens) for request in running],
-                    **self._cached(),
-                },
-            )
-        )
-
-    def _cached(self) -> dict[str, tuple[int, ...]]:
-        """Return what the prefix cache holds, block by block, and in which order blocks would lose it."""
-        if self.scheduler.cache is None:
-            return {}
-        pool = self.scheduler.cache.pool
-        return {
-            "block_references": tuple(pool.references),
-            "cached_hashes": tuple(content or 0 for content in pool.hash_of),
-            "idle_blocks": tuple(pool.idle),
-        }
 
     def _gaps(self) -> int:
         """Count requests that could go on and are left out after they were sampled in the step before."""

@@ -75,10 +75,31 @@ def launch_target(context: Context, forward: Forward) -> None:
 
 def _launch_attention(context: Context, forward: Forward) -> None:
     parts, memory, view = context.parts, context.memory, forward.view
-    size, max_blocks, num_blocks_max = context.spec.block_size, memory.max_blocks, forward.num_blocks_max
-    buffers = (memory.kv.all, view.block_table, view.token_row, view.positions, view.hidden, view.attended)
-    launch, common = context.compute.launch, forward.num_common_blocks
-    if common:
-        launch(parts.cascade_attention, *buffers, size, max_blocks, num_blocks_max, common)
+    # Each argument by name: to unpack several tuples into a call, Python makes a list first.
+    if forward.num_common_blocks:
+        context.compute.launch(
+            parts.cascade_attention,
+            memory.kv.all,
+            view.block_table,
+            view.token_row,
+            view.positions,
+            view.hidden,
+            view.attended,
+            context.spec.block_size,
+            memory.max_blocks,
+            forward.num_blocks_max,
+            forward.num_common_blocks,
+        )
     else:
-        launch(parts.attention, *buffers, size, max_blocks, num_blocks_max)
+        context.compute.launch(
+            parts.attention,
+            memory.kv.all,
+            view.block_table,
+            view.token_row,
+            view.positions,
+            view.hidden,
+            view.attended,
+            context.spec.block_size,
+            memory.max_blocks,
+            forward.num_blocks_max,
+        )

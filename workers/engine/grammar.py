@@ -4,6 +4,7 @@ The mask of a step depends on every token before it, so a request with a sample 
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 from workers.engine.context import Context, Forward
 from workers.engine.grammar_rules import mask_rows
@@ -34,31 +35,22 @@ class Grammars:
         self._num_masks = 0
 
     def stage(self, plan: Plan, rows: Sequence[Row]) -> None:
-        """Build the masks of a step, a row of them a verified token, and copy them to the device."""
+        """Build the masks of a step in which some row follows a grammar, one a verified token, and copy them over."""
         context, spec = self._context, self._context.spec
-        planned = [row for row in plan.rows if row.request.params.grammar and not row.discard]
-        self._num_masks = 0
-        if not planned:
-            return
+        planned = tuple(row for row in plan.rows if row.request.params.grammar and not row.discard)
         place = {row.key: index for index, row in enumerate(rows)}
-        masks: list[list[int]] = []
-        columns: list[int] = []
-        taken: list[list[int]] = []
-        start = 0
-        for row in planned:
-            masks += mask_rows(row, spec.vocab_size)
-        for row in planned:
-            first = place[row.request.index, row.epoch] * (1 + spec.num_speculative_tokens)
-            columns += range(first, first + 1 + row.d)
-            taken += masks[start : start + 1 + row.d]
-            start += context.parts.num_masks(row)
-        self._num_masks = len(columns)
+        masks = tuple(chain.from_iterable(mask_rows(row, spec.vocab_size) for row in planned))
         staging = self._staging[plan.step % len(self._staging)]
+        at = start = 0
         with self._machine.host(staging.all, "w") as staged:
-            staged[: len(columns)] = columns
-            staged[self._columns_max : self._columns_max + len(taken) * self._num_words] = [
-                word for words in taken for word in words
-            ]
+            words = staged[self._columns_max :].reshape(self._columns_max, self._num_words)
+            for row in planned:
+                first = place[row.request.index, row.epoch] * (1 + spec.num_speculative_tokens)
+                for index in range(1 + row.d):
+                    staged[at], words[at] = first + index, masks[start + index]
+                    at += 1
+                start += context.parts.num_masks(row)
+        self._num_masks = at
         context.h2d.launch(context.parts.copy_masks, staging.all, self._masks.all)
 
     def launch_drafts(self, forward: Forward) -> None:
@@ -79,7 +71,7 @@ class Grammars:
 
     def launch_masks(self, forward: Forward) -> None:
         """Enqueue what masks logits."""
-        if self._num_masks:
+        if forward.named.grammar:
             columns, first = self._masks.span(0, self._num_masks), self._columns_max
             masks = self._masks.span(first, first + self._num_masks * self._num_words)
             launch, vocab_size = self._context.compute.launch, self._context.spec.vocab_size
@@ -97,9 +89,9 @@ class Grammars:
         self._drafts_done[slot].record(context.compute)
         return DraftsInFlight(self._drafts_done[slot], drafts)
 
-    def read(self, in_flight: DraftsInFlight, step: int) -> list[list[int]]:
+    def read(self, in_flight: DraftsInFlight, step: int) -> Sequence[Sequence[int]]:
         """Wait for the drafts of a step and return those of each row."""
         in_flight.landed.synchronize()
         with self._machine.host(in_flight.drafts, "r", step) as landed:
-            drafts: list[list[int]] = landed.reshape(-1, self._context.spec.num_speculative_tokens).tolist()
-        return drafts
+            drafts, k = tuple(landed.data), self._context.spec.num_speculative_tokens
+        return tuple(drafts[first : first + k] for first in range(0, len(drafts), k))

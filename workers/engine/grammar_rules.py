@@ -1,6 +1,7 @@
 """The host's rules of grammars: who waits, which drafts are cut off, what may come next, where one is at its end."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from scenarios.sampling import Grammar
 from workers.engine.params_line import mask_words
@@ -18,6 +19,11 @@ def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
     return state
 
 
+def state_of(request: Request) -> int:
+    """Return the state that what a request has put out led to."""
+    return state_after(request.params.grammar, islice(request.tokens, request.num_prompt, None))
+
+
 def edges_of(grammar: Grammar, state: int) -> tuple[tuple[int, int], ...]:
     """Return the tokens that may come in a state, each with the state it leads to; none where a grammar is over."""
     return () if state == FREE else tuple((edge[0], edge[1]) for edge in grammar[state])
@@ -31,24 +37,24 @@ def waits_for_tokens(request: Request) -> bool:
     return bool(request.params.grammar) and request.num_placeholders > 0
 
 
-def checked_drafts(request: Request, num_drafts: int) -> list[int]:
+def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
     """Return the drafts that a request's grammar allows one after the other, then NO_DRAFT."""
-    grammar, kept = request.params.grammar, []
-    state = state_after(grammar, request.tokens[request.num_prompt :])
-    for draft in request.drafts[:num_drafts]:
+    grammar, state = request.params.grammar, state_of(request)
+    kept: tuple[int, ...] = ()
+    for draft in islice(request.drafts, num_drafts):
         edges = dict(edges_of(grammar, state))
         if draft not in edges:
             break
-        kept.append(draft)
+        kept += (draft,)
         state = edges[draft]
-    return kept + [NO_DRAFT] * (num_drafts - len(kept))
+    return kept + (NO_DRAFT,) * (num_drafts - len(kept))
 
 
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
     """Keep what the rows of a step proposed for requests that follow a grammar, until they are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
         if row.request.params.grammar and row.epoch == row.request.epoch:
-            row.request.drafts = [] if row.discard else [*proposed]
+            row.request.drafts[:] = () if row.discard else proposed
 
 
 def num_masks(row: PlanRow) -> int:
@@ -59,21 +65,18 @@ def num_masks(row: PlanRow) -> int:
     return 1 + row.d
 
 
-def mask_rows(row: PlanRow, vocab_size: int) -> list[list[int]]:
-    """Return the masks of a row: before each of its drafts and after the last. Behind one cut off anything may come."""
-    grammar, request = row.request.params.grammar, row.request
-    state = state_after(grammar, request.tokens[request.num_prompt :])
-    masks = []
-    for draft in (*row.drafts, NO_DRAFT):
+def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
+    """Yield the masks of a row: before each of its drafts and after the last. Behind one cut off anything may come."""
+    grammar, state = row.request.params.grammar, state_of(row.request)
+    for draft in chain(row.drafts, (NO_DRAFT,)):
         edges = edges_of(grammar, state)
-        masks.append(mask_words((token for token, _ in edges) if edges else range(vocab_size), vocab_size))
+        yield mask_words((token for token, _ in edges) if edges else range(vocab_size), vocab_size)
         state = state_after(grammar, (draft,), state)
-    return masks
 
 
-def length_in_grammar(request: Request, sampled: list[int]) -> int:
+def length_in_grammar(request: Request, sampled: Sequence[int]) -> int:
     """Return how many of the sampled tokens there are up to the one that ends a request's grammar, or one more."""
-    grammar, state = request.params.grammar, state_after(request.params.grammar, request.tokens[request.num_prompt :])
+    grammar, state = request.params.grammar, state_of(request)
     for index, token in enumerate(sampled):
         state = state_after(grammar, (token,), state)
         if not edges_of(grammar, state):

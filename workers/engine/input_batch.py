@@ -28,12 +28,6 @@ class Row:
         """Return a token of this row, or UNKNOWN_TOKEN."""
         return self.tokens[index] if index < len(self.tokens) else UNKNOWN_TOKEN
 
-    def ids(self) -> list[int]:
-        """Return the n token ids of this step, as far as the host knows them."""
-        start, n = self.num_computed, self.plan.n
-        known = [*self.tokens[start : start + n], *self.plan.drafts]
-        return known + [UNKNOWN_TOKEN] * (n - len(known))
-
 
 def tokens_of(planned: PlanRow) -> list[int]:
     """Return the tokens of a row that joins the batch: all of them, however few it is to compute now."""
@@ -67,11 +61,16 @@ class InputBatch:
         self._previous_row = previous_row
         self.rows: list[Row] = []
         self.previous: dict[Key, int] = {}
-        self.moves: list[tuple[int, int]] = []
+        self.moves: Sequence[tuple[int, int]] = ()
 
     def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
         """Bring the rows in line with a plan: remove, refresh, add into the smallest holes, condense, permute."""
         wanted = {(row.request.index, row.epoch): row for row in plan.rows}
+        if permute is None and len(wanted) == len(self.rows) and all(row.key in wanted for row in self.rows):
+            for row in self.rows:
+                self._refresh(row, wanted[row.key])
+            self.moves = ()
+            return
         places: list[Row | None] = []
         for row in self.rows:
             planned = wanted.pop(row.key, None)
@@ -93,7 +92,7 @@ class InputBatch:
         row.plan = planned
         row.num_computed = planned.num_computed
         if planned.request.params.grammar:
-            row.tokens = list(planned.request.tokens)
+            row.tokens[:] = planned.request.tokens
         row.num_tokens_no_spec = planned.num_known + planned.num_placeholders
         row.blocks.extend(planned.new_blocks)
 
@@ -117,9 +116,9 @@ class InputBatch:
                 places[hole] = last
         return [row for row in places if row is not None]
 
-    def prev_positions(self) -> list[int]:
+    def prev_positions(self) -> tuple[int, ...]:
         """Return, for each row, its row in the previous step, or NO_PREVIOUS_ROW if it was not sampled there."""
-        return [self._previous_row(row, self.previous) for row in self.rows]
+        return tuple(self._previous_row(row, self.previous) for row in self.rows)
 
     def remember(self) -> None:
         """Keep which rows this step samples, for the next one; an empty step remembers none.

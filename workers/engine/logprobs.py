@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -83,20 +84,25 @@ class Logprobs:
 
     def read(
         self, in_flight: LogprobsInFlight, step: int, outputs: Sequence[Sequence[int]], num_rows_now: int
-    ) -> list[list[TokenLogprobs]]:
+    ) -> Sequence[Sequence[TokenLogprobs]]:
         """Return the logprobs of each token that a step sampled, row by row, once its output has landed."""
         with self._machine.host(in_flight.ids, "r", step) as landed:
-            ids = landed.reshape(-1, LOGPROBS_MAX).tolist()
+            ids = tuple(landed.data)
         with self._machine.host(in_flight.logprobs, "r", step) as landed:
-            logprobs = landed.reshape(-1, LOGPROBS_MAX).tolist()
-        found: list[list[TokenLogprobs]] = [[] for _ in outputs]
+            logprobs = tuple(landed.data)
+        found: dict[int, tuple[TokenLogprobs, ...]] = {}
         start = 0
         for row in self._context.parts.logprob_rows(in_flight.rows, num_rows_now):
-            for _ in outputs[row]:
-                pairs = [pair for pair in zip(ids[start], logprobs[start], strict=True) if pair[0] != NO_TOKEN]
-                found[row].append(tuple(value for pair in pairs for value in pair))
-                start += 1
-        return found
+            end = start + len(outputs[row]) * LOGPROBS_MAX
+            found[row] = tuple(_pairs(ids, logprobs, first) for first in range(start, end, LOGPROBS_MAX))
+            start = end
+        return tuple(found.get(row, ()) for row in range(len(outputs)))
+
+
+def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:
+    """Return the pairs of one token, which begin at `first`."""
+    places = range(first, first + LOGPROBS_MAX)
+    return tuple(chain.from_iterable((ids[place], logprobs[place]) for place in places if ids[place] != NO_TOKEN))
 
 
 def wanted_logprobs(num_logprobs: int, tokens: Sequence[TokenLogprobs]) -> TokenLogprobs:

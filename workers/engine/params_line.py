@@ -10,12 +10,12 @@ from workers.kernels.process_logits import BAD_WORD_LENGTH, BAD_WORDS, BITS
 from workers.kernels.signature import UNKNOWN_TOKEN
 
 
-def mask_words(tokens: Iterable[int], vocab_size: int) -> list[int]:
+def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
     """Return a mask of tokens: words of BITS bits."""
-    words = [0] * -(-vocab_size // BITS)
+    mask, word = 0, (1 << BITS) - 1
     for token in tokens:
-        words[token // BITS] |= 1 << token % BITS
-    return words
+        mask |= 1 << token
+    return tuple(mask >> first & word for first in range(0, vocab_size, BITS))
 
 
 def params_line(request: Request, spec: EngineSpec) -> list[int]:

@@ -25,11 +25,11 @@ class CachingPool(Pool):
         """Number of blocks nobody holds, with contents or without."""
         return len(self._free) + len(self.idle)
 
-    def take(self, count: int) -> list[int] | None:
+    def take(self, count: int) -> tuple[int, ...] | None:
         """Hand out `count` blocks without contents, or None if there are fewer."""
         if count > self.num_free:
             return None
-        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
+        taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(count))
         for block in taken:
             assert not self.references[block], f"block {block} was handed out while somebody holds it"
             self.references[block] = 1
@@ -41,7 +41,7 @@ class CachingPool(Pool):
         self._forget(block)
         return block
 
-    def release(self, indexes: list[int]) -> None:
+    def release(self, indexes: Sequence[int]) -> None:
         """Take one reference from each block, from the last one on."""
         for block in reversed(indexes):
             self.references[block] -= 1
@@ -100,4 +100,5 @@ def extend_hashes(hashes: list[int], tokens: Sequence[int], count: int, block_si
     """Append the hashes of full blocks of tokens until there are `count`."""
     while len(hashes) < count:
         start = len(hashes) * block_size
-        hashes.append(model.block_hash(hashes[-1] if hashes else 0, tokens[start : start + block_size]))
+        block = map(tokens.__getitem__, range(start, start + block_size))
+        hashes.append(model.block_hash(hashes[-1] if hashes else 0, block))

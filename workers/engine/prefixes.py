@@ -34,10 +34,10 @@ class Prefixes:
         """Let everything that was registered so far be found with its recurrent state: its step has been launched."""
         self._registered_now.clear()
 
-    def take(self, shared: Sequence[int], count: int) -> list[int] | None:
+    def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
         """Hold `shared` blocks and take `count` others, or None."""
         self._probes["eviction"] += self.pool.num_free - len(self.pool.idle) < count <= self.pool.num_free
-        return self._parts.take_blocks(self.pool, list(shared), count)
+        return self._parts.take_blocks(self.pool, shared, count)
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
         """Let full blocks be found whose tokens are final once what is launched has run: stream order does the rest."""

@@ -13,10 +13,9 @@ NOBODY = NamedRows((), (), (), (), (), ())
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
     """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
-    special = [(index, row.plan) for index, row in enumerate(rows) if row.plan.request.has_params or row.plan.spoiled]
-    if not special:
+    if not any(row.plan.request.has_params or row.plan.spoiled for row in rows):
         return NOBODY
-    sampled = [(index, plan) for index, plan in special if not plan.discard]
+    sampled = tuple((index, row.plan) for index, row in enumerate(rows) if not row.plan.discard)
     return NamedRows(
         processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
         spoiled=tuple(index for index, plan in sampled if plan.spoiled),

@@ -44,7 +44,7 @@ def usable_hits(blocks: list[int]) -> list[int]:
     return blocks[:-1]
 
 
-def tokens_to_cache(request: Request, cut: list[int]) -> list[int]:
+def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
     """Return the tokens whose blocks may be found again: the committed ones, without those `cut` off behind an end."""
     return request.tokens
 
@@ -57,7 +57,7 @@ def num_cacheable(num_tokens: int, num_computed: int) -> int:
     return min(num_computed, num_tokens - 1)
 
 
-def take_blocks(pool: CachingPool, shared: list[int], count: int) -> list[int] | None:
+def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
     """Hold `shared` blocks and take `count` others; or None, and nothing has changed."""
     if not pool.has_room(shared, count):
         return None
@@ -97,7 +97,7 @@ def take_state_slot(request: Request, slots: Pool) -> int:
     return taken[0]
 
 
-def drain_stale(request: Request, row: PlanRow, sampled: list[int]) -> None:
+def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
     """Take a row of an earlier epoch off what is in flight: all it scheduled, however much of it was accepted."""
     request.num_stale -= row.n
 
@@ -107,9 +107,9 @@ def reset_counts(request: Request, mode: PreemptMode) -> None:
     request.num_computed = request.num_placeholders = request.num_drafts_next = 0
 
 
-def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+def delivered_late(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
     """Return what a row of an earlier epoch still brings: all it sampled, unless the request dropped that epoch."""
-    return [] if row.epoch < request.drop_before else sampled
+    return () if row.epoch < request.drop_before else sampled
 
 
 def is_over(request: Request) -> bool:
@@ -130,7 +130,7 @@ def runs_drafter(rows: Sequence[PlanRow]) -> bool:
     return len(rows) > 0
 
 
-def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
+def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
     """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
     in_grammar = length_in_grammar(request, sampled) if request.params.grammar else len(sampled) + 1
     for index, token in enumerate(sampled):

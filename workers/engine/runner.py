@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scenarios.spec import EngineSpec
-from workers.engine import processing
+from workers.engine import processing, shown
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
@@ -18,9 +21,17 @@ from workers.engine.probes import Probes
 from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
 from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
-from workers.engine.staging import Shape, backup_tokens, row_table, shape_of, token_table, write_block_table
+from workers.engine.staging import (
+    Shape,
+    backup_tokens,
+    blocks_to_poison,
+    shape_of,
+    write_block_table,
+    write_rows,
+    write_tokens,
+)
 from workers.engine.step import Step
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN, PAD_BLOCK
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN
 from workers.lanes.simulated import Machine
 from workers.log import Corrected, Entry, Launched
 from workers.observation import Observation, Recorder
@@ -63,7 +74,7 @@ class Runner:
         machine, batch = self._machine, self.batch
         previous = self._previous
         if previous is not None and previous.rows:
-            previous.computed = [row.num_computed for row in batch.rows]
+            previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
         self._count_moves(previous, permute is not None)
         machine.point("condense")
@@ -94,7 +105,7 @@ class Runner:
         rows = tuple(row.plan for row in batch.rows)
         keys = tuple(row.key for row in batch.rows)
         requests = tuple(key[0] for key in keys)
-        shape = shape_of(batch.rows, self.spec, self._parts.is_uniform)
+        shape = shape_of(rows, self.spec, self._parts.is_uniform)
         self._probes["padding"] += shape.num_rows > len(rows)
         self._probes["uniform"] += shape.uniform
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
@@ -107,10 +118,11 @@ class Runner:
         if named.random:
             self._probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
             self._probes["limited_decision"] += bool(named.limited)
-        checked = [rows[index] for index in named.grammar if rows[index].request.drafts]
-        self._probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
-        self._probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
-        self._stage(plan, previous, shape, named)
+        if named.grammar:
+            checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
+            self._probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
+            self._probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
+        self._stage(plan, step, previous, shape, named)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max(row.n for row in rows)
@@ -139,46 +151,36 @@ class Runner:
         self._inputs_read.record(self.compute)
         return step
 
-    def _stage(self, plan: Plan, previous: Step | None, shape: Shape, named: NamedRows) -> None:
+    def _stage(self, plan: Plan, step: Step, previous: Step | None, shape: Shape, named: NamedRows) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
         staging = memory.staging[parts.staging_slot(plan.step, len(memory.staging))]
         prev_positions = batch.prev_positions()
-        accepted = [0] * len(batch.rows)
+        accepted: Sequence[int] = ()
         if self.spec.accepted_counts == "host":
             counts = None
             if previous is not None and previous.accepted is not None and previous.counts_done is not None:
                 counts = CountsInFlight(machine, previous.counts_done, previous.accepted, previous.number)
-            accepted = parts.gather_counts(counts, prev_positions, [row.plan for row in batch.rows], batch.moves)
+            accepted = parts.gather_counts(counts, prev_positions, step.rows, batch.moves)
         backups = backup_tokens(batch.rows, parts.backup_index)
-        before = previous.rows if previous is not None else ()
-        taken_over = [PAD_BLOCK] * len(batch.rows)
+        taken_over: Sequence[int] = ()
         if self.spec.prefix_cache and self.spec.is_aligned:
-            taken_over = [parts.block_to_go_on_from(row.plan, self.spec.block_size) for row in batch.rows]
-        table = row_table(
-            batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
-        )
-        self._log.append(
-            Observation(
-                "launched",
-                plan.step,
-                tuple(row.key[0] for row in batch.rows),
-                {
-                    "mirror_computed": [row.num_computed for row in batch.rows],
-                    "mirror_no_spec": [row.num_tokens_no_spec for row in batch.rows],
-                    "discard": [row.plan.discard for row in batch.rows],
-                    "backup": backups,
-                },
+            taken_over = tuple(parts.block_to_go_on_from(row, self.spec.block_size) for row in step.rows)
+        self._log.append(shown.launched(plan.step, batch.rows, backups))
+        fresh = blocks_to_poison(plan)
+        before = previous.rows if previous is not None else ()
+        with machine.host(staging.inputs.all, "w") as staged:
+            table = staged[: memory.layout.tokens].reshape(len(FIELDS), -1)
+            write_rows(
+                table, batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
             )
-        )
-        fresh = [block for row in plan.rows for block in row.new_blocks]
-        fresh += [block for block in plan.poisoned if block not in fresh]
-        self._write(staging, table, shape, fresh, named)
+            self._write(staged, shape, fresh, named)
         parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
         self._copy_scripts(plan, staging)
         processing.copy_lines(self.context, machine, plan, staging)
-        self._grammars.stage(plan, batch.rows)
+        if named.grammar:
+            self._grammars.stage(plan, batch.rows)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)
         if fresh:
@@ -188,32 +190,23 @@ class Runner:
             if self.spec.is_aligned:
                 launch_poison(self.context, span, len(fresh))
 
-    def _write(
-        self,
-        staging: Staging,
-        table: list[list[int]],
-        shape: Shape,
-        fresh: list[int],
-        named: NamedRows,
-    ) -> None:
-        """Write everything the host says about a step into its staging slot."""
+    def _write(self, staged: NDArray[np.int64], shape: Shape, fresh: Sequence[int], named: NamedRows) -> None:
+        """Write everything else the host says about a step into its staging slot."""
         rows, layout = self.batch.rows, self.memory.layout
-        ids, token_row = token_table(rows, shape)
-        with self._machine.host(staging.inputs.all, "w") as staged:
-            staged[: layout.tokens].reshape(len(FIELDS), -1)[:, : len(table[0])] = table
-            staged[layout.tokens : layout.tokens + shape.num_tokens] = ids
-            staged[layout.token_row : layout.token_row + shape.num_tokens] = token_row
-            if self.host_drafts.columns:
-                drafts = self.host_drafts.columns
-                staged[layout.host_drafts : layout.host_drafts + len(drafts)] = drafts
-            write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
+        ids = staged[layout.tokens : layout.tokens + shape.num_tokens]
+        write_tokens(ids, staged[layout.token_row : layout.token_row + shape.num_tokens], rows, shape)
+        drafts = self.host_drafts.columns
+        if drafts:
+            staged[layout.host_drafts : layout.host_drafts + len(drafts)] = drafts
+        write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), rows)
+        if fresh:
             staged[layout.fresh_blocks : layout.fresh_blocks + len(fresh)] = fresh
-            if self._sampler.chance.is_needed(named):
-                self._sampler.chance.stage(staged, rows)
-            for index, indexes in enumerate(named[: len(NAMED)]):
-                if indexes:
-                    start = layout.named_rows + index * self.memory.rows_max
-                    staged[start : start + len(indexes)] = indexes
+        if self._sampler.chance.is_needed(named):
+            self._sampler.chance.stage(staged, rows)
+        for index, indexes in enumerate(named[: len(NAMED)]):
+            if indexes:
+                start = layout.named_rows + index * self.memory.rows_max
+                staged[start : start + len(indexes)] = indexes
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
         """Stage and copy the drafts that rows which start are to be proposed."""
@@ -232,37 +225,35 @@ class Runner:
         if step.counts is not None and step.counts_done is not None:
             step.counts_done.synchronize()
             with self._machine.host(step.counts, "r", step.number) as landed:
-                valid = landed.tolist()
+                valid = tuple(landed.data)
             here = {row.key: row for row in self.batch.rows}
-            requests, values = [], []
             for index, key in enumerate(step.keys):
                 row = here.get(key)
                 if row is not None:
                     row.num_computed = self._parts.true_count(step.computed[index], step.rows[index], valid[index])
-                    requests.append(key[0])
-                    values.append(row.num_computed)
-            self._log.append(Observation("corrected", step.number, tuple(requests), {"corrected_computed": values}))
+            self._log.append(shown.corrected(step, here))
         self._log.append(Corrected(step.number))
 
-    def output(self, step: Step) -> list[list[int]]:
+    def output(self, step: Step) -> Sequence[Sequence[int]]:
         """Wait for a step's sampled tokens and return the valid ones of each row; discarded rows have none."""
         if step.output is None or step.output_done is None:
-            return []
+            return ()
         self._parts.wait_for_output(step.output_done)
         with self._machine.host(step.output, "r", step.number) as landed:
-            columns = landed.reshape(-1, 1 + self.spec.num_speculative_tokens).tolist()
-        return [
-            [] if row.discard else [token for token in tokens if token != NO_TOKEN]
-            for row, tokens in zip(step.rows, columns, strict=False)
-        ]
+            columns = tuple(landed.data)
+        width = 1 + self.spec.num_speculative_tokens
+        return tuple(
+            () if row.discard else tuple(filter(NO_TOKEN.__ne__, columns[index * width : (index + 1) * width]))
+            for index, row in enumerate(step.rows)
+        )
 
-    def logprobs(self, step: Step, outputs: list[list[int]]) -> list[list[TokenLogprobs]] | None:
+    def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:
         """Return the logprobs of what a step sampled, once `output` has returned that; None if nobody wants any."""
         if step.logprobs is None:
             return None
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
-    def drafts(self, step: Step) -> list[list[int]] | None:
+    def drafts(self, step: Step) -> Sequence[Sequence[int]] | None:
         """Wait for the drafts of a step and return those of each row; None if the host has no use for them."""
         return self._grammars.read(step.drafts, step.number) if step.drafts is not None else None
 

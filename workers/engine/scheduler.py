@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
@@ -15,15 +14,20 @@ from workers.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
 from workers.observation import Observation
 
 
-@dataclass(slots=True)
 class _Draft:
-    """A plan in the making."""
+    """A plan in the making; one is used again and again."""
 
-    budget: int
-    rows: list[PlanRow] = field(default_factory=list)
-    skipped: list[tuple[int, SkipReason]] = field(default_factory=list)
-    preempted: bool = False
-    has_prefill: bool = False
+    def __init__(self) -> None:
+        self.rows: list[PlanRow] = []
+        self.skipped: list[tuple[int, SkipReason]] = []
+        self.begin(0)
+
+    def begin(self, budget: int) -> None:
+        """Make it the plan of another step."""
+        self.budget = budget
+        self.preempted = self.has_prefill = False
+        self.rows.clear()
+        self.skipped.clear()
 
 
 class Scheduler:
@@ -37,6 +41,9 @@ class Scheduler:
         self.state_slots = Pool(spec.max_num_seqs)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self._draft = _Draft()
+        # Who runs when a step begins; some of them may be preempted for others.
+        self._turns: list[Request] = []
         self.k_step = spec.num_speculative_tokens
         self.tick = 0
         self.on_release: Callable[[Request], None] = lambda request: None
@@ -60,18 +67,21 @@ class Scheduler:
 
     def schedule(self, step: int) -> Plan:
         """Choose the tokens of a step: running requests in order, then waiting ones if nothing was preempted."""
-        draft = _Draft(self.spec.max_num_batched_tokens)
-        for request in list(self.running):
+        draft = self._draft
+        draft.begin(self.spec.max_num_batched_tokens)
+        self._turns[:] = self.running
+        for request in self._turns:
             if request.running:
                 self._schedule_running(request, draft)
         if self.cache is not None:
             self.cache.begin_step()
             for row in draft.rows:
                 self.cache.register(row.request, row.request.tokens, row.num_computed + row.n)
-        self._admit(draft)
+        if self.waiting:
+            self._admit(draft)
         plan = Plan(step, self.k_step, tuple(draft.rows), tuple(self._poisoned))
         if plan.rows:
-            self._poisoned = []
+            self._poisoned.clear()
         self._log.append(entry_of(plan, self.tick, draft.skipped, self.spec.block_size))
         for row in plan.rows:
             self._advance(row, step)
@@ -99,7 +109,7 @@ class Scheduler:
     def _take_out(self, victim: Request, draft: _Draft) -> tuple[int, ...]:
         """Undo what a step has in store for a request that is to give way; return the blocks that it gave."""
         returned: tuple[int, ...] = ()
-        draft.skipped = [skipped for skipped in draft.skipped if skipped[0] != victim.index]
+        draft.skipped[:] = [skipped for skipped in draft.skipped if skipped[0] != victim.index]
         for row in [row for row in draft.rows if row.request is victim]:
             draft.rows.remove(row)
             draft.budget += self._parts.budgeted(row.n, row.d)
@@ -107,7 +117,7 @@ class Scheduler:
             victim.spoiled_next |= row.spoiled
             returned = row.new_blocks
             del victim.blocks[len(victim.blocks) - len(returned) :]
-            self.blocks.release([*returned])
+            self.blocks.release(returned)
             self._probes["taken_out"] += 1
         return returned
 
@@ -220,7 +230,7 @@ class Scheduler:
             and request.num_computed + 1 + spec.num_speculative_tokens <= spec.max_model_len
         )
 
-    def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> list[int] | None:
+    def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> tuple[int, ...] | None:
         """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
         held = len(request.blocks) + len(shared)
         count = max(0, self._parts.blocks_to_cover(request, n, self.spec) - held)
@@ -232,13 +242,14 @@ class Scheduler:
         self,
         request: Request,
         n: int,
-        blocks: list[int],
+        blocks: tuple[int, ...],
         draft: _Draft,
         padded: bool = False,
         shared: Sequence[int] = (),
     ) -> None:
         known = len(request.tokens)
-        request.blocks.extend([*shared, *blocks])
+        request.blocks.extend(shared)
+        request.blocks.extend(blocks)
         d = max(0, n + request.num_computed - known - request.num_placeholders)
         discard = request.num_computed + n < known + request.num_placeholders
         invalid = request.invalid_next and not discard
@@ -261,7 +272,7 @@ class Scheduler:
                 num_known=known,
                 num_accepted=request.num_accepted_last,
                 discard=discard,
-                new_blocks=tuple(blocks),
+                new_blocks=blocks,
                 padded=padded,
                 invalid=invalid,
                 spoiled=spoiled,
@@ -338,7 +349,7 @@ class Scheduler:
         request.num_cached = 0
         request.state_slot = -1
 
-    def process(self, row: PlanRow, sampled: list[int]) -> list[int]:
+    def process(self, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
         """Commit what a row sampled and return the tokens that were appended.
 
         Results of an earlier epoch are appended too, if at all, but its counts were given up with it.
@@ -349,7 +360,7 @@ class Scheduler:
         if stale:
             self._drain(request, row, sampled)
         if self._parts.is_over(request):
-            return []
+            return ()
         if stale:
             sampled = self._parts.delivered_late(request, row, sampled)
         if not stale and not row.discard:
@@ -361,7 +372,7 @@ class Scheduler:
             assert request.num_placeholders >= 0, f"request {request.name}: {request.num_placeholders} placeholders"
         return appended
 
-    def _drain(self, request: Request, row: PlanRow, sampled: list[int]) -> None:
+    def _drain(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
         if row.epoch < request.drop_before:
             request.num_dropped -= row.n
             self._probes["dropped_output"] += bool(sampled) and request.finish_reason is None
@@ -370,7 +381,7 @@ class Scheduler:
         assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
         assert request.num_dropped >= 0, f"request {request.name}: {request.num_dropped} tokens to drop"
 
-    def _append(self, request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+    def _append(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
         probes = self._probes
         probes["partial_accept"] += 1 < len(sampled) <= row.d
         probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
@@ -387,11 +398,12 @@ class Scheduler:
         if not (sampled or row.discard or row.invalid or row.epoch < request.drop_before):
             probes["no_logit"] += 1
             reason = "error"
-        request.tokens.extend(sampled[:count])
+        taken = tuple(sampled[:count])
+        request.tokens.extend(taken)
         if self.cache is not None and request.running and sampled:
             tokens = self._parts.tokens_to_cache(request, sampled[count:])
             self.cache.register(request, tokens, request.num_computed)
         if reason is not None:
             probes[reason + "_inside_run"] += count < len(sampled)
             self.finish(request, reason)
-        return sampled[:count]
+        return taken

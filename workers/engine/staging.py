@@ -1,7 +1,12 @@
-"""What the host tells the device about a step: the padded shape of its batch and the tables that are copied over."""
+"""What the host tells the device about a step: the padded shape of its batch and the tables that are copied over.
+
+Every value is written where its copy reads it; what is gathered before that is a tuple. A number is put into several
+places with `fill`: assigned to a slice, NumPy makes an array of it first.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +15,10 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
-from workers.engine.request import PlanRow
-from workers.kernels.signature import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT
+from workers.engine.request import Plan, PlanRow
+from workers.kernels.signature import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, UNKNOWN_TOKEN
+
+_GREEDY = SamplingParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,79 +40,92 @@ def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
     return all(row.n == width and row.d == width - 1 for row in rows)
 
 
-def pad_state_slots(rows: Sequence[Row], num_pads: int) -> list[int]:
+def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
     """Return the state slots of the padding rows behind `rows`: none has one."""
-    return [PAD_STATE_SLOT] * num_pads
+    return (PAD_STATE_SLOT,) * num_pads
 
 
-def shape_of(rows: Sequence[Row], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]) -> Shape:
+def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]) -> Shape:
     """Lay out the rows of a step."""
-    lengths = [row.plan.n for row in rows]
-    width = 1 + spec.num_speculative_tokens
-    uniform = is_uniform([row.plan for row in rows], width)
-    starts, total = [], 0
-    for length in lengths:
-        starts.append(total)
-        total += length
+    width, num_rows = 1 + spec.num_speculative_tokens, len(plans)
+    uniform = is_uniform(plans, width)
+    ends = tuple(accumulate((plan.n for plan in plans), initial=0))
+    starts, total = ends[:-1], ends[-1]
     if not spec.pad:
-        return Shape(len(rows), total, tuple(starts), uniform)
-    num_rows = capture_size(len(rows))
+        return Shape(num_rows, total, starts, uniform)
+    padded = capture_size(num_rows)
     if uniform:
-        return Shape(num_rows, num_rows * width, tuple(range(0, num_rows * width, width)), True)
+        return Shape(padded, padded * width, tuple(range(0, padded * width, width)), True)
     num_tokens = -(-total // spec.token_multiple) * spec.token_multiple
-    return Shape(num_rows, num_tokens, (*starts, *(total for _ in range(num_rows - len(rows)))), False)
+    return Shape(padded, num_tokens, starts + (total,) * (padded - num_rows), False)
 
 
-def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> list[int]:
+def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
     """Return, for each row, the token its drafter goes on from when nothing is sampled."""
-    return [row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows]
+    return tuple(row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows)
 
 
-def row_params(rows: Sequence[Row]) -> list[SamplingParams]:
+def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
     """Return how each row is sampled: as its request says or, where nothing is sampled, greedily."""
-    greedy = SamplingParams()
-    return [greedy if row.plan.discard else row.plan.request.params for row in rows]
+    return tuple(_GREEDY if row.plan.discard else row.plan.request.params for row in rows)
 
 
-def row_table(
+def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
+    """Return the blocks that change hands in a step: those it gives out, and others whose contents were forgotten."""
+    given = tuple(chain.from_iterable(row.new_blocks for row in plan.rows))
+    return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
+
+
+def write_rows(
+    table: NDArray[np.int64],
     rows: Sequence[Row],
     before: Sequence[PlanRow],
     shape: Shape,
-    prev_positions: list[int],
-    backups: list[int],
-    accepted: list[int],
-    taken_over: list[int],
-    pad_state_slots: Callable[[Sequence[Row], int], list[int]],
-) -> list[list[int]]:
-    """Return the fields of `memory.FIELDS`, row by row and padded; two of them by the rows of the step before."""
-    width = max(shape.num_rows, len(before))
-    pad = [0] * (width - len(rows))
-    rest = [0] * (width - len(before))
-    return [
-        [row.num_computed for row in rows] + pad,
-        [row.plan.n for row in rows] + pad,
-        [row.plan.d for row in rows] + pad,
-        prev_positions + [NO_PREVIOUS_ROW] * len(pad),
-        [row.n for row in before] + rest,
-        [row.d for row in before] + rest,
-        [row.plan.request.state_slot for row in rows] + pad_state_slots(rows, len(pad)),
-        [int(row.plan.discard) for row in rows] + pad,
-        backups + pad,
-        accepted + pad,
-        [int(row.plan.invalid) for row in rows] + pad,
-        list(shape.starts) + [0] * (width - shape.num_rows),
-        taken_over + [PAD_BLOCK] * len(pad),
-    ]
+    prev_positions: Sequence[int],
+    backups: Sequence[int],
+    accepted: Sequence[int],
+    taken_over: Sequence[int],
+    pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]],
+) -> None:
+    """Write the fields of `memory.FIELDS` into a table [fields, rows], padded; two of them are the step's before.
+
+    `accepted` and `taken_over` may be shorter than `rows`: what they do not say is 0 and PAD_BLOCK.
+    """
+    table.fill(0)
+    computed, scheduled, drafts, previous, prev_scheduled, prev_drafts, slot, discard, backup = table[:9]
+    accepted_host, invalid, query_start, taken = table[9:]
+    for index, row in enumerate(rows):
+        plan = row.plan
+        computed[index], scheduled[index], drafts[index] = row.num_computed, plan.n, plan.d
+        slot[index], discard[index], invalid[index] = plan.request.state_slot, plan.discard, plan.invalid
+    for index, plan in enumerate(before):
+        prev_scheduled[index], prev_drafts[index] = plan.n, plan.d
+    count, width = len(rows), max(shape.num_rows, len(before))
+    previous.fill(NO_PREVIOUS_ROW)
+    previous[:count] = prev_positions
+    slot[count:width] = pad_state_slots(rows, width - count)
+    backup[:count] = backups
+    accepted_host[: len(accepted)] = accepted
+    query_start[: len(shape.starts)] = shape.starts
+    taken.fill(PAD_BLOCK)
+    taken[: len(taken_over)] = taken_over
 
 
-def token_table(rows: Sequence[Row], shape: Shape) -> tuple[list[int], list[int]]:
-    """Return the host's token ids and the row of each token, padded."""
-    ids, token_row = [0] * shape.num_tokens, [PAD_ROW] * shape.num_tokens
+def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:
+    """Write the token ids of every row, as far as the host knows them, and the row of each token, padded."""
+    end = shape.starts[len(rows) - 1] + rows[-1].plan.n
+    ids[:end].fill(UNKNOWN_TOKEN)
+    ids[end:].fill(0)
+    token_row[end:].fill(PAD_ROW)
     for index, (row, start) in enumerate(zip(rows, shape.starts, strict=False)):
-        n = row.plan.n
-        ids[start : start + n] = row.ids()
-        token_row[start : start + n] = [index] * n
-    return ids, token_row
+        plan, first, at = row.plan, row.num_computed, start
+        token_row[start : start + plan.n].fill(index)
+        for position in range(first, min(first + plan.n, len(row.tokens))):
+            ids[at] = row.tokens[position]
+            at += 1
+        for draft in plan.drafts:
+            ids[at] = draft
+            at += 1
 
 
 def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:

@@ -1,6 +1,6 @@
 """A step between its launch and the end of everything that follows from it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from workers.engine.input_batch import Key
 from workers.engine.logprobs import LogprobsInFlight
@@ -35,4 +35,4 @@ class Step:
     counts_done: Event | None = None
     logprobs: LogprobsInFlight | None = None
     drafts: DraftsInFlight | None = None
-    computed: list[int] = field(default_factory=list)
+    computed: tuple[int, ...] = ()

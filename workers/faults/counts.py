@@ -25,7 +25,7 @@ def _counts_moved_in_flight(parts: Parts, reached: Reached) -> Parts:
         prev_positions: Sequence[int],
         rows: Sequence[PlanRow],
         moves: Sequence[tuple[int, int]],
-    ) -> list[int]:
+    ) -> Sequence[int]:
         if counts is None:
             return gather_counts(counts, prev_positions, rows, moves)
         machine, pinned = counts.machine, counts.pinned.buffer.all
@@ -64,7 +64,7 @@ def _first_verification_reads_its_row(parts: Parts, reached: Reached) -> Parts:
         rows: Sequence[PlanRow],
         moves: Sequence[tuple[int, int]],
     ) -> list[int]:
-        found = parts.gather_counts(counts, prev_positions, rows, moves)
+        found = [*parts.gather_counts(counts, prev_positions, rows, moves)]
         if counts is None:
             return found
         with counts.machine.host(counts.pinned.buffer.all, "r") as view:

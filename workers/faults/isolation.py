@@ -1,5 +1,6 @@
 """Faults that let the end of one request reach another one."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from workers.engine.parts import Parts
@@ -10,7 +11,7 @@ from workers.faults.fault import Fault, Reached
 def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
     batch: dict[int, Request] = {}
 
-    def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
+    def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
         batch[request.index] = request
         flat = {token for other in batch.values() if other.running for token in other.stop}
         found = parts.end_of(request, sampled)

@@ -1,5 +1,6 @@
 """Faults when a request is preempted, resumed or ended."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from scenarios.events import PreemptMode
@@ -20,7 +21,7 @@ def _resumed_with_one_chunk(parts: Parts, reached: Reached) -> Parts:
 
 
 def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
-    def drain_stale(request: Request, row: PlanRow, sampled: list[int]) -> None:
+    def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
         if len(sampled) != row.n:
             reached()
         request.num_stale -= len(sampled)
@@ -29,11 +30,11 @@ def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
 
 
 def _late_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
-    def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+    def delivered_late(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
         if request.num_placeholders or not parts.delivered_late(request, row, sampled):
             return parts.delivered_late(request, row, sampled)
         reached()
-        return []
+        return ()
 
     return replace(parts, delivered_late=delivered_late)
 
@@ -41,7 +42,7 @@ def _late_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
 def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
     dropped: set[tuple[int, int]] = set()
 
-    def delivered_late(request: Request, row: PlanRow, sampled: list[int]) -> list[int]:
+    def delivered_late(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
         key = request.index, request.drop_before
         if row.epoch >= request.drop_before or not sampled or key not in dropped:
             dropped.update([key] if sampled and row.epoch < request.drop_before else [])
@@ -95,7 +96,7 @@ def _tail_is_kept(parts: Parts, reached: Reached) -> Parts:
 
 
 def _length_before_stop(parts: Parts, reached: Reached) -> Parts:
-    def end_of(request: Request, sampled: list[int]) -> tuple[int, str | None]:
+    def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
         found, room = parts.end_of(request, sampled), request.length_limit - len(request.tokens)
         if len(sampled) < room or found == (room, "length"):
             return found

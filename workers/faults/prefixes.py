@@ -1,5 +1,6 @@
 """Faults of the prefix cache: what is found in it, what is put into it, who holds it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from workers.engine.parts import Parts
@@ -20,10 +21,10 @@ def _last_match_is_used(parts: Parts, reached: Reached) -> Parts:
 
 
 def _overshoot_is_cached(parts: Parts, reached: Reached) -> Parts:
-    def tokens_to_cache(request: Request, cut: list[int]) -> list[int]:
+    def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
         if cut:
             reached()
-        return parts.tokens_to_cache(request, cut) + cut
+        return [*parts.tokens_to_cache(request, cut), *cut]
 
     return replace(parts, tokens_to_cache=tokens_to_cache)
 
@@ -38,7 +39,7 @@ def _last_token_is_cached(parts: Parts, reached: Reached) -> Parts:
 
 
 def _references_are_kept(parts: Parts, reached: Reached) -> Parts:
-    def take_blocks(pool: CachingPool, shared: list[int], count: int) -> list[int] | None:
+    def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
         if shared and not pool.has_room(shared, count):
             reached()
         pool.share(shared)
