@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scenarios.sampling import SamplingParams
+from workers.log import SkipReason
 
 
 @dataclass(slots=True, eq=False)
@@ -87,3 +88,19 @@ class Plan:
     k_step: int
     rows: tuple[PlanRow, ...]
     poisoned: tuple[int, ...] = ()
+
+
+class OpenPlan:
+    """A plan in the making; one is used again and again."""
+
+    def __init__(self) -> None:
+        self.rows: list[PlanRow] = []
+        self.skipped: list[tuple[int, SkipReason]] = []
+        self.begin(0)
+
+    def begin(self, budget: int) -> None:
+        """Make it the plan of another step."""
+        self.budget = budget
+        self.preempted = self.has_prefill = False
+        self.rows.clear()
+        self.skipped.clear()

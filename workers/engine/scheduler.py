@@ -9,25 +9,9 @@ from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
 from workers.engine.plan_entry import entry_of
 from workers.engine.prefixes import Prefixes
-from workers.engine.request import Plan, PlanRow, Request
+from workers.engine.request import OpenPlan, Plan, PlanRow, Request
 from workers.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
 from workers.observation import Observation
-
-
-class _Draft:
-    """A plan in the making; one is used again and again."""
-
-    def __init__(self) -> None:
-        self.rows: list[PlanRow] = []
-        self.skipped: list[tuple[int, SkipReason]] = []
-        self.begin(0)
-
-    def begin(self, budget: int) -> None:
-        """Make it the plan of another step."""
-        self.budget = budget
-        self.preempted = self.has_prefill = False
-        self.rows.clear()
-        self.skipped.clear()
 
 
 class Scheduler:
@@ -41,7 +25,7 @@ class Scheduler:
         self.state_slots = Pool(spec.max_num_seqs)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
-        self._draft = _Draft()
+        self._draft = OpenPlan()
         # Who runs when a step begins; some of them may be preempted for others.
         self._turns: list[Request] = []
         self.k_step = spec.num_speculative_tokens
@@ -87,7 +71,7 @@ class Scheduler:
             self._advance(row, step)
         return plan
 
-    def _schedule_running(self, request: Request, draft: _Draft) -> None:
+    def _schedule_running(self, request: Request, draft: OpenPlan) -> None:
         reason = self._reason_to_skip(request)
         if reason is None and draft.budget == 0:
             reason = "budget"
@@ -106,7 +90,7 @@ class Scheduler:
             blocks = self._allocate(request, n)
         self._take(request, n, blocks, draft)
 
-    def _take_out(self, victim: Request, draft: _Draft) -> tuple[int, ...]:
+    def _take_out(self, victim: Request, draft: OpenPlan) -> tuple[int, ...]:
         """Undo what a step has in store for a request that is to give way; return the blocks that it gave."""
         returned: tuple[int, ...] = ()
         draft.skipped[:] = [skipped for skipped in draft.skipped if skipped[0] != victim.index]
@@ -154,7 +138,7 @@ class Scheduler:
         assert n > 0, f"request {request.name}: nothing to schedule"
         return n
 
-    def _admit(self, draft: _Draft) -> None:
+    def _admit(self, draft: OpenPlan) -> None:
         kept: deque[Request] = deque()
         while self.waiting:
             request = self.waiting.popleft()
@@ -168,7 +152,7 @@ class Scheduler:
                 self.waiting.clear()
         self.waiting = kept
 
-    def _try_admit(self, request: Request, draft: _Draft) -> SkipReason | None:
+    def _try_admit(self, request: Request, draft: OpenPlan) -> SkipReason | None:
         if draft.preempted:
             return "preempted"
         if request.stalled_until > self.tick:
@@ -186,7 +170,7 @@ class Scheduler:
             request.num_computed = request.num_drafts_next = 0
         return reason
 
-    def _fit(self, request: Request, shared: list[int], draft: _Draft) -> SkipReason | None:
+    def _fit(self, request: Request, shared: list[int], draft: OpenPlan) -> SkipReason | None:
         """Admit a request that goes on from `shared` blocks, or say why not."""
         wanted = len(request.tokens) - request.num_computed
         padded = self._is_padded_decode(request, wanted, draft)
@@ -219,7 +203,7 @@ class Scheduler:
         if self.cache is not None:
             self._poisoned += self.cache.reset()
 
-    def _is_padded_decode(self, request: Request, wanted: int, draft: _Draft) -> bool:
+    def _is_padded_decode(self, request: Request, wanted: int, draft: OpenPlan) -> bool:
         spec = self.spec
         return (
             spec.pad
@@ -243,7 +227,7 @@ class Scheduler:
         request: Request,
         n: int,
         blocks: tuple[int, ...],
-        draft: _Draft,
+        draft: OpenPlan,
         padded: bool = False,
         shared: Sequence[int] = (),
     ) -> None:
