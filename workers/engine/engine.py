@@ -6,7 +6,6 @@ the device runs the one before.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from scenarios.draw import draw
 from scenarios.events import (
@@ -25,7 +24,7 @@ from scenarios.events import (
 from scenarios.spec import EngineSpec
 from workers.engine import shown
 from workers.engine.grammar_rules import keep_drafts
-from workers.engine.logprobs import wanted_logprobs
+from workers.engine.logprobs import TokenLogprobs, wanted_logprobs
 from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.engine.runner import Runner
@@ -124,18 +123,17 @@ class Engine:
         delivered = tuple(self.scheduler.process(row, sampled) for row, sampled in zip(step.rows, outputs, strict=True))
         self.num_commits += len(delivered)
         self._count_random(step, outputs)
-        extra: dict[str, Any] = {}
+        wanted: tuple[TokenLogprobs, ...] | None = None
         if logprobs is not None:
             # What a request does not take of its tokens, past a stop, has no logprobs either.
-            extra["logprobs"] = tuple(
+            wanted = tuple(
                 wanted_logprobs(row.request.params.num_logprobs, found[: len(taken)])
                 for row, found, taken in zip(step.rows, logprobs, delivered, strict=True)
             )
         drafts = self.runner.host_drafts.propose(step, delivered, on_device)
         if drafts is not None:
-            extra["host_drafts"] = drafts
             keep_drafts(step.rows, drafts)
-        self.log.append(shown.processed(step, delivered, extra, self.scheduler))
+        self.log.append(shown.processed(step, delivered, wanted, drafts, self.scheduler))
 
     def _count_random(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         for row, sampled in zip(step.rows, outputs, strict=True):

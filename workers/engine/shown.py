@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workers.engine.input_batch import Key, Row
+from workers.engine.logprobs import TokenLogprobs
 from workers.engine.prefixes import Prefixes
 from workers.engine.scheduler import Scheduler
 from workers.engine.step import Step
@@ -44,9 +45,13 @@ def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
 
 
 def processed(
-    step: Step, delivered: Sequence[Sequence[int]], extra: Mapping[str, Any], scheduler: Scheduler
+    step: Step,
+    delivered: Sequence[Sequence[int]],
+    logprobs: Sequence[TokenLogprobs] | None,
+    drafts: Sequence[Sequence[int]] | None,
+    scheduler: Scheduler,
 ) -> Observation:
-    """Show what a step brought its requests, and what the scheduler believes now; `extra` is shown as it is."""
+    """Show what a step brought its requests, the drafts that the host has of them, and what the scheduler believes."""
     requests = [row.request for row in step.rows]
     values: dict[str, Any] = {
         "tokens": [*delivered],
@@ -56,8 +61,11 @@ def processed(
         "free_blocks": scheduler.blocks.num_free,
         "free_state_slots": scheduler.state_slots.num_free,
         **_cached(scheduler.cache),
-        **extra,
     }
+    if logprobs is not None:
+        values["logprobs"] = [*logprobs]
+    if drafts is not None:
+        values["host_drafts"] = [*drafts]
     return Observation("processed", step.number, tuple([request.index for request in requests]), values)
 
 

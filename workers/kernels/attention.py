@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange, mix, words
+from workers.kernels.arithmetic import arange, integer, mix, words
 from workers.kernels.arithmetic import attention as weighted
 from workers.kernels.signature import In, InOut, Out
 
@@ -24,14 +24,15 @@ def attention(
     `num_blocks_max` bounds the blocks of any row. Padding tokens have output 0 and keep their hidden word.
     """
     num_rows = len(block_table) // max_blocks
-    table = np.maximum(block_table.reshape(num_rows, max_blocks)[:, :num_blocks_max], 0)
+    table = np.maximum(block_table, integer(0)).reshape(num_rows, max_blocks)[:, :num_blocks_max]
     length = num_blocks_max * block_size
     cached = kv.reshape(-1, block_size)[table].reshape(num_rows, length)
-    index = np.maximum(token_row, 0) * length + positions
+    index = np.maximum(token_row, integer(0)) * integer(length) + positions
     sums = np.add.accumulate(cached, axis=1).take(index)
     sums_position = np.add.accumulate(cached * words(arange(length)), axis=1).take(index)
     attended = weighted(sums, sums_position, positions)
-    real = token_row >= 0
-    np.multiply(attended, real, out=output)
+    real = token_row >= integer(0)
+    output.fill(0)
+    np.copyto(output, attended, where=real)
     attended += hidden
     np.copyto(hidden, mix(attended), where=real)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange, words
+from workers.kernels.arithmetic import arange, integer, word, words
 from workers.kernels.signature import In, InOut, Out
 
 
@@ -35,14 +35,19 @@ def count_sampled(
     Source: vLLM PRs #38372, #38556 and #41043.
     """
     # As unsigned words NO_TOKEN is past every vocabulary.
-    is_valid = words(sampled.reshape(-1, width)) < vocab_size
+    is_valid = words(sampled).reshape(-1, width) < word(vocab_size)
     np.add.reduce(is_valid, axis=1, dtype=np.int64, out=accepted)
-    num_real = np.count_nonzero(state_slot >= 0)
+    zero, one, is_discarded = integer(0), integer(1), discard > integer(0)
+    num_real = np.count_nonzero(state_slot >= zero)
     slot_accepted[state_slot[:num_real]] = accepted[:num_real]
-    np.multiply(accepted, discard == 0, out=valid)
+    valid[:] = accepted
+    np.copyto(valid, zero, where=is_discarded)
 
-    last_column = np.maximum(accepted - 1, 0)
-    last = sampled.take(arange(len(accepted)) * width + last_column)
-    first = (query_start + num_scheduled - 1 - num_drafts) * (num_scheduled > 0)
-    next_tokens[:] = np.where(discard > 0, backup, np.where(accepted > 0, last, input_ids.take(first)))
+    last_column = np.maximum(accepted - one, zero)
+    last = sampled.take(arange(len(accepted)) * integer(width) + last_column)
+    first = query_start + num_scheduled - one - num_drafts
+    np.copyto(first, zero, where=num_scheduled == zero)
+    next_tokens[:] = input_ids.take(first)
+    np.copyto(next_tokens, last, where=accepted > zero)
+    np.copyto(next_tokens, backup, where=is_discarded)
     np.add(first, last_column, out=token_index)

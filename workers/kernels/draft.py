@@ -13,6 +13,7 @@ from workers.kernels.arithmetic import (
     arange,
     draft_hidden,
     embed,
+    integer,
     kv_places,
     kv_words,
     mix,
@@ -46,7 +47,7 @@ def draft_first_pass(
     following[token_index[:num_real]] = next_tokens[:num_real]
     drafter_hidden[:] = draft_hidden(hidden, following)
     stored = kv_words(drafter_hidden, positions, DRAFTER_LAYER)
-    real = slots >= 0
+    real = slots >= integer(0)
     drafter_kv[slots[real]] = stored[real]
 
 
@@ -84,10 +85,10 @@ def draft_chain(
     last = positions.take(token_index)
     sums, sums_position = cached_sums(drafter_kv, table, last, block_size, num_blocks_max)
     position = last[:, None] + arange(num_proposed)
-    proposed = scripted(script, state_slot, position + 2, max_model_len)
+    proposed = scripted(script, state_slot, position + integer(2), max_model_len)
     tokens_2d = draft_tokens.reshape(num_rows, k)
     propose(tokens_2d, proposed, valid)
-    embedded = embed(np.maximum(tokens_2d[:, :num_proposed], 0))
+    embedded = embed(np.maximum(tokens_2d[:, :num_proposed], integer(0)))
     twice = words(position) * TWO
     places = kv_places(position, DRAFTER_LAYER)
     weights = twice + ONE
@@ -99,15 +100,15 @@ def draft_chain(
             vector = raw_2d[:, index - 1] * THREE
             vector += embedded[:, index - 1]
             vector = mix(vector)
-            word = stored[:, index] = mix(vector + places[:, index])
-            sums += word
-            sums_position += word * twice[:, index]
+            stored[:, index] = written = mix(vector + places[:, index])
+            sums += written
+            sums_position += written * twice[:, index]
         attended = weights[:, index] * sums
         attended -= sums_position
         attended += vector
         raw_2d[:, index] = mix(attended)
-    raw_2d[num_scheduled == 0] = 0
+    raw_2d[num_scheduled == integer(0)] = 0
     # The first pass has written the word of the first position.
     if num_proposed > 1:
         chain, behind = stored[:, 1:], position[:, 1:]
-        write_scratch(drafter_kv, chain, table, behind, num_scheduled > 0, block_size, max_model_len)
+        write_scratch(drafter_kv, chain, table, behind, num_scheduled > integer(0), block_size, max_model_len)

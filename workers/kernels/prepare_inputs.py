@@ -3,12 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workers.kernels.arithmetic import arange
+from workers.kernels.arithmetic import Integers, arange, integer
 from workers.kernels.signature import NO_DRAFT, PAD_SLOT, In, Out
-
-Integers = NDArray[np.int64]
 
 
 def prepare_inputs(
@@ -51,28 +48,36 @@ def prepare_inputs(
     accepted count 0, padding tokens position 0 and PAD_SLOT.
     Source: vLLM PR #32951.
     """
-    sampled_before = prev_position >= 0
-    previous = np.maximum(prev_position, 0)
+    zero, one = integer(0), integer(1)
+    sampled_before = prev_position >= zero
+    previous = np.maximum(prev_position, zero)
     true = true_counts(prev_num_computed, prev_num_scheduled, prev_num_drafts, prev_valid)
-    num_computed[:] = np.where(sampled_before, true.take(previous), computed_host)
-    np.multiply(num_computed + num_scheduled, num_scheduled > 0, out=seq_lens)
-    np.multiply(slot_accepted.take(np.maximum(state_slot, 0)), state_slot >= 0, out=accepted)
+    num_computed[:] = computed_host
+    np.copyto(num_computed, true.take(previous), where=sampled_before)
+    np.add(num_computed, num_scheduled, out=seq_lens)
+    np.copyto(seq_lens, zero, where=num_scheduled <= zero)
+    accepted[:] = slot_accepted.take(np.maximum(state_slot, zero))
+    np.copyto(accepted, zero, where=state_slot < zero)
 
-    row, is_real = np.maximum(token_row, 0), token_row >= 0
-    np.multiply((num_computed - query_start).take(row) + arange(len(token_row)), is_real, out=positions)
-    slots[:] = np.where(is_real, slot_mapping(positions, row, block_table, block_size, max_blocks), PAD_SLOT)
+    row, is_padding = np.maximum(token_row, zero), token_row < zero
+    np.add((num_computed - query_start).take(row), arange(len(token_row)), out=positions)
+    np.copyto(positions, zero, where=is_padding)
+    slots[:] = slot_mapping(positions, row, block_table, block_size, max_blocks)
+    np.copyto(slots, integer(PAD_SLOT), where=is_padding)
 
     first = query_start + num_scheduled - num_drafts
     input_ids[:] = host_ids
-    input_ids[(first - 1)[sampled_before]] = next_tokens.take(previous[sampled_before])
+    input_ids[(first - one)[sampled_before]] = next_tokens.take(previous[sampled_before])
     if num_speculative_tokens:
-        columns = arange(num_speculative_tokens)
-        wanted = columns < (num_drafts * sampled_before)[:, None]
-        proposed = draft_tokens.reshape(-1, num_speculative_tokens)[previous]
-        scheduled_drafts.reshape(proposed.shape)[:] = np.where(wanted, proposed, NO_DRAFT)
+        columns, count = arange(num_speculative_tokens), num_drafts.copy()
+        np.copyto(count, zero, where=prev_position < zero)
+        wanted = columns < count[:, None]
+        proposed = draft_tokens.reshape(-1, num_speculative_tokens).take(previous, axis=0)
+        scheduled_drafts.fill(NO_DRAFT)
+        np.copyto(scheduled_drafts.reshape(proposed.shape), proposed, where=wanted)
         input_ids[(first[:, None] + columns)[wanted]] = proposed[wanted]
     # What the host does not know, and drafts that nobody proposed, are no ids for the model.
-    np.maximum(input_ids, 0, out=input_ids)
+    np.maximum(input_ids, zero, out=input_ids)
 
 
 def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: Any) -> Integers:
@@ -80,7 +85,7 @@ def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: A
     counts: Integers = num_computed + num_scheduled
     counts -= num_drafts
     counts += valid
-    counts -= 1
+    counts -= integer(1)
     return counts
 
 
@@ -89,7 +94,9 @@ def slot_mapping(positions: Any, row: Any, block_table: Any, block_size: int, ma
 
     A position that the block table does not cover gets PAD_SLOT.
     """
-    index, offset = np.divmod(positions, block_size)
-    block = block_table.take(row * max_blocks + np.minimum(index, max_blocks - 1))
-    covered = (index < max_blocks) & (block >= 0)
-    return np.where(covered, block * block_size + offset, PAD_SLOT)
+    size, count = integer(block_size), integer(max_blocks)
+    index = positions // size
+    block = block_table.take(row * count + np.minimum(index, integer(max_blocks - 1)))
+    slots: Integers = block * size + positions % size
+    np.copyto(slots, integer(PAD_SLOT), where=(index >= count) | (block < integer(0)))
+    return slots

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange, column, decay_powers, mix, taps
+from workers.kernels.arithmetic import arange, column, decay_powers, integer, mix, taps
 from workers.kernels.signature import In, InOut
 
 
@@ -30,23 +30,25 @@ def recurrent_update(
     Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
     that a row without a valid token (accepted = 0) can be run again.
     """
-    num_rows, width, queries = np.count_nonzero(state_slot >= 0), conv_width, num_queries_max
+    zero, one = integer(0), integer(1)
+    num_rows, width, queries = np.count_nonzero(state_slot >= zero), conv_width, num_queries_max
     states_2d = states.reshape(-1, 2 + num_speculative_tokens)
     conv_2d = conv.reshape(-1, width + num_speculative_tokens)
     slot = state_slot[:num_rows]
-    started = num_computed[:num_rows, None] > 0
+    is_fresh = num_computed[:num_rows] <= zero
     # The count of a slot nobody has used is no index.
-    committed = accepted[:num_rows] * started[:, 0]
-    lengths = num_scheduled[:num_rows, None]
+    committed = accepted[:num_rows].copy()
+    np.copyto(committed, zero, where=is_fresh)
+    lengths = num_scheduled[:num_rows]
     history = np.empty((num_rows, width - 1 + queries), dtype=np.uint64)
     every = np.empty((num_rows, 1 + queries), dtype=np.uint64)
-    window = conv_2d[slot[:, None], committed[:, None] + arange(width - 1)]
-    np.multiply(window, started, out=history[:, : width - 1])
-    np.multiply(states_2d[slot, committed][:, None], started, out=every[:, :1])
+    history[:, : width - 1] = conv_2d[slot[:, None], committed[:, None] + arange(width - 1)]
+    every[:, 0] = states_2d[slot, committed]
+    history[is_fresh], every[is_fresh] = 0, 0
 
     index = query_start[:num_rows, None] + arange(queries)
-    is_query = arange(queries) < lengths
-    inputs = hidden.take(np.minimum(index, len(hidden) - 1))
+    is_query = arange(queries) < lengths[:, None]
+    inputs = hidden.take(np.minimum(index, integer(len(hidden) - 1)))
     history[:, width - 1 :] = inputs
     weights = taps(width)
     added = history[:, :queries] * weights[0]
@@ -63,8 +65,7 @@ def recurrent_update(
     hidden[index[is_query]] = mix(inputs)[is_query]
 
     # Columns past 1 + d take whatever lies there: no count reaches them before they are written again.
-    base = lengths - 1 - num_drafts[:num_rows, None]
-    rows = column(num_rows)
-    states_2d[slot] = every[rows, np.minimum(base + arange(2 + num_speculative_tokens), queries)]
-    last = queries + width - 2
+    base = (lengths - one - num_drafts[:num_rows])[:, None]
+    rows, last = column(num_rows), integer(queries + width - 2)
+    states_2d[slot] = every[rows, np.minimum(base + arange(2 + num_speculative_tokens), integer(queries))]
     conv_2d[slot] = history[rows, np.minimum(base + arange(width + num_speculative_tokens), last)]

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange
+from workers.kernels.arithmetic import arange, integer
 from workers.kernels.signature import NO_TOKEN, In, Out
+
+_NOTHING = np.array(-np.inf, dtype=np.float32)
 
 
 def rejection_sample(
@@ -29,16 +31,18 @@ def rejection_sample(
     num_rows = len(num_drafts)
     columns = logits.reshape(-1, vocab_size)
     largest = columns.argmax(axis=1)
-    is_token = columns[arange(len(largest)), largest] > -np.inf
+    is_token = logits.take(arange(len(largest)) * integer(vocab_size) + largest) > _NOTHING
     target = largest.reshape(num_rows, 1 + k)
     matches = (scheduled_drafts.reshape(num_rows, k) == target[:, :k]) & (arange(k) < num_drafts[:, None])
-    if not is_token.all():
+    if np.count_nonzero(is_token) < len(is_token):
         defined = is_token.reshape(num_rows, 1 + k)
         matches &= defined[:, :k]
         target = np.where(defined, target, NO_TOKEN)
     # The first column that does not match; the sentinel column never does.
-    refused = np.ones((num_rows, 1 + k), dtype=bool)
+    refused = np.empty((num_rows, 1 + k), dtype=bool)
+    refused[:, k] = True
     np.logical_not(matches, out=refused[:, :k])
     accepted = refused.argmax(axis=1)
-    accepted[(num_scheduled == 0) | (invalid > 0)] = -1
-    sampled.reshape(num_rows, 1 + k)[:] = np.where(arange(1 + k) <= accepted[:, None], target, NO_TOKEN)
+    accepted[(num_scheduled == integer(0)) | (invalid > integer(0))] = -1
+    sampled.fill(NO_TOKEN)
+    np.copyto(sampled.reshape(num_rows, 1 + k), target, where=arange(1 + k) <= accepted[:, None])
