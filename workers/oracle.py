@@ -36,7 +36,7 @@ class LogError(Exception):
 class Oracle:
     """Fold a log, entry by entry.
 
-    `steps` and `releases` hold what is expected of captures to come,
+    `alive` has the requests that have not ended; `steps` and `releases` hold what is expected of captures to come,
     `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
     far, `num_decisions`, `num_ambiguous` were drawn so narrowly that an engine may have drawn others: from the step of
     the first of them on nothing is known.
@@ -45,6 +45,7 @@ class Oracle:
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
         self.spec: EngineSpec = trace.spec
         self.requests: list[Truth] = []
+        self.alive: dict[int, Truth] = {}
         self.running: list[Truth] = []
         self.steps: dict[int, StepTruth] = {}
         self.releases: list[Release] = []
@@ -91,9 +92,9 @@ class Oracle:
         return self._newest.get(name)
 
     def _live(self, index: int) -> Truth:
-        if not 0 <= index < len(self.requests) or self.requests[index].finish_reason is not None:
+        if index not in self.alive:
             raise LogError(f"request {index} is not alive")
-        return self.requests[index]
+        return self.alive[index]
 
     def _submitted(self, entry: Submitted) -> None:
         event = self._submits[entry.submit]
@@ -125,6 +126,7 @@ class Oracle:
         )
         truth.priority, truth.grammar, truth.params = event.priority, event.params.grammar, event.params
         self.requests.append(truth)
+        self.alive[truth.index] = truth
 
     def _take_schedule(self, entry: Scheduled) -> None:
         self._scheduled = entry
@@ -275,6 +277,7 @@ class Oracle:
             tape.tokens[committed - 1],
             truth.slots[computed : computed + row.n],
             chunk_end,
+            base,
         )
         truth.computed = kept
         truth.accepted = 1 if discard else valid
@@ -344,6 +347,7 @@ class Oracle:
 
     def _finish(self, truth: Truth, reason: str) -> None:
         truth.finish_reason = reason
+        del self.alive[truth.index]
         truth.computed_at_release, truth.tape_at_release = truth.computed, truth.tape
         truth.deltas_at_release = truth.deltas
         if truth.running:

@@ -114,8 +114,7 @@ class RaceDetector:
 
     @staticmethod
     def _join(clock: list[int], other: Sequence[int]) -> None:
-        for index, time in enumerate(other):
-            clock[index] = max(clock[index], time)
+        clock[:] = map(max, clock, other)
 
     def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
         buffer, key = span.buffer, span.key

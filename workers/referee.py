@@ -87,7 +87,7 @@ class Referee:
         wrong = self._duties.come_due(_AFTER_EVERY_EVENT, "before_process")
         if wrong is not None:
             return wrong
-        alive = [truth.name for truth in self._oracle.requests if truth.finish_reason is None]
+        alive = [truth.name for truth in self._oracle.alive.values()]
         return f"the engine stopped while requests {', '.join(alive)} were alive" if alive else None
 
     def waiting(self) -> str:
@@ -130,7 +130,7 @@ class Referee:
         if entry.k_step != self._duties.k_step:
             return f"{entry.k_step} drafts are proposed, the events say {self._duties.k_step}"
         named = sorted([row.request for row in entry.rows] + [request for request, _ in entry.skipped])
-        alive = [truth.index for truth in oracle.requests if truth.finish_reason is None]
+        alive = [*oracle.alive]
         if named != alive:
             return f"scheduled or skipped are requests {named}, alive are {alive}"
         decision = self._decide(entry)
@@ -162,7 +162,7 @@ class Referee:
                 if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
             }
         cache = self._cache_before or (self._oracle.cache.copy() if self._oracle.cache is not None else None)
-        grammars = {truth.index for truth in requests if truth.grammar}
+        grammars = {truth.index for truth in self._oracle.alive.values() if truth.grammar}
         decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, grammars, cache)
         decision.go_on(self._running_before if self._victims else [*map(self._standing, self._oracle.running)])
         if self._spec.policy == "priority":

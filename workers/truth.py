@@ -75,7 +75,8 @@ class RowTruth(NamedTuple):
     """What is true of one row of one step: counts before it, and what it must come to.
 
     Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
-    drafter's cache word at the end of a discarded chunk, whose next token is the last one known.
+    drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
+    of the token that is verified first.
     """
 
     truth: Truth
@@ -97,16 +98,12 @@ class RowTruth(NamedTuple):
     backup: int
     slots: list[int]
     chunk_end: int
+    base: int
 
     @property
     def commit(self) -> str:
         """The commit key, as reports show it: request/incarnation/epoch/k."""
         return f"{self.truth.who}/{self.row.epoch}/{self.row.k}"
-
-    @property
-    def base(self) -> int:
-        """Position of the token that is verified first."""
-        return self.computed + self.row.n - 1 - self.row.d
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 from scenarios.sampling import SamplingParams
 from workers.log import SkipReason
 
+_NOTHING = SamplingParams()
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -52,7 +54,7 @@ class Request:
 
     def __post_init__(self) -> None:
         """Note whether there is anything to look for in its parameters."""
-        self.has_params = self.params != SamplingParams()
+        self.has_params = self.params != _NOTHING
 
 
 class PlanRow(NamedTuple):

@@ -69,10 +69,10 @@ class Buffer:
     Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
     one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
     watcher, `writers` to the blame. `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is
-    the same memory for ops that take tensors.
+    the same memory for ops that take tensors, `all` the span of the whole.
     """
 
-    __slots__ = ("_data", "_spans", "accesses", "lane", "name", "pinned", "tensor", "whole", "writers")
+    __slots__ = ("_data", "_spans", "accesses", "all", "lane", "name", "pinned", "tensor", "whole", "writers")
 
     def __init__(
         self, name: str, data: Any, pinned: bool, lane: str | None = None, whole: bool = False, tensor: Any = None
@@ -87,6 +87,7 @@ class Buffer:
         self.tensor = tensor
         self._data = data
         self._spans: dict[tuple[int, int], Span] = {}
+        self.all = self.span(0, len(data))
 
     def span(self, start: int, stop: int) -> Span:
         """Return the range [start, stop); the same object for the same range."""
@@ -95,11 +96,6 @@ class Buffer:
             assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
             found = self._spans[start, stop] = Span(self, start, stop)
         return found
-
-    @property
-    def all(self) -> Span:
-        """The whole buffer."""
-        return self.span(0, len(self._data))
 
 
 @dataclass(slots=True)
