@@ -8,13 +8,13 @@ captured call.
 
 import statistics
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.graphs import captured
 from benchmarks.turns import Call, percentile, ratio, turn_times_us
 from workers.kernels.signature import NO_TOKEN
 from workers.kernels.triton.count_sampled import count_sampled
@@ -114,17 +114,6 @@ def bound(step: Step) -> Call:
     return call
 
 
-def captured(call: Call) -> Callable[[], None]:
-    """Return a replay of some calls, captured as one CUDA graph."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(GRAPH_CALLS):
-            call()
-    return graph.replay
-
-
 def check_equal(num_rows: int) -> None:
     """Make sure that both forms compute the same."""
     one, other = Step(num_rows), Step(num_rows)
@@ -147,7 +136,7 @@ def main() -> int:
         forms: dict[str, Call] = {"separate": step.separate, "fused": step.fused, "fused, bound": bound(step)}
         eager = turn_times_us(forms, TURNS, torch.cuda.synchronize)
         # A bound launch names its stream, a graph captures another one; what it would capture is the same.
-        graphs = {name: captured(forms[name]) for name in ("separate", "fused")}
+        graphs = {name: captured([forms[name]] * GRAPH_CALLS) for name in ("separate", "fused")}
         replayed = turn_times_us(graphs, TURNS, torch.cuda.synchronize)
         graph = {name: [time / GRAPH_CALLS for time in times] for name, times in replayed.items()}
         graph["fused, bound"] = graph["fused"]

@@ -1,7 +1,8 @@
-"""How many engine steps a second one core checks: 4 requests, K = 3, hybrid, every plane compared.
+"""How many engine steps a second one core checks: 4 requests, K = 3, hybrid, every plane compared; and random traces.
 
 Run with `python -m benchmarks.checked_steps`. The reference of the ratios is the run with races on and prompts whose
-values are known, as in the 46 schedules of one scenario.
+values are known, as in the 46 schedules of one scenario. Random traces are those of the soak, in which every feature
+and every schedule is drawn; they are short, so that setting an engine up counts too.
 """
 
 import resource
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 from scenarios.events import AcceptRate, AnyEvent, PromptDraw, Submit
 from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.check import Options, Run, check
 from workers.engine.parts import Parts
@@ -19,6 +21,7 @@ from workers.verdict import Agreed
 
 REPEATS = 21
 NUM_REQUESTS = 40
+NUM_DRAWN = 10
 
 
 def workload(seed: int) -> Trace:
@@ -45,6 +48,18 @@ def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
     return verdict.stats.steps / spent, verdict.stats.commits / spent
 
 
+def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+    """Return the same of random traces, other ones for each workload, with prompts nobody has seen."""
+    first = trace.seed * NUM_DRAWN
+    traces = [random_trace(seed).explicit() for seed in range(first, first + NUM_DRAWN)]
+    start = time.process_time()
+    verdicts = [check(each, Tapes(), Options()) for each in traces]
+    spent = time.process_time() - start
+    stats = [verdict.stats for verdict in verdicts if isinstance(verdict, Agreed)]
+    assert len(stats) == NUM_DRAWN, verdicts
+    return sum(each.steps for each in stats) / spent, sum(each.commits for each in stats) / spent
+
+
 def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
     """Return the same of the engine alone: captures are taken, nothing is compared."""
     run = Run(trace, tapes, Options(races=False), Parts())
@@ -63,6 +78,7 @@ CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
     REFERENCE: lambda trace, tapes: checked(trace, tapes, True),
     "every plane, races off, prompts seen before": lambda trace, tapes: checked(trace, tapes, False),
     "engine alone: captures, no comparison": unchecked,
+    "random traces, every feature drawn": drawn,
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.graphs import captured
 from benchmarks.turns import Call, percentile, turn_times_us
 from workers.kernels.probabilities import TILE_SIZE, block_size_of
 from workers.kernels.triton.draw_noise import draw_noise
@@ -144,16 +145,6 @@ class Step:
             largest = self.block_max[: total.numel()].view(self.num_rows, WIDTH, blocks).double()
             found = (largest + total.view(largest.shape).double().log()).logsumexp(2)
             assert (found - target.double().logsumexp(2)).abs().max() < 1e-5
-
-
-def captured(calls: list[Call]) -> Callable[[], None]:
-    """Return a replay of the calls, captured as one CUDA graph."""
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph.replay
 
 
 def copy_rate() -> float:

@@ -9,8 +9,9 @@ from workers.check import Options, check
 from workers.devices import Device
 from workers.end_to_end import first_difference, outputs, synchronous
 from workers.faults.registry import FAULTS
+from workers.signature import signature_of
 from workers.tape import Tapes
-from workers.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Verdict
+from workers.verdict import Lost
 
 BASELINE_STEPS_MAX = 4000
 
@@ -19,7 +20,7 @@ class Shot(Value):
     """What came of one trace with one fault.
 
     `reached`: the trace meets what the fault requires, so that the faulty code runs; `triggered`: it took the faulty
-    path; `plane` and `variable` are of the first difference, or empty.
+    path; `plane` and `variable` are those of the finding's signature, or empty.
     """
 
     reached: bool
@@ -42,13 +43,13 @@ def shoot(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Sho
         return Shot(reached=False)
     verdict = check(trace, tapes, Options(device=device))
     assert not isinstance(verdict, Lost), verdict
-    plane, variable = found_in(verdict)
+    signature = signature_of(verdict, trace)
     return Shot(
         reached=True,
         triggered=verdict.stats.probes.get(f"fault {fault}", 0) > 0,
         steps=verdict.stats.steps,
-        plane=plane,
-        variable=variable,
+        plane=signature.plane if signature is not None else "",
+        variable=signature.variable if signature is not None else "",
     )
 
 
@@ -63,16 +64,3 @@ def compare_outputs(fault: str, trace: Trace, tapes: Tapes, device: Device = "si
         against_synchronous=first_difference(trace, seen, same_code) is not None,
         against_correct=first_difference(trace, seen, correct) is not None,
     )
-
-
-def found_in(verdict: Verdict) -> tuple[str, str]:
-    """Return plane and variable of a finding, or two empty strings."""
-    match verdict:
-        case Diverged(difference=difference):
-            return difference.plane, difference.variable
-        case Crashed(where=where):
-            return "crash", where.split(":", 1)[0]
-        case Stuck():
-            return "liveness", "stuck"
-        case Agreed() | Vacuous() | Lost():
-            return "", ""

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from benchmarks.graphs import captured
 from benchmarks.turns import percentile, ratio, turn_times_us
 from workers.kernels.signature import NO_TOKEN
 
@@ -43,16 +44,6 @@ def sampled_tokens(num_rows: int, width: int, device: str, seed: int = 0) -> Ten
     return tokens.to(device)
 
 
-def as_graph(count: Count, sampled: Tensor) -> Callable[[], object]:
-    """Return a replay of one call, captured as a CUDA graph."""
-    count(sampled)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        count(sampled)
-    return graph.replay
-
-
 def measure(num_rows: int, device: str) -> None:
     """Print a line a form: median and 99th percentile of a call, and the ratio to the form before."""
     sampled = sampled_tokens(num_rows, WIDTH, device)
@@ -60,7 +51,7 @@ def measure(num_rows: int, device: str) -> None:
     for name, count in FORMS.items():
         calls[f"{name}, eager"] = partial(count, sampled)
         if device == "cuda":
-            calls[f"{name}, graph"] = as_graph(count, sampled)
+            calls[f"{name}, graph"] = captured([partial(count, sampled)])
     finish = torch.cuda.synchronize if device == "cuda" else lambda: None
     times = turn_times_us(calls, TURNS, finish)
     for name, taken in times.items():

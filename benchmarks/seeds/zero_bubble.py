@@ -17,6 +17,8 @@ from itertools import pairwise
 
 import torch
 
+from workers.lanes.cuda import cycles_per_microsecond
+
 NUM_STEPS = 200
 WARM_UP = 30
 HOST_MS = 1.0
@@ -68,18 +70,6 @@ def clock() -> torch.cuda.Event:
 def spin_device(cycles: int) -> None:
     """Keep the current stream busy."""
     torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
-
-
-def cycles_per_ms() -> float:
-    """Return how many cycles of the spin kernel last a millisecond."""
-    cycles = 20_000_000
-    begun, ended = clock(), clock()
-    spin_device(cycles)
-    begun.record()
-    spin_device(cycles)
-    ended.record()
-    ended.synchronize()
-    return cycles / float(begun.elapsed_time(ended))
 
 
 class Loop:
@@ -153,7 +143,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("this measures a GPU, and there is none", file=sys.stderr)
         return 3
-    rate = cycles_per_ms()
+    rate = 1000 * cycles_per_microsecond()
     print(f"on {torch.cuda.get_device_name()}, {NUM_STEPS} steps each, medians in ms; error is measured / model - 1")
     print("    g      c      l   D  period   model  error    gap   wait  speed-up")
     for device_ms in DEVICE_MS:
