@@ -259,7 +259,7 @@ def _compare_columns(
 ) -> Difference | None:
     """Compare values of the host, one an owner, which come in the oracle's order of owners."""
     truths = [owner.truth if isinstance(owner, RowTruth) else owner for owner in owners]
-    order = tuple(truth.index for truth in truths)
+    order = tuple([truth.index for truth in truths])
     if order != observed.requests:
         return _difference("log", observed.step, "", "", None, f"requests {order}", f"requests {observed.requests}")
     for variable, wanted in columns.items():

@@ -171,7 +171,7 @@ class Referee:
         return decision
 
     def _standing(self, truth: Truth) -> Standing:
-        return Standing(
+        standing = Standing(
             truth.index,
             truth.committed,
             truth.sched_computed,
@@ -179,15 +179,12 @@ class Referee:
             self._drafts_next.get(truth.index, 0),
             len(truth.blocks),
             truth.limit,
-            *self._cached(truth),
-            truth.priority,
+            priority=truth.priority,
         )
-
-    def _cached(self, truth: Truth) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         if self._oracle.cache is None:
-            return (), (), 0
+            return standing
         hashes = truth.hashes_until(truth.committed - 1, self._spec.block_size)
-        return tuple(truth.blocks), tuple(hashes), truth.num_cached
+        return standing._replace(blocks=tuple(truth.blocks), hashes=tuple(hashes), num_cached=truth.num_cached)
 
     def _compare(self, entry: Scheduled, decision: Decision) -> str | None:
         """Compare who runs, who waits and who was preempted with what is due."""

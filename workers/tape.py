@@ -5,6 +5,7 @@ the noise of each position; they are computed once and then looked up. It ignore
 wasted after a stop can be compared too.
 """
 
+from itertools import cycle
 from math import inf
 
 import numpy as np
@@ -178,7 +179,7 @@ def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int
         positions = range(-num_prompt, spec.max_model_len - num_prompt)
         return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
     tokens = tape.tokens[: spec.max_model_len]
-    for position in range(num_prompt, len(tokens)):
-        if bits[(position - num_prompt) % len(bits)] == "0":
+    for position, bit in zip(range(num_prompt, len(tokens)), cycle(bits)):
+        if bit == "0":
             tokens[position] = model.wrong_token(tokens[position], spec.vocab_size)
     return tokens + [0] * (spec.max_model_len - len(tokens))
