@@ -43,6 +43,7 @@ NOTHING = SamplingParams()
 PARAMS = {
     "penalties": SamplingParams(frequency_penalty=0.5, min_tokens=50, bad_words=((1,),)),
     "logprobs": SamplingParams(num_logprobs=2),
+    "a temperature": SamplingParams(temperature=0.5, top_k=3),
     "grammar": SamplingParams(grammar=(((0, 1), (1, 0)), ((1, 0), (0, 1)))),
 }
 

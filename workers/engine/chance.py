@@ -1,6 +1,8 @@
 """Sampling by chance: what the host says about each row, and the ops that verify drafts against noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain, repeat
 from struct import pack, unpack
 
 import numpy as np
@@ -12,7 +14,7 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View
 from workers.kernels import verify_drafts
 from workers.kernels.probabilities import TILE_SIZE, block_size_of
-from workers.lanes.lane import Buffer, Span, device_array
+from workers.lanes.lane import Buffer, Function, Span, device_array
 from workers.lanes.simulated import Machine
 
 # A logit of 1.0, in the units in which a temperature divides logits.
@@ -26,6 +28,7 @@ METHODS: dict[SamplingMethod, int] = {
     "block": verify_drafts.BLOCK,
 }
 GREEDY = SamplingParams()
+Call = Callable[[], None]
 STATS = ("block_max", "block_sum", "block_best", "tile_sum")
 
 
@@ -35,14 +38,12 @@ def bits_of(number: float) -> int:
     return bits
 
 
-def sampling_table(params: Sequence[SamplingParams]) -> list[list[int]]:
-    """Return the fields of `memory.SAMPLING_FIELDS`, row by row."""
-    return [
-        [bits_of(each.temperature * ONE) for each in params],
-        [bits_of(each.top_p) for each in params],
-        [each.top_k for each in params],
-        [each.seed for each in params],
-    ]
+def write_sampling(table: Array, params: Iterable[SamplingParams]) -> None:
+    """Write the fields of `memory.SAMPLING_FIELDS` into a table [fields, rows]."""
+    temperature, top_p, top_k, seed = table
+    for index, each in enumerate(params):
+        temperature[index], top_p[index] = bits_of(each.temperature * ONE), bits_of(each.top_p)
+        top_k[index], seed[index] = each.top_k, each.seed
 
 
 class Chance:
@@ -77,6 +78,7 @@ class Chance:
         self._kept_rates = machine.buffer("rates", device_array(k, np.float32), lane="compute").all
         # Drafts that are certain have no logits.
         self._draft_logits = self._buffers["floors"].span(0, 0)
+        self._calls: dict[tuple[View, bool], tuple[Sequence[Call], Sequence[Span]]] = {}
 
     def is_needed(self, named: NamedRows) -> bool:
         """Tell whether a step with these rows is sampled by chance; rates hold for greedy rows too."""
@@ -87,21 +89,35 @@ class Chance:
         memory = self._context.memory
         params = self._context.parts.row_params(rows)
         first, size = memory.layout.sampling, len(SAMPLING_FIELDS) * memory.rows_max
-        padded = [*params, *[GREEDY] * (memory.rows_max - len(rows))]
-        staged[first : first + size].reshape(len(SAMPLING_FIELDS), -1)[:] = sampling_table(padded)
+        table = staged[first : first + size].reshape(len(SAMPLING_FIELDS), -1)
+        write_sampling(table, chain(params, repeat(GREEDY, memory.rows_max - len(rows))))
         staged[first + size : first + size + len(self._rates)] = self._rates
 
     def launch(self, forward: Forward) -> None:
         """Enqueue what samples a step, and capture what it went by."""
-        context, view, parts = self._context, forward.view, self._context.parts
-        launch, spec, size = context.compute.launch, context.spec, self._block_size
+        key = forward.view, bool(forward.named.limited)
+        if key not in self._calls:
+            self._calls[key] = self._bind(*key)
+        calls, seen = self._calls[key]
+        for call in calls:
+            call()
+        self._context.probes.sampling(forward.step, forward.requests, seen)
+
+    def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
+        """Return the calls that sample a step of this shape, and what to capture: both are the same at every step."""
+        context, parts, spec, size = self._context, self._context.parts, self._context.spec, self._block_size
+        calls: list[Call] = []
+
+        def launch(op: Function, *arguments: Span | int) -> None:
+            calls.append(partial(context.compute.launch, op, *arguments))
+
         k, vocab_size = spec.num_speculative_tokens, spec.vocab_size
         own = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
         given = {name: context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
         noise = (own["accept_noise"], own["select_noise"])
-        self._launch_inputs(view, own, given)
+        launch(parts.sampling_inputs, *self._inputs_of(view, own, given))
         launch(parts.draw_noise, given["seed"], own["noise_positions"], *noise, k, NUM_TRIES)
-        if forward.named.limited:
+        if is_limited:
             limits, floors = (given["top_k"], own["top_p"], view.num_drafts), own["floors"]
             launch(parts.logit_floors, view.logits, own["temperature"], *limits, floors, k, vocab_size, vocab_size)
         certain, stats = own["point_mass"], [own[name] for name in STATS]
@@ -118,13 +134,11 @@ class Chance:
         found = (view.sampled, own["sampler_status"])
         method = (self._method, NUM_TRIES)
         launch(parts.verify_drafts, *lines, *rows, *stats, own["residual"], *noise, *found, *method, *sizes, TILE_SIZE)
-        seen = (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
-        context.probes.sampling(forward.step, forward.requests, seen)
+        return calls, (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
 
-    def _launch_inputs(self, view: View, own: Mapping[str, Span], given: Mapping[str, Span]) -> None:
-        """Enqueue what turns the host's table into what the other ops take."""
-        self._context.compute.launch(
-            self._context.parts.sampling_inputs,
+    def _inputs_of(self, view: View, own: Mapping[str, Span], given: Mapping[str, Span]) -> tuple[Span | int, ...]:
+        """Return the arguments of the op that turns the host's table into what the other ops take."""
+        return (
             given["temperature"],
             given["top_p"],
             self._context.memory.staged_rates(),
