@@ -38,6 +38,7 @@ SPECS = {
     "dflash": EngineSpec(drafter="dflash"),
     "hidden states": EngineSpec(drafter="extract_hidden_states", num_speculative_tokens=1),
     "ngram on the device": EngineSpec(drafter="ngram_gpu"),
+    "medusa": EngineSpec(drafter="medusa", depth=1),
 }
 NOTHING = SamplingParams()
 PARAMS = {

@@ -5,10 +5,12 @@ The host has to have seen the step before, so there is nothing of this at depth 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Protocol
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.engine.parts import Parts
+from workers.engine.request import PlanRow
 from workers.engine.step import Step
 from workers.kernels.ngram import NGRAM_MAX
 from workers.kernels.signature import NO_DRAFT
@@ -92,32 +94,36 @@ class HostDrafts:
         self._drafter = makers.get(spec.drafter)
         self._spec = spec
         self._parts = parts
-        self.columns: list[int] = []
+        self.columns: tuple[int, ...] = ()
 
     def propose(
         self, step: Step, delivered: Sequence[Sequence[int]], on_device: Sequence[Sequence[int]] | None
-    ) -> list[tuple[int, ...]] | None:
+    ) -> Sequence[tuple[int, ...]] | None:
         """Propose drafts for each row that goes on and was just delivered tokens; None if the device hands them over.
 
         `on_device` are the drafts that came from the device, if the drafter runs there.
         """
         if self._spec.drafter not in THROUGH_THE_HOST:
             return None
-        proposed: list[tuple[int, ...]] = []
-        for index, (row, tokens) in enumerate(zip(step.rows, delivered, strict=True)):
-            request = row.request
-            drafts: tuple[int, ...] = ()
-            if tokens and request.finish_reason is None and row.epoch == request.epoch:
-                known = self._parts.history_of(request)
-                num_drafts = max(0, min(step.k_step, self._spec.max_model_len - len(known)))
-                if self._drafter is not None:
-                    drafts = tuple(self._drafter.propose(request.index, known, num_drafts))
-                elif on_device is not None:
-                    drafts = tuple(on_device[index][:num_drafts])
-                drafts += (NO_DRAFT,) * (num_drafts - len(drafts))
-            proposed.append(drafts)
+        on_device = on_device if on_device is not None else ((),) * len(step.rows)
+        rows = zip(step.rows, delivered, on_device, strict=False)
+        proposed = tuple(self._of_row(row, tokens, step.k_step, there) for row, tokens, there in rows)
         if self._drafter is not None:
             self._drafter.keep({row.request.index for row in step.rows})
-        k = self._spec.num_speculative_tokens
-        self.columns = [token for drafts in proposed for token in (*drafts, *(NO_DRAFT,) * (k - len(drafts)))]
+        self.columns = tuple(chain.from_iterable(map(self._padded, proposed)))
         return proposed
+
+    def _of_row(self, row: PlanRow, tokens: Sequence[int], k_step: int, on_device: Sequence[int]) -> tuple[int, ...]:
+        request = row.request
+        if not tokens or request.finish_reason is not None or row.epoch != request.epoch:
+            return ()
+        known = self._parts.history_of(request)
+        num_drafts = max(0, min(k_step, self._spec.max_model_len - len(known)))
+        if self._drafter is not None:
+            on_device = self._drafter.propose(request.index, known, num_drafts)
+        return self._padded(tuple(on_device), num_drafts)
+
+    def _padded(self, drafts: tuple[int, ...], count: int | None = None) -> tuple[int, ...]:
+        """Return so many drafts, K if nothing else is said; NO_DRAFT where there are fewer."""
+        count = self._spec.num_speculative_tokens if count is None else count
+        return drafts[:count] + (NO_DRAFT,) * (count - len(drafts))
