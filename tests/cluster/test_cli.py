@@ -19,7 +19,7 @@ from tests.cluster.processes import descendants
 
 FOUND = "vllm-38556-backup-token"
 ELSEWHERE = "vllm-38556-accepted-counts"
-SECONDS_MAX = 120.0
+SECONDS_MAX = 600.0
 SCENARIO = """
 spec: {{max_num_batched_tokens: 8, max_num_seqs: 3, vocab_size: 16}}
 seed: {seed}

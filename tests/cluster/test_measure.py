@@ -75,7 +75,7 @@ def test_pictures_name_every_fault_and_way_of_checking(tmp_path: Path, ending: s
 def specstorm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run the command as a user does."""
     command = [sys.executable, "-m", "cluster", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_command_measures_resumes_and_leaves_its_documents(tmp_path: Path) -> None:
