@@ -66,7 +66,8 @@ def _row(cells: Sequence[str]) -> str:
 def summary(document: Mapping[str, Any], machine: str) -> str:
     """Return what a measurement comes to, in sentences."""
     lines = document["faults"]
-    trials, traces_max = max(line["trials"] for line in lines), document["trials"][0]["traces_max"]
+    least, most = (of(line["trials"] for line in lines) for of in (min, max))
+    trials, traces_max = f"{most}" if least == most else f"{least} or {most}", document["trials"][0]["traces_max"]
     always = sum(line["detected"] == line["trials"] for line in lines)
     expected = sum(
         count for line in lines for by, count in line["planes"].items() if by.split(":")[0] == line["expected_plane"]
@@ -83,12 +84,14 @@ def summary(document: Mapping[str, Any], machine: str) -> str:
     trials_correct = sum(line["against_correct"] for line in lines)
     all_trials = sum(line["trials"] for line in lines)
     text = (
-        f"`specstorm faults measure --trials {trials} --traces {traces_max}` on {machine}, build "
+        f"`specstorm faults measure --traces {traces_max}`, {trials} trials of each fault, on {machine}, build "
         f"`{document['specstorm']}`. Of {len(lines)} faults {always} are found in every trial; of {all_trials} trials "
-        f"{detected} find theirs, {expected} of them in the expected plane. Medians over trials: {median(medians):g} "
-        f"traces in the middle of all faults and {max(medians):g} at most; {median(seconds):.2f} seconds of one core "
+        f"{detected} find theirs, {expected} of them in the expected plane. Medians over trials: "
+        f"{_counted(median(medians), 'trace')} in the middle of all faults and {max(medians):g} at most; "
+        f"{median(seconds):.2f} seconds of one core "
         f"and {max(seconds):.1f} at most, and {longest:.0f} in the longest trial. Their shrunk traces have "
-        f"{median(events):g} events in the middle and {max(events)} at most, and at most {_times(max(holds))} to the "
+        f"{_counted(median(events), 'event')} in the middle and {max(events)} at most, and at most "
+        f"{_counted(max(holds), 'exception')} to the "
         f"schedule. Comparing outputs with a synchronous run of the same code finds {synchronous} faults in some "
         f"trial, and the fault in {trials_synchronous} of {all_trials} trials; with correct code {correct} faults, "
         f"and {trials_correct} trials."
@@ -96,8 +99,8 @@ def summary(document: Mapping[str, Any], machine: str) -> str:
     return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _times(count: int) -> str:
-    return f"{count} exception" if count == 1 else f"{count} exceptions"
+def _counted(count: float, what: str) -> str:
+    return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
 def main() -> int:
