@@ -101,7 +101,10 @@ class Reorder(Event):
 
 
 class SetK(Event):
-    """From this step on, `k` drafts are proposed for each request; more than the specification's K counts as K."""
+    """From this step on, `k` drafts are proposed for each request; more than the specification's K counts as K.
+
+    So the event keeps its meaning where K is lowered, and every number is valid.
+    """
 
     do: Literal["set_k"] = "set_k"
     k: Index

@@ -48,6 +48,7 @@ KINDS = (
 _HOW = get_args(Reorder.model_fields["how"].annotation)
 _DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
 _MODES = get_args(PreemptMode)
+_CONV_WIDTHS = (3, 2, 4, 5, 8)
 _POLICIES = get_args(Schedule.model_fields["policy"].annotation)
 _PATTERNS: tuple[str | AcceptRate, ...] = (
     "all",
@@ -82,6 +83,7 @@ class SpecNumbers(NamedTuple):
     is_logprob_processed: int = 0
     has_priorities: int = 0
     method: int = 0
+    conv_width: int = 0
 
 
 class FlatEvent(NamedTuple):
@@ -150,6 +152,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         block_size=block_size,
         # The shortest request of all, one token in and one out, fits into any pool.
         num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
+        conv_width=_CONV_WIDTHS[numbers.conv_width % len(_CONV_WIDTHS)],
         token_multiple=1 + min(numbers.token_multiple, 15),
         drafter=drafter,
         drafter_max_len=0 if drafter in WITHOUT_POSITIONS else min(numbers.drafter_length, 128),
@@ -233,6 +236,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         bit,
         bit,
         st.sampled_from((0, 0, 0, 0, 1, 2 + 4 * 40, 3)),
+        st.integers(0, len(_CONV_WIDTHS) - 1),
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -321,6 +325,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         is_logprob_processed=Digits(seed, "logprobs", 0).below(3) == 0,
         has_priorities=Digits(seed, "priorities", 0).below(5) == 0,
         method=draw_params.random_method(seed),
+        conv_width=Digits(seed, "conv_width", 0).of((0, 0, 0, 0, 1, 2, 3, 4)),
     )
 
 

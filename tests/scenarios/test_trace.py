@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from pydantic import ValidationError
 
-from scenarios.events import AcceptRate, PromptDraw, Schedule, SetK, Submit
+from scenarios.events import AcceptRate, PromptDraw, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.strategies import traces
 from scenarios.trace import Trace, problems
@@ -21,7 +21,6 @@ def unchecked(**parts: object) -> Trace:
 @pytest.mark.parametrize(
     ("parts", "path", "words"),
     [
-        ({"events": (SetK(tick=0, k=4),)}, ("events", 0, "k"), "k is 4; allowed are 0 to num_speculative_tokens = 3"),
         ({"events": (submit(prompt=(1, 32)),)}, ("events", 0, "prompt", 1), "token id 32"),
         ({"events": (submit(stop=(40,)),)}, ("events", 0, "stop", 0), "vocab_size - 1 = 31"),
         ({"events": (submit(prompt={"tokens": 128}),)}, ("events", 0, "prompt"), "max_model_len = 128 allows 127"),

@@ -192,8 +192,7 @@ def composed(*features: Feature) -> Trace:
         params = submit.params.model_copy(update=dict(feature.params))
         submit = submit.model_copy(update={**feature.submit, "params": params})
         events += feature.events
-    most = keys["num_speculative_tokens"]
-    content = {"spec": keys, "events": (submit, *others, *(_clamped(event, most) for event in events))}
+    content = {"spec": keys, "events": (submit, *others, *events)}
     trace = Trace.model_validate(content, context={"problems_listed": True}).explicit()
     if trace.spec.num_blocks != FEWEST:
         return trace
@@ -202,10 +201,3 @@ def composed(*features: Feature) -> Trace:
         for event in trace.submits()
     ]
     return trace.model_copy(update={"spec": trace.spec.model_copy(update={"num_blocks": max(needed)})})
-
-
-def _clamped(event: AnyEvent, num_speculative_tokens: int) -> AnyEvent:
-    """Return the event; where it asks for more drafts than the specification has, for as many."""
-    if not isinstance(event, SetK):
-        return event
-    return event.model_copy(update={"k": min(event.k, num_speculative_tokens)})

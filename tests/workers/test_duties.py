@@ -1,6 +1,6 @@
 """Whom an event means, and what becomes of names and results: small traces, each judged by the oracle as well."""
 
-from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Submit
+from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, SetK, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.check import check
@@ -20,6 +20,11 @@ def ran(*events: AnyEvent, **spec: object) -> Stats:
     verdict = check(trace, TAPES)
     assert isinstance(verdict, Agreed), verdict
     return verdict.stats
+
+
+def test_more_drafts_than_the_specification_has_are_as_many_as_it_has() -> None:
+    digests = {k: ran(submit(0), SetK(tick=2, k=0), SetK(tick=4, k=k)).digest for k in (2, 3, 4, 99)}
+    assert digests[99] == digests[4] == digests[3] != digests[2]
 
 
 def test_a_submit_whose_name_is_in_use_does_nothing() -> None:

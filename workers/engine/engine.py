@@ -166,6 +166,7 @@ class Engine:
             case SetK(k=k):
                 k = min(k, self._spec.num_speculative_tokens)
                 self.probes["k_change"] += k != self.scheduler.k_step
+                self.probes["k_again"] += k > 0 == self.scheduler.k_step and bool(self.scheduler.running)
                 self.scheduler.k_step = k
             case ResetPrefixCache(running=running):
                 self.scheduler.reset_cache(running)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
+from workers.engine.endings import edges_at_end
 from workers.engine.parts import Parts
 from workers.engine.plan_entry import entry_of
 from workers.engine.prefixes import Prefixes
@@ -271,6 +272,7 @@ class Scheduler:
     def _count(self, request: Request, n: int, d: int, discard: bool, padded: bool) -> None:
         probes = self._probes
         probes["discard"] += discard
+        probes["third_chunk"] += discard and request.k == 2
         probes["padded_decode"] += padded
         probes["last_block"] += self.spec.num_blocks - 1 in request.blocks
         probes["first_block"] += 0 in request.blocks
@@ -388,6 +390,7 @@ class Scheduler:
             tokens = self._parts.tokens_to_cache(request, sampled[count:])
             self.cache.register(request, tokens, request.num_computed)
         if reason is not None:
-            probes[reason + "_inside_run"] += count < len(sampled)
             self.finish(request, reason)
+            for probe in edges_at_end(request, row, sampled, count, self.spec):
+                probes[probe] += 1
         return taken
