@@ -32,7 +32,7 @@ PROBES: Mapping[str, str] = {
     "prefix_hit": "a request takes computed tokens over from the prefix cache",
     "prefix_hit_shared": "such a request takes over a block that another one holds",
     "prefix_hit_at_once": "such a request takes over a block whose contents are computed in the same step",
-    "prefix_hit_but_one": "such a request has one token left to compute",
+    "prefix_hit_to_end": "such a request has its last match, which is not taken over, and one token left to compute",
     "prefix_hit_on_resume": "such a request was preempted before",
     "eviction": "a block loses its contents because blocks are needed",
     "cache_reset": "the prefix cache, which is not empty, forgets everything",

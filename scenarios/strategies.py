@@ -10,6 +10,7 @@ from typing import NamedTuple, get_args
 from hypothesis import strategies as st
 
 from scenarios import draw_params
+from scenarios.boundaries import begun_alike, prompt_edges
 from scenarios.draw import Digits
 from scenarios.events import (
     LANES,
@@ -215,10 +216,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
     bit = st.integers(0, 1)
     numbers = st.tuples(
         st.integers(0, 4),
-        bit,
-        bit,
-        bit,
-        bit,
+        *(bit,) * 4,
         st.integers(0, 5),
         st.integers(0, 40),
         st.integers(0, 7),
@@ -228,9 +226,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, 7),
         st.integers(0, len(_POLICIES) - 1),
         st.integers(0, 2**32 - 1),
-        bit,
-        bit,
-        bit,
+        *(bit,) * 3,
         st.integers(0, len(_DRAFTERS) - 1),
         st.sampled_from((0, 0, 0, 4, 8, 16, 32)),
         bit,
@@ -276,7 +272,10 @@ def random_trace(seed: int) -> Trace:
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
     events = _random_events(seed, spec, len(requests))
     if spec.prefix_cache:
-        requests = tuple(_with_common_tokens(seed, flat, spec.block_size) for flat in requests)
+        alike = [begun_alike(seed, flat.who, 1 + flat.a, spec.block_size) for flat in requests]
+        requests = tuple(
+            flat._replace(a=length - 1, g=common) for flat, (length, common) in zip(requests, alike, strict=True)
+        )
     if spec.policy == "priority":
         requests = tuple(flat._replace(h=Digits(seed, "priority", flat.who).below(3)) for flat in requests)
     reuse = _random_reuse(seed, requests)
@@ -284,14 +283,6 @@ def random_trace(seed: int) -> Trace:
         reuse.append(FlatEvent(0, late.tick, 0, late.who, late.num_prompt - 1, late.max_tokens - 1, 0, 0))
         reuse.append(FlatEvent(KINDS.index("abort"), late.abort_tick, late.abort_place, late.who, 0, 0, 0, 0))
     return interpret(numbers, (*requests, *events, *reuse))
-
-
-def _with_common_tokens(seed: int, flat: FlatEvent, block_size: int) -> FlatEvent:
-    """Return a submit whose prompt, longer by some blocks, begins as others do: with all of it or some blocks."""
-    digits = Digits(seed, "common", flat.who)
-    length = 1 + flat.a + digits.below(4) * block_size
-    some = digits.below(2 + length // block_size) * block_size + digits.below(2)
-    return flat._replace(a=length - 1, g=length if digits.below(2) else some)
 
 
 def _random_spec(seed: int) -> SpecNumbers:
@@ -302,7 +293,8 @@ def _random_spec(seed: int) -> SpecNumbers:
     return SpecNumbers(
         k=k,
         is_synchronous=switches.below(8) == 0,
-        is_attention_only=switches.below(8) == 0,
+        # A hit on a block of the same step goes on from no recurrent state.
+        is_attention_only=switches.below(8) == 0 or (has_prefix_cache and seed % 3 == 0),
         is_host_counted=switches.below(5) < 2,
         is_unpadded=switches.below(5) == 0,
         num_rows=sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5)),
@@ -316,7 +308,8 @@ def _random_spec(seed: int) -> SpecNumbers:
         policy=switches.below(len(_POLICIES)),
         seed=seed,
         is_aligned=Digits(seed, "aligned", 0).below(3) == 0,
-        is_cascading=Digits(seed, "cascade", 0).below(4) == 0,
+        # Rows share blocks, and so a prefix, only where they take them over from the prefix cache.
+        is_cascading=Digits(seed, "cascade", 0).below(2 if has_prefix_cache else 4) == 0,
         has_prefix_cache=has_prefix_cache,
         drafter=_DRAFTERS.index("draft_model")
         if draw_params.needs_guesses(seed)
@@ -336,8 +329,7 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
     has_late_places, has_stops = swarm.below(2), swarm.below(3) == 0
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
-    k, block = spec.num_speculative_tokens, spec.block_size
-    edges = (1, k, k + 1, block - 1, block, block + 1)
+    edges = prompt_edges(spec.num_speculative_tokens, spec.block_size)
     flats = []
     for who in range(count):
         digits = Digits(seed, "submit", who)

@@ -1,12 +1,12 @@
 """Which boundary a request ends on, for the probes: looked at when it ends, and never before."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from scenarios.spec import EngineSpec
 from workers.engine.request import PlanRow, Request
 
 
-def edges_at_end(request: Request, row: PlanRow, sampled: list[int], count: int, spec: EngineSpec) -> Iterator[str]:
+def edges_at_end(request: Request, row: PlanRow, sampled: Sequence[int], count: int, spec: EngineSpec) -> Iterator[str]:
     """Yield the probes that a request hits which ends with the last of the `count` tokens it took of a row's sample."""
     if count < len(sampled):
         yield f"{request.finish_reason}_inside_run"

@@ -61,7 +61,8 @@ class Prefixes:
             probes["prefix_hit"] += 1
             probes["prefix_hit_shared"] += any(self.pool.references[block] > 1 for block in shared)
             probes["prefix_hit_on_resume"] += request.epoch > 0
-            probes["prefix_hit_but_one"] += row.num_known - row.num_computed == 1
+            # The last match is never taken over, so no hit leaves fewer tokens.
+            probes["prefix_hit_to_end"] += row.num_known - row.num_computed == 1 + self._size
             probes["prefix_hit_at_once"] += any(block in other.new_blocks for other in rows for block in shared)
         request.num_cached = len(shared)
         self.register(request, request.tokens, row.num_computed + row.n)
