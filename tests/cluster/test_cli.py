@@ -63,6 +63,11 @@ def specstorm(
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what a command said on stderr, less the progress that it shows where it takes long."""
+    return [line for line in done.stderr.splitlines() if " scenarios, " not in line]
+
+
 def wait_for(happened: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Wait until something has happened while a process runs."""
     end = time.monotonic() + SECONDS_MAX
@@ -93,7 +98,7 @@ def test_scenarios_that_agree_exit_with_0_and_say_where_the_results_lie(tmp_path
         assert done.returncode == 0, done.stderr
         assert "2 scenarios: 2 agreed" in done.stdout
         assert f"results: campaigns/scn-000{number}" in done.stdout
-        assert done.stderr == ""
+        assert complaints(done) == []
         assert num_results(tmp_path / "campaigns" / f"scn-000{number}") == 2
 
 
@@ -303,8 +308,8 @@ def test_a_switch_that_has_no_effect_is_warned_of_once_with_its_reason(tmp_path:
     warned = "warning: scn/s00.yaml and 1 more: cascade is True, but switched off at depth 2: the host counts drafts"
     done = specstorm(tmp_path, "run", "scn", "--ray", "off")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(warned)
+    (complaint,) = complaints(done)
+    assert complaint.startswith(warned)
     done = specstorm(tmp_path, "run", "scn/s00.yaml", "--ray", "off", "--fault", "vllm-32951-cascade-stays-on")
     assert "warning" not in done.stderr
 
