@@ -289,6 +289,8 @@ DEVICE_MUTANTS = (
     Mutant("logits stay numbers", "counts", never("spoil_logits")),
     Mutant("raw logits are those of an earlier step", "logits", never("keep_logits")),
     Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
+    Mutant("nothing is cut off", "tokens", then("logit_floors", lambda a: put(a.floors, -np.inf))),
+    Mutant("nothing is left of the target", "tokens books", then("residual_mass", lambda a: put(a.residual, 0))),
     Mutant("the token after the accepted ones is dropped", "tokens counts", then("rejection_sample", no_bonus)),
     Mutant(
         "accepted counts lack the bonus token",
