@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 
 from workers.engine.context import Context, Forward
-from workers.engine.grammar_rules import mask_rows
 from workers.engine.input_batch import Row
 from workers.engine.memory import ring_size
 from workers.engine.request import Plan
@@ -39,7 +38,7 @@ class Grammars:
         context, spec = self._context, self._context.spec
         planned = tuple(row for row in plan.rows if row.request.params.grammar and not row.discard)
         place = {row.key: index for index, row in enumerate(rows)}
-        masks = tuple(chain.from_iterable(mask_rows(row, spec.vocab_size) for row in planned))
+        masks = tuple(chain.from_iterable(context.parts.mask_rows(row, spec.vocab_size) for row in planned))
         staging = self._staging[plan.step % len(self._staging)]
         at = start = 0
         with self._machine.host(staging.all, "w") as staged:

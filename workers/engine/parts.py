@@ -1,6 +1,6 @@
 """The table of named functions an engine is built from: a fault replaces exactly one of them, in one engine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scenarios.events import PreemptMode
@@ -10,7 +10,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
-from workers.engine.grammar_rules import checked_drafts, num_masks, waits_for_tokens
+from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
 from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.params_line import params_line
@@ -26,6 +26,7 @@ from workers.engine.rules import (
     drafts_after,
     drain_stale,
     end_of,
+    has_state,
     history_of,
     is_over,
     logits_of,
@@ -112,6 +113,7 @@ class Parts:
     budgeted: Callable[[int, int], int] = budgeted
     room_for: Callable[[Request, int, int], int] = room_for
     placeholders_for: Callable[[PlanRow], int] = placeholders_for
+    has_state: Callable[[Request, Pool], bool] = has_state
     take_state_slot: Callable[[Request, Pool], int] = take_state_slot
     drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = drain_stale
     reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
@@ -134,6 +136,7 @@ class Parts:
     wait_for_output: Callable[[Event], None] = wait_for_output
     waits_for_tokens: Callable[[Request], bool] = waits_for_tokens
     checked_drafts: Callable[[Request, int], Sequence[int]] = checked_drafts
+    mask_rows: Callable[[PlanRow, int], Iterable[tuple[int, ...]]] = mask_rows
     num_masks: Callable[[PlanRow], int] = num_masks
     logits_of: Callable[[Span, Span], Span] = logits_of
     logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = logprob_rows

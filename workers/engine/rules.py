@@ -97,6 +97,11 @@ def take_state_slot(request: Request, slots: Pool) -> int:
     return taken[0]
 
 
+def has_state(request: Request, slots: Pool) -> bool:
+    """Tell whether a request that needs blocks has a state slot, or may take one."""
+    return request.state_slot >= 0 or slots.num_free > 0
+
+
 def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
     """Take a row of an earlier epoch off what is in flight: all it scheduled, however much of it was accepted."""
     request.num_stale -= row.n

@@ -219,6 +219,8 @@ class Scheduler:
         """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
         held = len(request.blocks) + len(shared)
         count = max(0, self._parts.blocks_to_cover(request, n, self.spec) - held)
+        if count and not self._parts.has_state(request, self.state_slots):
+            return None
         if self.cache is None:
             return self.blocks.take(count)
         return self.cache.take(shared, count)

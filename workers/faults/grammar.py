@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+from workers.engine.params_line import mask_words
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like, run
@@ -40,6 +41,17 @@ def _nobody_waits(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, waits_for_tokens=waits_for_tokens)
 
 
+def _decided_at_the_start(parts: Parts, reached: Reached) -> Parts:
+    def mask_rows(row: PlanRow, vocab_size: int) -> list[tuple[int, ...]]:
+        masks, anything = list(parts.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
+        if masks[0] != anything or all(mask == anything for mask in masks):
+            return masks
+        reached()
+        return [anything] * len(masks)
+
+    return replace(parts, mask_rows=mask_rows)
+
+
 FAULTS = (
     Fault(
         id="vllm-49738-trimmed-masks",
@@ -58,6 +70,15 @@ FAULTS = (
         plane="inputs",
         requires=(),
         apply=_cut_off_is_embedded,
+    ),
+    Fault(
+        id="vllm-44297-decided-at-the-start",
+        source="vllm PR #44297; there the grammar begins at a marker, here it has a state in which anything may come",
+        symptom="a request samples a token that its grammar does not allow any more",
+        trigger="a draft leads from a state of a grammar in which anything may come to one in which not",
+        plane="logits",
+        requires=(),
+        apply=_decided_at_the_start,
     ),
     Fault(
         id="sglang-25361-nobody-waits",

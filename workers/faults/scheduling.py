@@ -73,6 +73,15 @@ def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, take_state_slot=take_state_slot)
 
 
+def _state_asked_of_everyone(parts: Parts, reached: Reached) -> Parts:
+    def has_state(request: Request, slots: Pool) -> bool:
+        if parts.has_state(request, slots) and not slots.num_free:
+            reached()
+        return slots.num_free > 0
+
+    return replace(parts, has_state=has_state)
+
+
 FAULTS = (
     Fault(
         id="vllm-30916-drafts-survive",
@@ -109,6 +118,15 @@ FAULTS = (
         plane="books",
         requires=(),
         apply=_no_end_of_the_context,
+    ),
+    Fault(
+        id="lmdeploy-4691-slot-of-its-own",
+        source="lmdeploy PR #4691",
+        symptom="a request that needs a block has others preempted although there are free blocks",
+        trigger="every state slot is taken, and a request that runs needs one more block",
+        plane="books",
+        requires=(("layers", "hybrid"),),
+        apply=_state_asked_of_everyone,
     ),
     Fault(
         id="sglang-26941-dangling-slot",
