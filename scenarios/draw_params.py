@@ -18,7 +18,7 @@ def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
     for state in range(num_states):
         tokens = {pick(f"edge {state}", spec.vocab_size, index) for index in range(1 + pick("edges", 8, state))}
         states.append(tuple((token, pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
-    if pick("free", 3) == 0:
+    if pick("free", 3, 0) == 0:
         # It begins in the middle of an output: anything may come until the first of its tokens does.
         begun = dict(states[0])
         states[0] = tuple((token, begun.get(token, 0)) for token in range(spec.vocab_size))
