@@ -1,0 +1,243 @@
+"""Faults in how tokens are drawn by chance. Those of device ops exist on the NumPy tier."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from scenarios.sampling import SamplingParams
+from scenarios.spec import INTEGER_MAX
+from workers.engine.input_batch import Row
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.probabilities import NEVER, Floats, lines_of, scale_of, weight
+from workers.kernels.signature import NO_TOKEN
+from workers.kernels.verify_drafts import STANDARD
+
+# A logit of 1.0, in the units in which a temperature divides logits.
+ONE = np.float32(1 << 20)
+LEAK = 0.02
+
+
+def _no_noise(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.draw_noise, given)
+        if given.accept_noise.any():
+            reached()
+        given.accept_noise[:] = 0
+
+    return replace(parts, draw_noise=op_like(parts.draw_noise, body))
+
+
+def _same_noise_every_step(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.sampling_inputs, given)
+        # A generator made anew from the seed of its request is where it was in the first step.
+        if given.positions.any():
+            reached()
+        given.positions[:] = 0
+
+    return replace(parts, sampling_inputs=op_like(parts.sampling_inputs, body))
+
+
+def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
+    draws: Counter[int] = Counter()
+
+    def row_params(rows: Sequence[Row]) -> list[SamplingParams]:
+        found = parts.row_params(rows)
+        # The noise of a generator that was drawn from once more is not that of its seed and a position.
+        moved = [
+            params.model_copy(update={"seed": (params.seed + draws[row.plan.request.index]) & INTEGER_MAX})
+            for row, params in zip(rows, found, strict=True)
+        ]
+        if moved != found:
+            reached()
+        if any(row.plan.d for row in rows):
+            # Numbers for recovered tokens are drawn for every row, and masked where no draft was there to reject.
+            draws.update(
+                row.plan.request.index
+                for row, params in zip(rows, found, strict=True)
+                if params.temperature and not row.plan.d
+            )
+        return moved
+
+    return replace(parts, row_params=row_params)
+
+
+def _divided_by_zero(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.sampler_stats, given)
+        width = 1 + given.num_speculative_tokens
+        is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(
+            -1
+        )
+        best = given.block_best.reshape(len(is_greedy), -1)
+        lines = lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
+        for line in np.flatnonzero(is_greedy):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                scaled = lines[line] / np.float32(0)
+            for block in range(best.shape[1]):
+                first = block * given.block_size
+                wrong = first + int(scaled[first : first + given.block_size].argmax())
+                if wrong != best[line, block]:
+                    reached()
+                best[line, block] = wrong
+
+    return replace(parts, sampler_stats=op_like(parts.sampler_stats, body))
+
+
+def _drafts_judged_one_by_one(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.verify_drafts, given)
+        right = given.sampled.copy()
+        run(parts.verify_drafts, given, method=STANDARD)
+        if not np.array_equal(given.sampled, right):
+            reached()
+
+    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+
+
+def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.verify_drafts, given)
+        right, logits = given.sampled.copy(), given.logits.copy()
+        k = given.num_speculative_tokens
+        lines = lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
+        drafts = given.drafts.reshape(-1, k)
+        is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
+        row, column = np.nonzero(is_draft)
+        lines[row, column, drafts[row, column]] = NEVER
+        run(parts.verify_drafts, given, logits=logits)
+        if not np.array_equal(given.sampled, right):
+            reached()
+
+    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+
+
+def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.verify_drafts, given)
+        right, k = given.sampled.copy(), given.num_speculative_tokens
+        drafts, noise = given.drafts.reshape(-1, k), given.accept_noise.reshape(-1, k)
+        weights = _weights(given, np.full_like(given.temperature, ONE), np.full_like(given.floors, NEVER))[:, :k]
+        chosen = np.take_along_axis(weights, drafts.clip(0, given.vocab_size - 1)[:, :, None], axis=2)[:, :, 0]
+        is_kept = noise * weights.sum(axis=2) < chosen
+        floors = given.floors.reshape(-1, 1 + k).copy()
+        # What comes after a rejected draft is drawn as it should be.
+        floors[:, :k][is_kept] = NEVER
+        decided = np.where(is_kept, np.float32(0), np.float32(1))
+        run(parts.verify_drafts, given, accept_noise=decided.reshape(-1), floors=floors.reshape(-1))
+        if not np.array_equal(given.sampled, right):
+            reached()
+
+    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+
+
+def _leak(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        run(parts.verify_drafts, given)
+        width = 1 + given.num_speculative_tokens
+        sampled, weights = given.sampled.reshape(-1, width), _weights(given, given.temperature, given.floors)
+        # The last number of a selection is not used where drafts are certain.
+        noise = given.select_noise.reshape(len(sampled), width, 1 + given.num_tries, 4)[:, :, 0, 3]
+        for row in np.flatnonzero(given.temperature > 0):
+            for column in range(int((sampled[row] != NO_TOKEN).sum())):
+                masses = weights[row, column]
+                best = int(masses.argmax())
+                least = int(np.where(masses > 0, masses, np.inf).argmin())
+                leaks = noise[row, column] * masses[best] < LEAK * masses.sum()
+                if leaks and least != best == sampled[row, column]:
+                    reached()
+                    sampled[row, column], sampled[row, column + 1 :] = least, NO_TOKEN
+                    break
+
+    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+
+
+def _weights(given: SimpleNamespace, temperature: Floats, floors: Floats) -> Floats:
+    """Return the weights of all tokens in all columns, [B, 1 + K, V]; none where there is no distribution."""
+    width = 1 + given.num_speculative_tokens
+    lines = lines_of(given.logits, width, given.logits_stride, given.vocab_size)
+    fits = (lines < np.inf).all(axis=2, keepdims=True)
+    maximum = np.where(fits, lines, NEVER).max(axis=2, keepdims=True)
+    fits &= maximum > NEVER
+    lines, maximum = np.where(fits, lines, NEVER), np.where(fits, maximum, np.float32(0))
+    return weight(lines, floors.reshape(-1, width)[:, :, None], maximum, scale_of(temperature)[:, None, None])
+
+
+FAULTS = (
+    Fault(
+        id="ascend-13470-no-noise",
+        source="vllm-ascend PR #13470",
+        symptom="every draft is accepted that the target does not rule out",
+        trigger="a draft of a request at a temperature is to be rejected by chance: the number to compare with is 0",
+        plane="tokens",
+        requires=(("sampling", "standard"),),
+        apply=_no_noise,
+    ),
+    Fault(
+        id="ascend-7807-one-by-one",
+        source="vllm-ascend issue #7807, PR #7808; with certain drafts what is recovered is the same by both rules",
+        symptom="drafts are accepted one by one where they are to be accepted together",
+        trigger="a row at a temperature verifies two drafts or more by block, and the rules accept different numbers",
+        plane="tokens",
+        requires=(("sampling", "block"),),
+        apply=_drafts_judged_one_by_one,
+    ),
+    Fault(
+        id="trtllm-12588-divided-by-zero",
+        source="TensorRT-LLM PR #12588, a remark of its review",
+        symptom="a greedy request gets the first token with a positive logit",
+        trigger="a greedy row is in a batch with one whose tokens are drawn: its logits are divided by temperature 0",
+        plane="tokens",
+        requires=(),
+        apply=_divided_by_zero,
+    ),
+    Fault(
+        id="ascend-13608-masked-draws",
+        source="vllm-ascend issue #13608",
+        symptom="the noise of a request depends on the steps in which others had drafts and it had none",
+        trigger="a row at a temperature samples without drafts beside one with drafts, and takes noise for a draft",
+        plane="rng",
+        requires=(),
+        apply=_draws_without_drafts,
+    ),
+    Fault(
+        id="metal-50-generator-made-anew",
+        source="vllm-metal PR #50",
+        symptom="every step of a request draws with the same noise",
+        trigger="a request at a temperature samples: its generator is made from its seed in each step",
+        plane="rng",
+        requires=(),
+        apply=_same_noise_every_step,
+    ),
+    Fault(
+        id="ascend-2881-zeroed-in-place",
+        source="vllm-ascend PR #2881",
+        symptom="drafts of a request at a temperature are never accepted",
+        trigger="a draft is to be accepted by chance: its probability was set to 0 for what may be recovered",
+        plane="tokens",
+        requires=(("sampling", "standard"),),
+        apply=_draft_zeroed_in_place,
+    ),
+    Fault(
+        id="vllm-10198-raw-target",
+        source="vllm PR #10198",
+        symptom="drafts are accepted as if a request had no temperature, top-k or top-p",
+        trigger="a draft of a request whose distribution these change is verified by chance",
+        plane="tokens",
+        requires=(("sampling", "standard"),),
+        apply=_judged_by_raw_logits,
+    ),
+    Fault(
+        id="specstorm-sampler-leak",
+        source="none: a biased sampler",
+        symptom="of all probability 2 % go from the likeliest token of a distribution to the least likely one",
+        trigger="the likeliest token is drawn, and a number that nothing else uses is small",
+        plane="tokens",
+        requires=(),
+        apply=_leak,
+    ),
+)
