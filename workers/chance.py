@@ -154,7 +154,10 @@ def select(masses: Sequence[Mass], params: SamplingParams, position: int) -> tup
         block_size *= 2
     first, is_ambiguous = 0, False
     for size, number in zip((block_size, TILE_SIZE, 1), noise(params, position, SELECT_STREAM), strict=False):
-        part, is_close = pick([total(masses[at : at + size]) for at in range(0, len(masses), size)], number)
+        if len(masses) <= size:
+            continue
+        parts = masses if size == 1 else [total(masses[at : at + size]) for at in range(0, len(masses), size)]
+        part, is_close = pick(parts, number)
         masses = masses[part * size : (part + 1) * size]
         first, is_ambiguous = first + part * size, is_ambiguous or is_close
     return first, is_ambiguous

@@ -48,6 +48,8 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "attention": "hybrid",
     "align": "none",
     12: 0,
+    "standard": "strict",
+    "block": "strict",
     "eagle": "dflash",
     "draft_model": "eagle",
     "mtp": "eagle",

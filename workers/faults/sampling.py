@@ -105,7 +105,7 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
         right, logits = given.sampled.copy(), given.logits.copy()
         k = given.num_speculative_tokens
         lines = lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
-        drafts = given.drafts.reshape(-1, k)
+        drafts = given.drafts.reshape(len(given.num_drafts), k)
         is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
         row, column = np.nonzero(is_draft)
         lines[row, column, drafts[row, column]] = NEVER
@@ -120,7 +120,8 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
     def body(given: SimpleNamespace) -> None:
         run(parts.verify_drafts, given)
         right, k = given.sampled.copy(), given.num_speculative_tokens
-        drafts, noise = given.drafts.reshape(-1, k), given.accept_noise.reshape(-1, k)
+        shape = (len(given.num_drafts), k)
+        drafts, noise = given.drafts.reshape(shape), given.accept_noise.reshape(shape)
         weights = _weights(given, np.full_like(given.temperature, ONE), np.full_like(given.floors, NEVER))[:, :k]
         chosen = np.take_along_axis(weights, drafts.clip(0, given.vocab_size - 1)[:, :, None], axis=2)[:, :, 0]
         is_kept = noise * weights.sum(axis=2) < chosen
@@ -183,7 +184,7 @@ FAULTS = (
         symptom="drafts are accepted one by one where they are to be accepted together",
         trigger="a row at a temperature verifies two drafts or more by block, and the rules accept different numbers",
         plane="tokens",
-        requires=(("sampling", "block"),),
+        requires=(("sampling", "block"), ("drafter", "draft_model")),
         apply=_drafts_judged_one_by_one,
     ),
     Fault(
@@ -233,7 +234,7 @@ FAULTS = (
     ),
     Fault(
         id="specstorm-sampler-leak",
-        source="none: a biased sampler",
+        source="made up: a sampler that is a little biased",
         symptom="of all probability 2 % go from the likeliest token of a distribution to the least likely one",
         trigger="the likeliest token is drawn, and a number that nothing else uses is small",
         plane="tokens",

@@ -1,0 +1,232 @@
+"""Test that what asynchronous runs commit has the target's distribution, and that a biased sampler's has not.
+
+`python -m benchmarks.distribution` runs many requests over few prompts, each with a seed of its own, at depth 2: beside
+each other and beside greedy ones, preempted, reordered, with drafts that are kept and drafts that are not. It counts
+the first committed token of every prompt, and the first two. G-tests hold the counts against the exact target; the
+chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine has a fault.
+Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
+
+Drafts are a draft model's: were they to follow from the noise that judges them, as scripted ones of another drafter do,
+nothing would be lossless.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import erfc, exp, inf, lgamma, log, sqrt
+
+from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec, SamplingMethod
+from scenarios.trace import Trace
+from workers import model
+from workers.chance import target_of
+from workers.check import Options, Run
+from workers.choice import Rules, processed
+from workers.faults.registry import FAULTS
+from workers.tape import Tape, Tapes
+
+FAMILY_ERROR = 1e-6
+# Outcomes that are expected less often are counted together.
+EXPECTED_MIN = 5.0
+# Each method with a vocabulary of its own, and seeds.
+METHODS: Mapping[SamplingMethod, tuple[int, int]] = {
+    "strict": (8, 0),
+    "standard": (12, 1_000_000),
+    "block": (16, 2_000_000),
+}
+REQUESTS_PER_TRACE = 240
+NUM_TOKENS = 2
+MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "dropped_output", "reorder_in_flight")
+
+Outcome = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A prompt, and how its tokens are drawn; the requests of a kind differ in their seeds and drafts alone."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+
+
+GREEDY = Kind((2, 4), SamplingParams())
+KINDS = (
+    Kind((3, 1), SamplingParams(temperature=2.0)),
+    Kind((5, 2, 6), SamplingParams(temperature=4.0, top_k=6, presence_penalty=1.0)),
+    Kind((7,), SamplingParams(temperature=3.0, top_p=0.95)),
+)
+NUM_TESTS = len(METHODS) * len(KINDS) * NUM_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One G-test: of the first `num_tokens` tokens of a kind's requests."""
+
+    method: SamplingMethod
+    vocab_size: int
+    kind: Kind
+    num_tokens: int
+    num_requests: int
+    statistic: float
+    degrees: int
+
+    @property
+    def p_value(self) -> float:
+        """Return the chance of such a statistic, or of a larger one, under the target's distribution."""
+        return chance_of(self.statistic, self.degrees)
+
+    @property
+    def is_failed(self) -> bool:
+        """Tell whether it is too unlikely for one of a family of tests."""
+        return self.p_value < FAMILY_ERROR / NUM_TESTS
+
+    def line(self) -> str:
+        """Return the test as text."""
+        prompt = " ".join(map(str, self.kind.prompt))
+        return (
+            f"{self.method:<10} {self.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
+            f"{self.num_tokens:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
+        )
+
+
+HEAD = f"{'method':<10} {'V':>4} {'prompt':<8} {'T':>5} {'tokens':>6} {'requests':>8} {'G':>9} {'df':>4} {'p':>9}"
+
+
+def trace_of(method: SamplingMethod, kinds: Sequence[Kind], first: int, count: int, faults: tuple[str, ...]) -> Trace:
+    """Return a trace of requests `first` on, two in each tick; every fourth is greedy, some are preempted."""
+    vocab_size, seed = METHODS[method]
+    spec = EngineSpec(
+        sampling=method,
+        vocab_size=vocab_size,
+        layers="attention",
+        drafter="draft_model",
+        num_speculative_tokens=2,
+        max_num_seqs=8,
+        max_model_len=16,
+    )
+    events: list[AnyEvent] = []
+    for index in range(count):
+        name, tick = f"r{index}", index // 2
+        kind = GREEDY if index % 4 == 3 else kinds[index % len(kinds)]
+        params = kind.params.model_copy(update={"seed": seed + first + index})
+        accept = ("1", "10", "0")[index // 3 % 3]
+        events.append(
+            Submit(tick=tick, request=name, prompt=kind.prompt, max_tokens=NUM_TOKENS + 1, accept=accept, params=params)
+        )
+        if index % 5 == 0:
+            mode: PreemptMode = "drop" if index % 2 else "deliver"
+            events.append(Preempt(tick=tick + 1 + index % 3, at="after_launch", request=name, mode=mode))
+        if index % 7 == 0:
+            events.append(Reorder(tick=tick, how="rotate"))
+    return Trace(spec=spec, events=tuple(events), faults=faults).explicit()
+
+
+def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Outcome]]:
+    """Run a trace with nothing compared; yield each request's prompt and first tokens, and count what happened."""
+    run = Run(trace, Tapes(), Options(races=False))
+    engine = run.engine
+    while not engine.drained():
+        engine.step()
+        engine.log.clear()
+        run.recorder.take()
+    happened.update(run.probes)
+    for request in engine.requests.values():
+        start = request.num_prompt
+        yield tuple(request.tokens[:start]), tuple(request.tokens[start : start + NUM_TOKENS])
+
+
+def law_of(kind: Kind, num_tokens: int, spec: EngineSpec) -> Mapping[Outcome, float]:
+    """Return the exact probabilities of the first tokens of a kind's requests."""
+    law: dict[Outcome, float] = {(): 1.0}
+    for _ in range(num_tokens):
+        longer: dict[Outcome, float] = {}
+        for outcome, probability in law.items():
+            known = (*kind.prompt, *outcome)
+            tape = Tape(known, spec)
+            tape.extend(len(known))
+            logits = [model.logit(tape.hidden[-1], token) for token in range(spec.vocab_size)]
+            target = target_of(processed(logits, Rules(kind.params, frozenset()), known, len(kind.prompt)), kind.params)
+            assert target is not None, "some logit is not -inf"
+            for token, share in enumerate(target.probabilities()):
+                if share > 0:
+                    longer[(*outcome, token)] = probability * share
+        law = longer
+    return law
+
+
+def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:
+    """Return the statistic of a G-test and its degrees of freedom; an outcome that cannot be makes it infinite."""
+    if any(outcome not in law for outcome in counts):
+        return inf, len(law)
+    num, cells, few = sum(counts.values()), [], [0.0, 0.0]
+    for outcome, probability in sorted(law.items(), key=lambda item: item[1]):
+        observed, expected = counts.get(outcome, 0), num * probability
+        if expected < EXPECTED_MIN or few[1] < EXPECTED_MIN:
+            few = [few[0] + observed, few[1] + expected]
+        else:
+            cells.append((observed, expected))
+    cells.append((int(few[0]), few[1]))
+    return 2 * sum(seen * log(seen / expected) for seen, expected in cells if seen), len(cells) - 1
+
+
+def chance_of(statistic: float, degrees: int) -> float:
+    """Return the chance that chi-square exceeds a statistic."""
+    half, a = statistic / 2, 0.5 if degrees % 2 else 1.0
+    if half in (0.0, inf):
+        return 1.0 if half == 0 else 0.0
+    found = erfc(sqrt(half)) if degrees % 2 else exp(-half)
+    while a < degrees / 2:
+        found += exp(a * log(half) - half - lgamma(a + 1))
+        a += 1
+    return found
+
+
+def results(
+    method: SamplingMethod,
+    num_requests: int,
+    faults: tuple[str, ...],
+    happened: Counter[str],
+    kinds: Sequence[Kind] = KINDS,
+) -> list[Result]:
+    """Run requests of some kinds under one method, and test each kind's first token and first two."""
+    counts: dict[tuple[Outcome, int], Counter[Outcome]] = {}
+    for first in range(0, num_requests, REQUESTS_PER_TRACE):
+        trace = trace_of(method, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
+        for prompt, tokens in outputs(trace, happened):
+            for length in range(1, NUM_TOKENS + 1):
+                counts.setdefault((prompt, length), Counter())[tokens[:length]] += 1
+    found = []
+    for kind in kinds:
+        for length in range(1, NUM_TOKENS + 1):
+            seen = counts[kind.prompt, length]
+            test = g_test(seen, law_of(kind, length, trace.spec))
+            found.append(Result(method, trace.spec.vocab_size, kind, length, seen.total(), *test))
+    return found
+
+
+def main() -> int:
+    """Run all methods, print a table, return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=6000, metavar="N", help="requests of each method")
+    parser.add_argument("--fault", choices=sorted(FAULTS), metavar="ID", help="switch it on")
+    arguments = parser.parse_args()
+    faults = (arguments.fault,) if arguments.fault else ()
+    failed, missing = 0, []
+    print(HEAD)
+    for method in METHODS:
+        happened: Counter[str] = Counter()
+        for result in results(method, arguments.requests, faults, happened):
+            failed += result.is_failed
+            print(f"{result.line()}{'  FAILED' if result.is_failed else ''}", flush=True)
+        missing += [f"{method}: no {probe}" for probe in MUST_HAPPEN if not happened[probe]]
+    print(f"\n{NUM_TESTS} tests, {failed} failed; a sound engine fails one of them with a chance of {FAMILY_ERROR:g}")
+    for text in missing:
+        print(text, file=sys.stderr)
+    return 1 if failed else 3 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
