@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.distribution import KINDS, METHODS, MUST_HAPPEN, chance_of, g_test, law_of, results, trace_of
+from benchmarks.distribution import KINDS, METHODS, MUST_HAPPEN, Outcome, chance_of, g_test, law_of, results, trace_of
 from scenarios.spec import SamplingMethod
 
 LEAK = "specstorm-sampler-leak"
@@ -19,14 +19,14 @@ def test_chances_are_those_of_chi_square(statistic: float, degrees: int, chance:
 
 
 def test_counts_as_expected_have_no_statistic_and_what_cannot_be_is_failed_at_once() -> None:
-    law = {(0,): 0.5, (1,): 0.25, (2,): 0.25}
+    law: dict[Outcome, float] = {(0,): 0.5, (1,): 0.25, (2,): 0.25}
     assert g_test({(0,): 50, (1,): 25, (2,): 25}, law) == (0.0, 2)
     assert chance_of(*g_test({(0,): 100, (3,): 1}, law)) == 0
     assert chance_of(*g_test({(0,): 80, (1,): 10, (2,): 10}, law)) < 1e-6
 
 
 def test_rare_outcomes_are_counted_together() -> None:
-    law = {(0,): 0.9, (1,): 0.04, (2,): 0.03, (3,): 0.03}
+    law: dict[Outcome, float] = {(0,): 0.9, (1,): 0.04, (2,): 0.03, (3,): 0.03}
     assert g_test({(0,): 90, (1,): 10}, law)[1] == 1
 
 

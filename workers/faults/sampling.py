@@ -184,7 +184,7 @@ FAULTS = (
         symptom="drafts are accepted one by one where they are to be accepted together",
         trigger="a row at a temperature verifies two drafts or more by block, and the rules accept different numbers",
         plane="tokens",
-        requires=(("sampling", "block"), ("drafter", "draft_model")),
+        requires=(("sampling", "block"), ("drafter", "draft_model"), ("num_speculative_tokens", 3)),
         apply=_drafts_judged_one_by_one,
     ),
     Fault(
