@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from scenarios.spec import SamplingMethod
 from tests.workers.kernels.enumeration import committed, total_variation, world
 from tests.workers.kernels.triton.launches import assert_equal, launch
 from tests.workers.kernels.verification import Drafts, random_drafts, verify
+from tests.workers.test_chance import METHODS, rows_of, tokens_of
 from workers.kernels import draw_noise as noise_definition
 from workers.kernels import logit_floors as floors_definition
 from workers.kernels.signature import NO_TOKEN
@@ -64,6 +66,15 @@ def test_real_weights_have_sums_as_close_as_float32_lets_them_and_decide_the_sam
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
     for name in ("block_best", "sampled", "status"):
         np.testing.assert_array_equal(found[name], expected[name], name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_twins_decide_as_the_oracle_does_wherever_it_is_not_ambiguous(method: SamplingMethod) -> None:
+    rows = rows_of(24, 32, 1)
+    for expected, tokens in zip(
+        rows.expected(method), tokens_of(verify_by_twins(rows.batch(method))["sampled"]), strict=True
+    ):
+        assert expected.is_ambiguous or expected.tokens == tokens
 
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
