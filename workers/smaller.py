@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from scenarios.events import AnyEvent, Hold, Label, Schedule
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from workers.verdict import Diverged, Verdict
@@ -115,7 +116,9 @@ def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
     """Yield the trace with one key of its specification back at its default."""
     for key, field in EngineSpec.model_fields.items():
         changed = getattr(trace.spec, key) != field.default
-        yield _with(trace, spec=_changed(trace.spec, key, field.default)) if changed else None
+        # Rates belong to one method of sampling alone.
+        spec = _changed(trace.spec, "synthetic_rates", ()) if key == "sampling" else trace.spec
+        yield _with(trace, spec=_changed(spec, key, field.default)) if changed else None
 
 
 def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
@@ -178,6 +181,9 @@ def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
             return (lowest, one, (lowest + value) // 2, value - 1 if value > lowest else None)
         case str() if set(value) <= {"0", "1"}:
             return ("1", "0" if len(value) > 1 else None, value[: len(value) // 2], value[:-1])
+        case SamplingParams():
+            fields = SamplingParams.model_fields.items()
+            return (default, *(_changed(value, name, field.default) for name, field in fields))
         case tuple():
             return (default, value[: len(value) // 2], value[:-1])
         case _:

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.events import Schedule
+from scenarios.events import Schedule, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace, problems
 from workers.check import check
@@ -124,6 +126,24 @@ def test_a_request_goes_with_everything_that_is_about_it() -> None:
         asked = {event.request for event in trace.events if event.do == "submit"}
         gone = asked - names
         assert not any(getattr(event, "request", None) in gone for event in candidate.events)
+
+
+def test_parameters_of_a_request_go_one_by_one_and_rates_go_with_their_method() -> None:
+    spec = EngineSpec(sampling="synthetic", synthetic_rates=(0.5,), max_num_seqs=2)
+    params = SamplingParams(temperature=0.5, min_tokens=2)
+    submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=3, accept="1", params=params)
+
+    def attempt_needing_temperature(candidates: list[Trace], target: Signature) -> Tried:
+        for count, candidate in enumerate(candidates, 1):
+            drawn = any(event.params.temperature for event in candidate.submits())
+            if drawn and candidate.spec.max_num_seqs == 2:
+                return Tried(count=count, found=CRASH)
+        return Tried(count=len(candidates))
+
+    end = shrink(Shrinking.of(Trace(spec=spec, events=(submit,)), CRASH), attempt_needing_temperature, 8)
+    assert end.trace.spec == EngineSpec(max_num_seqs=2)
+    (event,) = end.trace.submits()
+    assert event.params == SamplingParams(temperature=0.5)
 
 
 def test_no_more_candidates_are_tried_than_the_limit_says() -> None:
