@@ -38,5 +38,6 @@ def logit_floors(
                 weights = weight(line, floor, maximum, scale[row])
                 least = top_p[row] * weights.sum()
                 values = np.unique(line[line >= floor])
-                floor = max(value for value in values if weights[line >= value].sum() >= least)
+                # Rounding may leave the sum of all of them below `least`; then they all stay.
+                floor = max((value for value in values if weights[line >= value].sum() >= least), default=floor)
             floors[row * width + column] = floor
