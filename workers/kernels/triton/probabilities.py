@@ -43,7 +43,9 @@ def pick(b_masses, b_noise):
     """Return, of each line of masses, the index in which the running sum passes the noise times the total."""
     size: tl.constexpr = b_masses.shape[1]
     o_index = tl.arange(0, size)[None, :]
-    b_passed = tl.cumsum(b_masses, axis=1) > (b_noise * tl.sum(b_masses, axis=1))[:, None]
+    # A running sum of one does not compile for a GPU in Triton 3.6.
+    b_running = b_masses if size == 1 else tl.cumsum(b_masses, axis=1)
+    b_passed = b_running > (b_noise * tl.sum(b_masses, axis=1))[:, None]
     b_first = tl.min(tl.where((b_masses > 0) & b_passed, o_index, size), axis=1)
     # Rounding may leave the running sum below the total.
     b_last = tl.max(tl.where(b_masses > 0, o_index, 0), axis=1)

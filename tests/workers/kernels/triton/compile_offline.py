@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,10 @@ def verify_by_chance(names: dict[int, str]) -> None:
         )
         return {name: arguments[name] for name in outputs}
 
-    for method in (STRICT, STANDARD, SYNTHETIC, BLOCK):
+    # A vocabulary of several blocks, and one that fits a tile.
+    for method, (vocab_size, block_size) in product((STRICT, STANDARD, SYNTHETIC, BLOCK), ((129, 64), (9, 16))):
         names |= {id(kernel): name for name, kernel in kernels().items() if name.startswith("verify_drafts.")}
-        verify(random_drafts(3, 2, 129, method, 64, 16), launch, twins)
+        verify(random_drafts(3, 2, vocab_size, method, block_size, 16), launch, twins)
 
 
 def main() -> None:
