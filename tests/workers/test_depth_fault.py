@@ -29,8 +29,9 @@ def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_i
         has_gap = verdict.stats.probes.get("gap", 0) > 0
         seen[verdict.kind, has_gap] += 1
         if isinstance(verdict, Diverged):
-            # Where no draft was rejected the count is right all the same, but the host does not know the last token.
-            assert verdict.difference.variable in ("num_computed", "input_ids"), (seed, verdict)
+            # Where no draft was rejected the count is right all the same, but the host does not know the last token, or
+            # by how many tokens the state advances.
+            assert verdict.difference.variable in ("num_computed", "input_ids", "accepted_read"), (seed, verdict)
         else:
             assert isinstance(verdict, Agreed | Vacuous), (seed, verdict)
     assert seen["diverged", True] >= 4
