@@ -23,6 +23,7 @@ from workers.worker import Worker
 SMOKE = Path(__file__).resolve().parents[2] / "scenarios" / "smoke"
 SUBSET = (
     "condense_with_counts_on_the_host",
+    "drawn_tokens",
     "everything",
     "mtp_in_chunks",
     "sampling_params",
