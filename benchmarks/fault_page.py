@@ -67,7 +67,7 @@ def summary(document: Mapping[str, Any], machine: str) -> str:
     """Return what a measurement comes to, in sentences."""
     lines = document["faults"]
     least, most = (of(line["trials"] for line in lines) for of in (min, max))
-    trials, traces_max = f"{most}" if least == most else f"{least} or {most}", document["trials"][0]["traces_max"]
+    trials, traces_max = f"{most}" if least == most else f"{least} to {most}", document["trials"][0]["traces_max"]
     always = sum(line["detected"] == line["trials"] for line in lines)
     expected = sum(
         count for line in lines for by, count in line["planes"].items() if by.split(":")[0] == line["expected_plane"]

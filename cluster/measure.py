@@ -87,7 +87,7 @@ def table(lines: Sequence[Line]) -> list[str]:
             f"{line.fault:{width}}  {line.detected:2}/{line.trials:2}  {_bounds(line.traces):19}  "
             f"{_number(line.steps.at):>5}  {_number(line.seconds.at, 2):>7}  "
             f"{_share(line.reached, line.judged):>7} {_share(line.triggered, line.judged):>9}  "
-            f"{line.against_synchronous:10}/{line.trials:2}  {line.against_correct:3}/{line.trials:2}  "
+            f"{_outputs(line, line.against_synchronous):>13}  {_outputs(line, line.against_correct):>6}  "
             f"{_number(line.shrunk_events):>6}  {by}"
         )
     found = sum(line.detected == line.trials for line in lines)
@@ -121,6 +121,10 @@ def _bounds(value: Median) -> str:
 
 def _number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _outputs(line: Line, found: int) -> str:
+    return f"{found}/{line.trials:2}" if line.baseline else "-"
 
 
 def _share(part: int, whole: int) -> str:
