@@ -314,6 +314,23 @@ def test_a_switch_that_has_no_effect_is_warned_of_once_with_its_reason(tmp_path:
     assert "warning" not in done.stderr
 
 
+def test_traces_of_known_faults_are_left_out_below_a_folder_and_run_where_they_are_named(tmp_path: Path) -> None:
+    below = scenarios(tmp_path, 1)
+    known = below / "regressions" / "known.yaml"
+    known.parent.mkdir()
+    known.write_text(SCENARIO.format(seed=0) + f"faults: [{FOUND}]\n")
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off")
+    assert done.returncode == 0, done.stderr
+    assert "1 scenario: 1 agreed" in done.stdout
+    (complaint,) = complaints(done)
+    assert complaint.startswith("scn: 1 scenarios that switch faults on are left out; name the file")
+    assert specstorm(tmp_path, "run", "scn/regressions/known.yaml", "--ray", "off").returncode == 1
+    done = specstorm(tmp_path, "run", "scn/regressions", "--ray", "off")
+    assert done.returncode == 2
+    (complaint,) = complaints(done)
+    assert complaint.startswith("specstorm: scn/regressions: no scenarios but 1 that switch faults on")
+
+
 def test_a_trace_that_only_its_fault_makes_possible_is_not_replayed_without_it(tmp_path: Path) -> None:
     (tmp_path / "deep.yaml").write_text(
         SCENARIO.format(seed=0).replace("spec: {", "faults: [specstorm-depth-3]\nspec: {depth: 3, ")
