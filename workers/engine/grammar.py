@@ -10,7 +10,6 @@ from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
 from workers.engine.memory import ring_size
 from workers.engine.request import Plan
-from workers.engine.step import DraftsInFlight
 from workers.kernels.process_logits import BITS
 from workers.lanes.lane import device_array
 from workers.lanes.simulated import Machine
@@ -28,9 +27,6 @@ class Grammars:
         size, slots = self._columns_max * (1 + self._num_words), range(ring_size("staging", spec))
         self._staging = [machine.buffer(f"staging_masks[{slot}]", device_array(size), pinned=True) for slot in slots]
         self._masks = machine.buffer("masks", device_array(size))
-        num_drafts = rows * spec.num_speculative_tokens
-        self._drafts = [machine.buffer(f"drafts[{slot}]", device_array(num_drafts), pinned=True) for slot in slots]
-        self._drafts_done = [machine.event("drafts_done") for _ in slots]
         self._num_masks = 0
 
     def stage(self, plan: Plan, rows: Sequence[Row]) -> None:
@@ -75,22 +71,3 @@ class Grammars:
             masks = self._masks.span(first, first + self._num_masks * self._num_words)
             launch, vocab_size = self._context.compute.launch, self._context.spec.vocab_size
             launch(self._context.parts.apply_masks, columns, masks, forward.view.logits, vocab_size)
-
-    def launch_copy(self, forward: Forward) -> DraftsInFlight | None:
-        """Enqueue the copy that brings the drafts of a step to the host, to be checked or handed over there."""
-        context, k = self._context, self._context.spec.num_speculative_tokens
-        is_read = forward.named.grammar or context.spec.drafter == "medusa"
-        if not is_read or not k:
-            return None
-        slot = forward.step % len(self._drafts)
-        drafts = self._drafts[slot].span(0, forward.view.num_rows * k)
-        context.compute.launch(context.parts.copy_drafts, forward.view.draft_tokens, drafts)
-        self._drafts_done[slot].record(context.compute)
-        return DraftsInFlight(self._drafts_done[slot], drafts)
-
-    def read(self, in_flight: DraftsInFlight, step: int) -> Sequence[Sequence[int]]:
-        """Wait for the drafts of a step and return those of each row."""
-        in_flight.landed.synchronize()
-        with self._machine.host(in_flight.drafts, "r", step) as landed:
-            drafts, k = tuple(landed.data), self._context.spec.num_speculative_tokens
-        return tuple(drafts[first : first + k] for first in range(0, len(drafts), k))

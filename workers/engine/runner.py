@@ -11,6 +11,7 @@ from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
 from workers.engine.drafters.on_host import HostDrafts
+from workers.engine.drafts_to_host import DraftsToHost
 from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
@@ -65,6 +66,7 @@ class Runner:
         self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
         self._sampler = Sampler(self.context, machine)
         self._grammars = Grammars(self.context, machine)
+        self._drafts_to_host = DraftsToHost(self.context, machine)
         self._drafter = drafter_of(spec)
         self.host_drafts = HostDrafts(spec, parts)
         self._previous: Step | None = None
@@ -145,7 +147,7 @@ class Runner:
             launch_state_copy(self.context, forward)
         if self._parts.runs_drafter(rows):
             self._drafter.launch(self.context, forward)
-        step.drafts = self._grammars.launch_copy(forward)
+        step.drafts = self._drafts_to_host.launch(forward)
         self.context.probes.drafted(view, plan.step, requests)
         self.context.probes.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
@@ -255,7 +257,7 @@ class Runner:
 
     def drafts(self, step: Step) -> Sequence[Sequence[int]] | None:
         """Wait for the drafts of a step and return those of each row; None if the host has no use for them."""
-        return self._grammars.read(step.drafts, step.number) if step.drafts is not None else None
+        return self._drafts_to_host.read(step.drafts, step.number) if step.drafts is not None else None
 
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""
