@@ -115,7 +115,7 @@ class KillingPool(RayPool):
             self.kills.kept += 1
 
 
-class _Quiet:
+class Quiet:
     """Shows nothing."""
 
     def update(self, hunter: Hunter) -> None:
@@ -126,7 +126,7 @@ def outcome(folder: Path, pool: Pool, num_traces: int, faults: tuple[str, ...]) 
     """Hunt with faults on, and return the report as JSON."""
     with Store(folder) as store:
         hunt = Hunt(Plan(faults=faults), store, num_traces)
-        hunt.run(pool, _Quiet(), Stop(), lambda: True)
+        hunt.run(pool, Quiet(), Stop(), lambda: True)
         return as_json(hunt_document(hunt.hunter, hunt.exit_code()))
 
 

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.kills import Quiet
 from cluster.campaign import Stop
 from cluster.coordinator import Event, ResultArrived, WorkerReady
 from cluster.hunt import Hunt
-from cluster.hunter import Hunter, Plan
+from cluster.hunter import Plan
 from cluster.job import ShardJob
 from cluster.pool import RayCluster, RayPool
 from cluster.store import Store
@@ -175,13 +176,6 @@ class Row:
 HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordinator s':>13} {'Ray s':>6}"
 
 
-class _Quiet:
-    """Shows nothing."""
-
-    def update(self, hunter: Hunter) -> None:
-        """Do nothing."""
-
-
 def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
     """Hunt on workers that are warm."""
     traces = shards * TRACES_PER_SHARD
@@ -192,7 +186,7 @@ def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
     ):
         hunt = Hunt(Plan(seed=SEED), store, traces)
         before, here, start = processor_times(), time.process_time(), time.perf_counter()
-        hunt.run(pool, _Quiet(), Stop(), lambda: True)
+        hunt.run(pool, Quiet(), Stop(), lambda: True)
         wall, here, after = time.perf_counter() - start, time.process_time() - here, processor_times()
         assert hunt.hunter.tally.traces == traces, "the hunt did not end"
         grown = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}

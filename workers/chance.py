@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, isnan
 from struct import pack, unpack
-from typing import Literal
 
 from scenarios.draw import philox4x32
 from scenarios.sampling import SamplingParams
+from scenarios.spec import SamplingMethod
 from workers.choice import ONE
-
-SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
 
 UNIT = 2.0**-24
 TINY = 2.0**-126

@@ -15,9 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 from scenarios.sampling import SamplingParams
+from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from workers import chance
-from workers.chance import Mass, SamplingMethod, Target, Verified, choose, kept_together, pick, target_of
+from workers.chance import Mass, Target, Verified, choose, kept_together, pick, target_of
 from workers.choice import ONE
 from workers.kernels import draw_noise as noise_kernel
 from workers.kernels import verify_drafts

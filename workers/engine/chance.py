@@ -54,7 +54,7 @@ class Chance:
         spec, rows = context.spec, context.memory.rows_max
         k = spec.num_speculative_tokens
         self._method = METHODS[spec.sampling]
-        self._rates = [int(rate * RATE_STEPS) for rate in spec.rates] or [0] * k
+        self._rates = np.array([int(rate * RATE_STEPS) for rate in spec.rates] or [0] * k, dtype=np.int64)
         self._block_size = block_size_of(spec.vocab_size)
         # How many elements a row has in each buffer.
         blocks = -(-spec.vocab_size // self._block_size)

@@ -5,30 +5,33 @@ several times as long with a Python number or another type, which it converts at
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 _MASK = (1 << 64) - 1
+
+
+def _shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Return an array that nobody may write."""
+    array.flags.writeable = False
+    return array
 
 
 @cache
 def integer(value: int) -> Integers:
     """Return an int64, shared and read-only."""
-    array = np.array(value, dtype=np.int64)
-    array.flags.writeable = False
-    return array
+    return _shared(np.array(value, dtype=np.int64))
 
 
 @cache
 def word(value: int) -> Words:
     """Return an integer modulo 2^64 as a uint64, shared and read-only."""
-    array = np.array(value & _MASK, dtype=np.uint64)
-    array.flags.writeable = False
-    return array
+    return _shared(np.array(value & _MASK, dtype=np.uint64))
 
 
 GOLDEN = word(0x9E3779B97F4A7C15)
@@ -100,9 +103,7 @@ def draft_hidden(hidden: Words, tokens: Integers) -> Words:
 @cache
 def arange(stop: int) -> Integers:
     """Return 0, 1, ..., stop - 1: one shared read-only array a length."""
-    array = np.arange(stop, dtype=np.int64)
-    array.flags.writeable = False
-    return array
+    return _shared(np.arange(stop, dtype=np.int64))
 
 
 @cache
