@@ -6,8 +6,8 @@ the first committed token of every prompt, and the first two. G-tests hold the c
 chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine has a fault.
 Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
 
-Drafts are a draft model's: were they to follow from the noise that judges them, as scripted ones of another drafter do,
-nothing would be lossless.
+Drafts are a draft model's own, and those that a script says, which follow from no noise: were they to follow from the
+noise that judges them, nothing would be lossless.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from math import erfc, exp, inf, lgamma, log, sqrt
 
 from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
 from scenarios.sampling import SamplingParams
-from scenarios.spec import EngineSpec, SamplingMethod
+from scenarios.spec import Drafter, EngineSpec, SamplingMethod
 from scenarios.trace import Trace
 from workers import model
 from workers.chance import target_of
@@ -31,17 +31,35 @@ from workers.tape import Tape, Tapes
 FAMILY_ERROR = 1e-6
 # Outcomes that are expected less often are counted together.
 EXPECTED_MIN = 5.0
-# Each method with a vocabulary of its own, and seeds.
-METHODS: Mapping[SamplingMethod, tuple[int, int]] = {
-    "strict": (8, 0),
-    "standard": (12, 1_000_000),
-    "block": (16, 2_000_000),
-}
 REQUESTS_PER_TRACE = 240
 NUM_TOKENS = 2
 MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "dropped_output", "reorder_in_flight")
 
 Outcome = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A method of verification and a drafter, with a vocabulary and seeds of their own; the first seed is given."""
+
+    method: SamplingMethod
+    drafter: Drafter
+    vocab_size: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Return the case as text."""
+        return f"{self.method} {self.drafter}"
+
+
+CASES = (
+    Case("strict", "draft_model", 8, 0),
+    Case("standard", "draft_model", 12, 1_000_000),
+    Case("block", "draft_model", 16, 2_000_000),
+    Case("standard", "eagle", 10, 3_000_000),
+    Case("block", "eagle", 14, 4_000_000),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +76,14 @@ KINDS = (
     Kind((5, 2, 6), SamplingParams(temperature=4.0, top_k=6, presence_penalty=1.0)),
     Kind((7,), SamplingParams(temperature=3.0, top_p=0.95)),
 )
-NUM_TESTS = len(METHODS) * len(KINDS) * NUM_TOKENS
+NUM_TESTS = len(CASES) * len(KINDS) * NUM_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """One G-test: of the first `num_tokens` tokens of a kind's requests."""
 
-    method: SamplingMethod
-    vocab_size: int
+    case: Case
     kind: Kind
     num_tokens: int
     num_requests: int
@@ -87,22 +104,23 @@ class Result:
         """Return the test as text."""
         prompt = " ".join(map(str, self.kind.prompt))
         return (
-            f"{self.method:<10} {self.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
+            f"{self.case.name:<20} {self.case.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
             f"{self.num_tokens:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
         )
 
 
-HEAD = f"{'method':<10} {'V':>4} {'prompt':<8} {'T':>5} {'tokens':>6} {'requests':>8} {'G':>9} {'df':>4} {'p':>9}"
+HEAD = (
+    f"{'method, drafter':<20} {'V':>4} {'prompt':<8} {'T':>5} {'tokens':>6} {'requests':>8} {'G':>9} {'df':>4} {'p':>9}"
+)
 
 
-def trace_of(method: SamplingMethod, kinds: Sequence[Kind], first: int, count: int, faults: tuple[str, ...]) -> Trace:
+def trace_of(case: Case, kinds: Sequence[Kind], first: int, count: int, faults: tuple[str, ...]) -> Trace:
     """Return a trace of requests `first` on, two in each tick; every fourth is greedy, some are preempted."""
-    vocab_size, seed = METHODS[method]
     spec = EngineSpec(
-        sampling=method,
-        vocab_size=vocab_size,
+        sampling=case.method,
+        vocab_size=case.vocab_size,
         layers="attention",
-        drafter="draft_model",
+        drafter=case.drafter,
         num_speculative_tokens=2,
         max_num_seqs=8,
         max_model_len=16,
@@ -111,7 +129,7 @@ def trace_of(method: SamplingMethod, kinds: Sequence[Kind], first: int, count: i
     for index in range(count):
         name, tick = f"r{index}", index // 2
         kind = GREEDY if index % 4 == 3 else kinds[index % len(kinds)]
-        params = kind.params.model_copy(update={"seed": seed + first + index})
+        params = kind.params.model_copy(update={"seed": case.seed + first + index})
         accept = ("1", "10", "0")[index // 3 % 3]
         events.append(
             Submit(tick=tick, request=name, prompt=kind.prompt, max_tokens=NUM_TOKENS + 1, accept=accept, params=params)
@@ -185,16 +203,16 @@ def chance_of(statistic: float, degrees: int) -> float:
 
 
 def results(
-    method: SamplingMethod,
+    case: Case,
     num_requests: int,
     faults: tuple[str, ...],
     happened: Counter[str],
     kinds: Sequence[Kind] = KINDS,
 ) -> list[Result]:
-    """Run requests of some kinds under one method, and test each kind's first token and first two."""
+    """Run requests of some kinds in one case, and test each kind's first token and first two."""
     counts: dict[tuple[Outcome, int], Counter[Outcome]] = {}
     for first in range(0, num_requests, REQUESTS_PER_TRACE):
-        trace = trace_of(method, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
+        trace = trace_of(case, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
         for prompt, tokens in outputs(trace, happened):
             for length in range(1, NUM_TOKENS + 1):
                 counts.setdefault((prompt, length), Counter())[tokens[:length]] += 1
@@ -203,25 +221,25 @@ def results(
         for length in range(1, NUM_TOKENS + 1):
             seen = counts[kind.prompt, length]
             test = g_test(seen, law_of(kind, length, trace.spec))
-            found.append(Result(method, trace.spec.vocab_size, kind, length, seen.total(), *test))
+            found.append(Result(case, kind, length, seen.total(), *test))
     return found
 
 
 def main() -> int:
-    """Run all methods, print a table, return the exit code."""
+    """Run all cases, print a table, return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=6000, metavar="N", help="requests of each method")
+    parser.add_argument("--requests", type=int, default=6000, metavar="N", help="requests of each case")
     parser.add_argument("--fault", choices=sorted(FAULTS), metavar="ID", help="switch it on")
     arguments = parser.parse_args()
     faults = (arguments.fault,) if arguments.fault else ()
     failed, missing = 0, []
     print(HEAD)
-    for method in METHODS:
+    for case in CASES:
         happened: Counter[str] = Counter()
-        for result in results(method, arguments.requests, faults, happened):
+        for result in results(case, arguments.requests, faults, happened):
             failed += result.is_failed
             print(f"{result.line()}{'  FAILED' if result.is_failed else ''}", flush=True)
-        missing += [f"{method}: no {probe}" for probe in MUST_HAPPEN if not happened[probe]]
+        missing += [f"{case.name}: no {probe}" for probe in MUST_HAPPEN if not happened[probe]]
     print(f"\n{NUM_TESTS} tests, {failed} failed; a sound engine fails one of them with a chance of {FAMILY_ERROR:g}")
     for text in missing:
         print(text, file=sys.stderr)

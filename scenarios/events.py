@@ -53,7 +53,8 @@ class Submit(Event):
     Events name requests: they mean whoever bears the name when they happen. With policy `priority` a request of lower
     `priority` goes first, and among equals the one submitted first.
     `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
-    `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10.
+    `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10. Where tokens depend on drafts,
+    a draft is right if it is what the largest logits would lead to.
     """
 
     do: Literal["submit"] = "submit"

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 from scenarios.events import NoValidToken, Schedule, Stall
 from scenarios.trace import Trace
-from workers.choice import rules_of
 from workers.compare import Checker
 from workers.devices import Device, DeviceError, machine_on, parts_on
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
+from workers.grown import script_of
 from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import Held
 from workers.observation import VARIABLES, Recorder
 from workers.races import Race, RaceDetector
-from workers.tape import Tapes, script, tape_length
+from workers.tape import Tapes
 from workers.verdict import Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 
 
@@ -70,9 +70,7 @@ class Run:
         scripts, self._work = [], 0
         for event in trace.submits():
             assert isinstance(event.prompt, tuple), "the trace is explicit"
-            length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
-            tape = tapes.tape(event.prompt, trace.spec, length, rules_of(event))
-            scripts.append(script(tape, len(event.prompt), str(event.accept), trace.spec))
+            scripts.append(script_of(event, trace.spec, tapes))
             # A request that follows a grammar waits until each of its steps has been processed.
             self._work += len(event.prompt) + event.max_tokens * (trace.spec.depth if event.params.grammar else 1)
         self.engine = Engine(

@@ -1,16 +1,34 @@
 """The tape of a request whose tokens depend on its drafts: it grows by each of them once it is decided."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.choice import Rules, hash_of, processed
-from workers.tape import Tape
+from workers.choice import Rules, hash_of, processed, rules_of
+from workers.tape import Tape, Tapes, script, tape_length
 
 
 def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
     """Tell whether it depends on a request's drafts, and so on its schedule, which tokens it gets."""
     return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
+
+
+def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
+    """Return what a drafter proposes for a request at each position by its script: see `script`.
+
+    Right is what the request goes on with. Where this depends on drafts, right is what it would go on with if the
+    largest logit won: were a draft to follow from the noise that judges it, nothing would have the target's law.
+    """
+    assert isinstance(event.prompt, tuple), "the trace is explicit"
+    assert isinstance(event.accept, str), "the trace is explicit"
+    rules = rules_of(event)
+    if rules is not None and depends_on_drafts(event.params, spec):
+        rules = replace(rules, params=event.params.model_copy(update={"temperature": 0.0, "seed": 0}))
+    num_prompt = len(event.prompt)
+    tape = tapes.tape(event.prompt, spec, tape_length(num_prompt, event.max_tokens, spec), rules)
+    return script(tape, num_prompt, event.accept, spec)
 
 
 class Grown(Tape):

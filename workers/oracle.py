@@ -11,7 +11,7 @@ from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.chance import verify
 from workers.choice import cut_off, rules_of
 from workers.draft_truth import Ask, Drafts
-from workers.grown import Grown, depends_on_drafts
+from workers.grown import Grown, depends_on_drafts, script_of
 from workers.log import (
     Aborted,
     CacheReset,
@@ -25,7 +25,7 @@ from workers.log import (
     ScheduledRow,
     Submitted,
 )
-from workers.tape import Tapes, script, tape_length
+from workers.tape import Tape, Tapes, tape_length
 from workers.truth import NO_DRAFT, Release, RowTruth, StepTruth, Truth
 
 
@@ -101,14 +101,12 @@ class Oracle:
         name, before = event.request, self._newest.get(event.request)
         if before is not None and before.finish_reason is None:
             raise LogError(f"request {name} was submitted while another of its name was alive")
-        prompt, bits = event.prompt, event.accept
+        prompt, rules = event.prompt, rules_of(event)
         assert isinstance(prompt, tuple), "the trace is explicit"
-        assert isinstance(bits, str), "the trace is explicit"
-        length = tape_length(len(prompt), event.max_tokens, self.spec)
-        tape = self._tapes.tape(prompt, self.spec, length, rules_of(event))
-        drafts = script(tape, len(prompt), bits, self.spec)
         if depends_on_drafts(event.params, self.spec):
-            tape = Grown(prompt, self.spec, rules_of(event))
+            tape: Tape = Grown(prompt, self.spec, rules)
+        else:
+            tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
         limit = self.spec.length_limit(len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(f"request {entry.request} was submitted out of order")
@@ -117,7 +115,7 @@ class Oracle:
             name,
             before.incarnation + 1 if before is not None else 0,
             tape,
-            drafts,
+            script_of(event, self.spec, self._tapes),
             len(prompt),
             limit,
             frozenset(event.stop),

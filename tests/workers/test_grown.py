@@ -5,11 +5,12 @@ Verifies: values, drafter's words, logits and the end of a grammar; that drafts 
 
 import pytest
 
+from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import Drafter, EngineSpec
 from workers.choice import Rules, hash_of
-from workers.grown import Grown, depends_on_drafts
-from workers.tape import Tape
+from workers.grown import Grown, depends_on_drafts, script_of
+from workers.tape import Tape, Tapes
 
 PROMPT = (5, 1, 3, 1)
 LENGTH = 20
@@ -81,3 +82,18 @@ def test_tokens_depend_on_drafts_where_these_are_kept_by_chance(method: str, gre
     spec = EngineSpec.model_validate({"sampling": method})
     assert depends_on_drafts(SamplingParams(), spec) == greedy
     assert depends_on_drafts(SamplingParams(temperature=1.0), spec) == drawn
+
+
+@pytest.mark.parametrize("method", ["strict", "standard", "block", "synthetic"])
+def test_a_script_follows_from_the_noise_of_its_request_only_where_drafts_decide_nothing(method: str) -> None:
+    spec = EngineSpec.model_validate({"sampling": method, "vocab_size": 8})
+    params = [DRAWN.params.model_copy(update={"seed": seed}) for seed in (3, 4)]
+    greedy = DRAWN.params.model_copy(update={"temperature": 0.0})
+    one, other, likeliest = (
+        script_of(
+            Submit(tick=0, request="a", prompt=PROMPT, max_tokens=LENGTH, accept="110", params=each), spec, Tapes()
+        )
+        for each in (*params, greedy)
+    )
+    assert (one == other == likeliest) == (method != "strict")
+    assert one != other or method != "strict"
