@@ -8,6 +8,7 @@ from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
 from scenarios.trace import Trace
 from workers.check import Options, check
+from workers.faults.registry import FAULTS
 from workers.schedules import all_schedules, name_of
 from workers.tape import Tapes
 from workers.verdict import Agreed, Diverged, Judgement, Vacuous
@@ -105,6 +106,19 @@ def test_the_accepted_counts_fault_does_harm_when_the_copy_is_late_and_none_when
     agrees = {outcome.schedule: outcome.agrees for outcome in judgement.outcomes}
     assert agrees["eager"]
     assert not agrees["lazy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("structured_output", "vllm-44297-decided-at-the-start"),
+        ("drafts_kept_together", "ascend-7807-one-by-one"),
+    ],
+)
+def test_a_fault_that_random_traces_seldom_meet_is_found_by_the_scenario_of_its_feature(name: str, fault: str) -> None:
+    verdict = with_fault(TRACES[name], fault).verdict
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.plane == FAULTS[fault].plane
 
 
 def test_each_fault_is_found_by_several_scenarios() -> None:
