@@ -42,30 +42,33 @@ DEADLINE_SECONDS = 120.0
 class Kills:
     """What killing showed: `kept` traces on the disk that ran again, `before` kills of a worker that ran none of them.
 
-    `shrinking` workers explained, shrank or confirmed a finding; `wrong` is what was lost.
+    `others` had no shard: in a hunt they explained, shrank or confirmed a finding. `wrong` is what was lost.
     """
 
     wanted: int
     kept: int = 0
     before: int = 0
-    shrinking: int = 0
+    others: int = 0
     wrong: list[str] = field(default_factory=list)
 
     @property
     def made(self) -> int:
         """Return the number of kills."""
-        return self.kept + self.before + self.shrinking + len(self.wrong)
+        return self.kept + self.before + self.others + len(self.wrong)
 
 
 class KillingPool(RayPool):
-    """Kills workers at random moments, and looks at what they left behind.
+    """Kills workers at random moments, every `seconds` at most, and looks at what they left behind.
 
-    No job loses so many that it is given up: that would be the job's own verdict.
+    No job loses so many that it is given up, that would be the job's own verdict: `losses` are allowed of one without a
+    shard, and two of a shard.
     """
 
-    def __init__(self, cluster: RayCluster, workers: int, kills: Kills, seed: int) -> None:
+    def __init__(
+        self, cluster: RayCluster, workers: int, kills: Kills, seed: int, losses: int = 1, seconds: float = 0.5
+    ) -> None:
         super().__init__(cluster, workers, DEADLINE_SECONDS)
-        self.kills = kills
+        self._kills, self._losses, self._seconds = kills, losses, seconds
         self._random = Random(seed)
         self._running: dict[int, AnyJob] = {}
         self._tapes = Tapes()
@@ -77,9 +80,9 @@ class KillingPool(RayPool):
         super().dispatch(slot, job, attempt)
 
     def wait(self, seconds: float) -> list[Event]:
-        """Wait for a random part of a shard, then perhaps kill a worker; report what happened."""
+        """Wait for a random time, then perhaps kill a worker; report what happened."""
         before = dict(self._running)
-        events = super().wait(self._random.random() * 0.5)
+        events = super().wait(self._random.random() * self._seconds)
         for event in events:
             if isinstance(event, ResultArrived):
                 self._running = {slot: job for slot, job in self._running.items() if job.key != event.job}
@@ -89,30 +92,31 @@ class KillingPool(RayPool):
         job, pid = self._running.get(slot), self.pids[slot]
         if job is None or job is not before.get(slot) or pid is None:
             return events
-        if self._killed[job.key] == (2 if isinstance(job, ShardJob) else 1):
+        if self._killed[job.key] == (2 if isinstance(job, ShardJob) else self._losses):
             return events
-        if self.kills.made < self.kills.wanted:
+        if self._kills.made < self._kills.wanted:
             self._killed[job.key] += 1
             os.kill(pid, signal.SIGKILL)
+            # Until it is replaced this worker is dead, and a second kill would count for nothing.
             del self._running[slot]
             if isinstance(job, ShardJob):
                 self._look(job)
             else:
-                self.kills.shrinking += 1
+                self._kills.others += 1
         return events
 
     def _look(self, job: ShardJob) -> None:
         file = running_file(Path(job.running), job.key)
         if not file.exists():
-            self.kills.before += 1
+            self._kills.before += 1
             return
         left = codec.load(file)
         if left not in shard_traces(job.shard):
-            self.kills.wrong.append(f"{file.name} is none of its shard's traces")
+            self._kills.wrong.append(f"{file.name} is none of its shard's traces")
         elif (kind := check(left.explicit(), self._tapes).kind) not in ("agreed", "diverged", "vacuous"):
-            self.kills.wrong.append(f"{file.name} came to {kind} when it was run again")
+            self._kills.wrong.append(f"{file.name} came to {kind} when it was run again")
         else:
-            self.kills.kept += 1
+            self._kills.kept += 1
 
 
 class Quiet:
@@ -175,7 +179,7 @@ def main() -> int:
         wrong = compare(cluster, Path(folder), kills, num_traces, arguments.seed, faults, arguments.workers)
     print(
         f"{kills.made} workers killed during {num_traces} traces, {time.monotonic() - begin:.0f} s: {kills.kept} left "
-        f"the trace they ran, and it ran again; {kills.before} ran none; {kills.shrinking} were at work on a finding"
+        f"the trace they ran, and it ran again; {kills.before} ran none; {kills.others} were at work on a finding"
     )
     print("\n".join(wrong) or "nothing was lost or doubled")
     return 1 if wrong else 0
