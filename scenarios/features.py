@@ -78,6 +78,12 @@ REFUSED: tuple[Refusal, ...] = (
         allowed="0",
         reason=f"{' and '.join(WITHOUT_POSITIONS)} run no model whose positions could end",
     ),
+    Refusal(
+        key="draft_sampling",
+        applies=lambda spec: spec.draft_sampling == "probabilistic" and spec.drafter != "draft_model",
+        allowed="greedy, or drafter: draft_model",
+        reason="only a draft model has logits to draw drafts from",
+    ),
 )
 
 

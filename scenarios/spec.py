@@ -36,6 +36,9 @@ class EngineSpec(Value):
     `sampling` says when a draft of a request with a temperature is kept: if it is what its position samples (strict),
     with probability min(1, p / q) (standard), together with those before it (block), or, whatever the request, at the
     rates of `synthetic_rates`, one a draft, of which the last repeats: multiples of 1/64.
+    `draft_sampling` says how a draft model proposes for such a request: the token it is surest of (greedy), or one that
+    is drawn from its distribution at the request's temperature, by which verification weighs it (probabilistic).
+    Whoever follows a grammar gets the former.
     """
 
     layers: Literal["hybrid", "attention"] = "hybrid"
@@ -61,6 +64,7 @@ class EngineSpec(Value):
     token_multiple: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
     drafter: Drafter = "eagle"
     drafter_max_len: Annotated[int, Field(strict=True, ge=0, le=65536)] = 0
+    draft_sampling: Literal["greedy", "probabilistic"] = "greedy"
 
     @property
     def is_aligned(self) -> bool:

@@ -1,7 +1,7 @@
-"""How the tokens of a request at a temperature follow from its target distributions and its noise, number by number.
+"""How a token is drawn from a distribution by its noise, number by number.
 
-In float64, one token at a time, for drafts that their drafter is certain of. A token is selected by its block of the
-vocabulary, its tile in that, and itself, each by its own number of noise (docs/decisions/0003).
+In float64, one token at a time. A token is selected by its block of the vocabulary, its tile in that, and itself, each
+by its own number of noise (docs/decisions/0003).
 
 Where float32 could decide otherwise a decision is ambiguous. UNIT is the largest relative error of one rounding.
 A weight exp(-x) is off by at most (8 x + 16) UNIT of itself: x by 8, of log2(e), the temperature, a quotient (4 on a
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, isnan
 from struct import pack, unpack
+from typing import NamedTuple
 
 from scenarios.draw import philox4x32
 from scenarios.sampling import SamplingParams
-from scenarios.spec import SamplingMethod
 from workers.choice import ONE
 
 UNIT = 2.0**-24
 TINY = 2.0**-126
-ACCEPT_STREAM, SELECT_STREAM = 1, 2
+DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
 TILE_SIZE = 128
 BLOCK_SIZE_MIN, BLOCKS_MAX = 4096, 32
 
@@ -36,16 +36,8 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it."""
-
-    tokens: tuple[int, ...]
-    is_ambiguous: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Mass:
-    """A weight, or a sum of weights, and how far off float32 may be. Where it is exactly 0 it is 0 there too."""
+    """A weight, or a sum of weights, and how far off float32 may be. What is 0 without error is 0 there too."""
 
     value: float
     error: float
@@ -80,16 +72,16 @@ def float32(value: float) -> float:
     return rounded
 
 
-def noise(params: SamplingParams, position: int, stream: int) -> list[float]:
-    """Return the four numbers in [0, 1) that a stream holds for a position."""
-    counter = (position & 0xFFFFFFFF, position >> 32, stream, 0)
+def noise(params: SamplingParams, position: int, stream: int, index: int = 0) -> list[float]:
+    """Return the four numbers in [0, 1) that a stream holds for a position and an index."""
+    counter = (position & 0xFFFFFFFF, position >> 32, stream, index)
     words = philox4x32(counter, (params.seed & 0xFFFFFFFF, params.seed >> 32))
     return [(word >> 8) * 2.0**-24 for word in words]
 
 
 def total(masses: Sequence[Mass]) -> Mass:
     """Return the sum of masses."""
-    terms = [mass for mass in masses if mass.value > 0]
+    terms = [mass for mass in masses if mass != NOTHING]
     value = sum(mass.value for mass in terms)
     return Mass(value, sum(mass.error for mass in terms) + len(terms) * UNIT * value)
 
@@ -97,15 +89,18 @@ def total(masses: Sequence[Mass]) -> Mass:
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
     """Return the index in which the running sum passes the number times the total, and if it may be another.
 
-    Errors of the masses move the place where two of them meet by at most their sum; and both the running sum and the
-    total are off by n UNIT there. Masses of 0 meet nobody.
+    Two indexes meet where the running sum, less the number times the total, is 0: (1 - number) times the masses before,
+    less the number times those behind. Errors move that by as much of theirs, and both sums are off by n UNIT. What has
+    neither mass nor error meets nobody; what has only error may take a place where others meet.
     """
-    terms = [index for index, mass in enumerate(masses) if mass.value > 0]
+    terms = [index for index, mass in enumerate(masses) if mass != NOTHING]
     wanted = number * sum(masses[index].value for index in terms)
-    error = sum(masses[index].error for index in terms)
-    picked, is_ambiguous, running = terms[-1], False, 0.0
+    behind, before = sum(masses[index].error for index in terms), 0.0
+    picked, is_ambiguous, running = max(index for index in terms if masses[index].value > 0), False, 0.0
     for index in terms[:-1]:
         running += masses[index].value
+        before, behind = before + masses[index].error, behind - masses[index].error
+        error = (1 - number) * before + number * max(behind, 0.0)
         is_ambiguous |= abs(running - wanted) <= error + 2 * len(terms) * UNIT * running
         if running > wanted:
             picked = min(picked, index)
@@ -124,7 +119,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
         best = list(logits).index(largest)
         return Target(tuple(Mass(float(token == best), 0.0) for token in range(len(logits))), is_ambiguous=False)
     floor = sorted(logits)[-params.top_k] if 0 < params.top_k < len(logits) else -inf
-    masses = [_weight(logit, floor, largest, params.temperature) for logit in logits]
+    masses = weights(logits, floor, params.temperature)
     least, is_ambiguous = float32(params.top_p) * total(masses).value, False
     if float32(params.top_p) < 1:
         error = sum(mass.error for mass in masses)
@@ -137,6 +132,12 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
     return Target(tuple(masses), is_ambiguous)
 
 
+def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
+    """Return the weights of logits at or above the floor, relative to the largest, at a temperature above 0."""
+    largest = max(logits)
+    return [_weight(logit, floor, largest, temperature) for logit in logits]
+
+
 def _weight(logit: float, floor: float, largest: float, temperature: float) -> Mass:
     if logit < floor or logit == -inf:
         return NOTHING
@@ -145,13 +146,18 @@ def _weight(logit: float, floor: float, largest: float, temperature: float) -> M
     return Mass(value, value * (8 * x + 16) * UNIT + TINY)
 
 
-def select(masses: Sequence[Mass], params: SamplingParams, position: int) -> tuple[int, bool]:
-    """Return the token that the noise of a position selects by masses, and if it may be another."""
+def block_size_of(vocab_size: int) -> int:
+    """Return how many tokens a block has; a small vocabulary is one block, whatever its size."""
     block_size = BLOCK_SIZE_MIN
-    while block_size * BLOCKS_MAX < len(masses):
+    while block_size * BLOCKS_MAX < vocab_size:
         block_size *= 2
+    return block_size
+
+
+def select(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]:
+    """Return the token that three numbers select by masses, and if it may be another."""
     first, is_ambiguous = 0, False
-    for size, number in zip((block_size, TILE_SIZE, 1), noise(params, position, SELECT_STREAM), strict=False):
+    for size, number in zip((block_size_of(len(masses)), TILE_SIZE, 1), numbers, strict=False):
         if len(masses) <= size:
             continue
         parts = masses if size == 1 else [total(masses[at : at + size]) for at in range(0, len(masses), size)]
@@ -166,94 +172,21 @@ def choose(logits: Sequence[float], params: SamplingParams, position: int) -> Ch
     target = target_of(logits, params)
     if target is None:
         return Choice(None, is_ambiguous=False)
-    token, is_ambiguous = select(target.masses, params, position)
+    token, is_ambiguous = select(target.masses, noise(params, position, SELECT_STREAM))
     return Choice(token, is_ambiguous or target.is_ambiguous)
 
 
-def verify(
-    method: SamplingMethod,
-    lines: Sequence[Sequence[float]],
-    drafts: Sequence[int],
-    params: SamplingParams,
-    rates: Sequence[float],
-    position: int,
-) -> Verified:
-    """Return the tokens of a row: the drafts that are kept, and one that is selected after them, if there is a target.
+class Proposal(NamedTuple):
+    """A draft that was drawn: what it was drawn from, logits and weights, and whether float32 could draw another."""
 
-    `lines` holds the logits of each draft's column and of one more, `position` is that of the token which the first
-    decides. A draft that is no token, or for which there is no target, ends the drafts: the target goes on there.
-    """
-    targets = [target_of(line, params) for line in lines]
-    known: list[Target] = []
-    for target, draft in zip(targets, drafts, strict=False):
-        if target is None or not 0 <= draft < len(target.masses):
-            break
-        known.append(target)
-    kept, is_ambiguous = 0, False
-    if method == "block":
-        numbers = [noise(params, position + column, ACCEPT_STREAM)[0] for column in range(len(known))]
-        kept, is_ambiguous = kept_together(known, drafts, numbers)
-    else:
-        for column, target in enumerate(known):
-            rate = rates[column] if method == "synthetic" else 1.0
-            is_kept, is_close = _is_kept(method, target, drafts[column], params, rate, position + column)
-            is_ambiguous |= is_close
-            if not is_kept:
-                break
-            kept += 1
-    last = targets[kept]
-    if last is None:
-        return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0)
-    is_rejected = kept < len(known) and method in ("standard", "block")
-    masses = last.without(drafts[kept]) if is_rejected else last.masses
-    token, is_close = select(masses, params, position + kept)
-    is_ambiguous |= is_close or last.is_ambiguous
-    return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0)
+    token: int
+    logits: Sequence[int]
+    masses: Sequence[Mass]
+    is_ambiguous: bool
 
 
-def _is_kept(
-    method: SamplingMethod, target: Target, draft: int, params: SamplingParams, rate: float, position: int
-) -> tuple[bool, bool]:
-    """Tell whether a draft is kept, and if float32 could decide otherwise."""
-    number = noise(params, position, ACCEPT_STREAM)[0]
-    if method == "synthetic":
-        return number < float32(rate), False
-    if method == "strict":
-        token, is_close = select(target.masses, params, position)
-        return token == draft, is_close or target.is_ambiguous
-    # It is kept if the number lies in its part of the whole.
-    part, is_close = pick((target.masses[draft], *target.without(draft)), number)
-    return part == 0, is_close or target.is_ambiguous
-
-
-def kept_together(targets: Sequence[Target], drafts: Sequence[int], numbers: Sequence[float]) -> tuple[int, bool]:
-    """Return how many drafts are kept by block verification, arXiv 2403.10444, and if float32 could keep others.
-
-    The odds of some drafts are their probabilities multiplied, for q is 1; what is left after them is what the target
-    gives to all tokens but the next draft, times the odds. Of odds and rest `off` and `rest_off` are relative errors.
-    """
-    odds, off, kept, is_ambiguous = 1.0, 0.0, 0, False
-    for column, target in enumerate(targets):
-        mass, whole = target.masses[drafts[column]], total(target.masses)
-        odds *= mass.value / whole.value
-        off += _off(mass) + _off(whole) + 8 * UNIT
-        if column + 1 == len(targets):
-            bound, limit, error = odds, 1.0, odds * off + UNIT
-        else:
-            whole, rest = total(targets[column + 1].masses), total(targets[column + 1].without(drafts[column + 1]))
-            bound = odds * rest.value / whole.value
-            limit = bound + 1 - odds
-            rest_off = off + _off(rest) + _off(whole) + 8 * UNIT
-            error = 2 * bound * rest_off + odds * off + 8 * UNIT
-        is_close = bound > 0 and abs(numbers[column] * limit - bound) <= error
-        if numbers[column] * limit < bound:
-            kept = column + 1
-            # If so many are kept for certain, it does not matter whether fewer would be.
-            is_ambiguous = is_close
-        else:
-            is_ambiguous |= is_close
-    return kept, is_ambiguous or any(target.is_ambiguous for target in targets)
-
-
-def _off(mass: Mass) -> float:
-    return mass.error / mass.value if mass.value > 0 else 0.0
+def propose(logits: Sequence[int], params: SamplingParams, position: int, index: int) -> Proposal:
+    """Draw the draft `index` behind `position`, that of the first, from a drafter's logits in units of 1 / ONE."""
+    masses = weights(logits, -inf, params.temperature)
+    token, is_ambiguous = select(masses, noise(params, position, DRAFT_STREAM, index))
+    return Proposal(token, logits, masses, is_ambiguous)

@@ -204,6 +204,7 @@ class Count:
 
 
 BUFFERS_OF: dict[str, tuple[str, ...]] = {
+    "draft_logits_read": ("draft_logits",),
     "attention": ("attended", "kv"),
     "hidden": ("hidden", "states", "conv"),
     "state": ("states", "slot_accepted"),

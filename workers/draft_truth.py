@@ -7,8 +7,10 @@ Each has `words`, its cache at all positions as long as every position is follow
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers import model
+from workers.chance import Proposal, propose
 
 if TYPE_CHECKING:
     from workers.tape import Tape
@@ -20,17 +22,21 @@ NOTHING: Mapping[int, int] = {}
 
 
 class Drafts(NamedTuple):
-    """What is proposed behind a position, the word behind each draft, and the token a model predicts itself."""
+    """What is proposed behind a position, the word behind each draft, and the token a model predicts itself.
+
+    Where drafts were drawn it is known from what.
+    """
 
     proposed: tuple[int, ...]
     raw: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
+    drawn: tuple[Proposal, ...] = ()
 
 
 class Ask(NamedTuple):
     """What is to be proposed: `k_step` drafts behind `kept` tokens, of which `num_drafts` lie below max_model_len.
 
-    `deltas` are words of the drafter's cache that differ from the tape's, by position.
+    `deltas` are words of the drafter's cache that differ from the tape's, by position. With `params` drafts are drawn.
     """
 
     kept: int
@@ -38,6 +44,7 @@ class Ask(NamedTuple):
     num_drafts: int
     script: Sequence[int]
     deltas: Mapping[int, int] = NOTHING
+    params: SamplingParams | None = None
 
 
 class DrafterTruth:
@@ -48,7 +55,7 @@ class DrafterTruth:
         self.sums: list[tuple[int, int]] = []
         self._tape = tape
         self._spec = spec
-        self._known: dict[tuple[int, int, tuple[int, ...]], Drafts] = {}
+        self._known: dict[tuple[int, int, bool, tuple[int, ...]], Drafts] = {}
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
@@ -65,7 +72,8 @@ class DrafterTruth:
             return Drafts((NO_DRAFT,) * ask.num_drafts)
         if ask.deltas:
             return self._drafts(ask)
-        key = ask.kept, ask.k_step, tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
+        # Whoever shares a tape has the same parameters.
+        key = ask.kept, ask.k_step, ask.params is None, tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._drafts(ask)
@@ -136,6 +144,7 @@ class DraftModel(DrafterTruth):
         raw: list[int] = []
         own: list[int] = []
         proposed: list[int] = []
+        drawn: list[Proposal] = []
         for position in range(kept, kept + ask.num_drafts):
             hidden = model.embed(token)
             word = model.kv_word(hidden, position, 0)
@@ -147,10 +156,18 @@ class DraftModel(DrafterTruth):
                 window = [*window[1:], hidden]
                 hidden = model.after_recurrent(hidden, state)
             raw.append(hidden)
-            own.append(tape.argmax(hidden))
-            token = (own[-1] + ask.script[position + 1]) % self._spec.vocab_size
+            is_wrong = ask.script[position + 1]
+            if ask.params is None:
+                own.append(tape.argmax(hidden))
+                token = (own[-1] + is_wrong) % self._spec.vocab_size
+            else:
+                # What is drawn from another word's logits is likely to be rejected.
+                word = model.mix((hidden + 1) & model.MASK) if is_wrong else hidden
+                own.append(tape.argmax(word))
+                drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn)))
+                token = drawn[-1].token
             proposed.append(token)
-        return Drafts(tuple(proposed), tuple(raw), tuple(own))
+        return Drafts(tuple(proposed), tuple(raw), tuple(own), tuple(drawn))
 
 
 class Mtp(DrafterTruth):

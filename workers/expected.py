@@ -5,7 +5,7 @@ from struct import pack, unpack
 from typing import Any, TypeAlias
 
 from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
-from workers.choice import ONE
+from workers.choice import ONE, hash_of
 from workers.tape import Tape
 from workers.truth import Release, RowTruth, StepTruth
 
@@ -69,7 +69,19 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
     ]
     if spec.sampling != "synthetic" and not any(by_chance):
         return {}
-    return {
+    read: Layout = {}
+    if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens:
+        read["draft_logits_read"] = [
+            (
+                index * spec.num_speculative_tokens,
+                [hash_of(each.logits) for each in row.drawn],
+                row,
+                row.base + 1,
+            )
+            for index, row in enumerate(rows)
+            if by_chance[index] and row.drawn
+        ]
+    return read | {
         "temperature": _where(rows, [_bits(each.temperature * ONE) for each in params], samples),
         "top_p": _where(rows, [_bits(each.top_p) for each in params], by_chance),
         "top_k": _where(rows, [each.top_k for each in params], by_chance),

@@ -6,7 +6,9 @@ from dataclasses import replace
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.chance import Proposal
 from workers.choice import Rules, hash_of, processed, rules_of
+from workers.rejection import Verified, verify
 from workers.tape import Tape, Tapes, script, tape_length
 
 
@@ -31,6 +33,11 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
     return script(tape, num_prompt, event.accept, spec)
 
 
+def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
+    """Tell whether a request's drafts are drawn: not if the host may cut them off, which is no rejection."""
+    return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
+
+
 class Grown(Tape):
     """The values at the positions of all known tokens, the last one too; the drafter is one position behind."""
 
@@ -51,6 +58,14 @@ class Grown(Tape):
         self.tokens.append(token)
         self.drafter.follow(len(self.tokens) - 2)
         self._compute()
+
+    def go_on(self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal]) -> Verified:
+        """Go on with the drafts that are kept, and the token that follows them."""
+        spec, lines = self._spec, self.lines(drafts)
+        found = verify(spec.sampling, lines, drafts, params, spec.rates, len(self.tokens), drawn)
+        for token, line in zip(found.tokens, lines, strict=False):
+            self.append(token, line)
+        return found
 
     def lines(self, drafts: Sequence[int]) -> list[list[float]]:
         """Return the processed logits after the known tokens, then after each draft, up to the first that is none."""

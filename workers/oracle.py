@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
-from workers.chance import verify
+from workers.chance import Proposal
 from workers.choice import cut_off, rules_of
 from workers.draft_truth import Ask, Drafts
-from workers.grown import Grown, depends_on_drafts, script_of
+from workers.grown import Grown, depends_on_drafts, draws_drafts, script_of
 from workers.log import (
     Aborted,
     CacheReset,
@@ -231,9 +231,8 @@ class Oracle:
     def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
         """Say what a row comes to, and advance its request."""
         truth = self.requests[row.request]
-        tape = truth.tape
+        tape, computed = truth.tape, truth.computed
         sched_computed, placeholders, committed = self._before[row.request]
-        computed = truth.computed
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
         drafts = [NO_DRAFT] * row.d
@@ -243,9 +242,9 @@ class Oracle:
             drafts = cut_off(truth.grammar, tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
         elif (row.request, row.epoch) in self._previous:
             drafts = (truth.drafts + drafts)[: row.d]
-        valid = 0
-        if not (discard or row.invalid or row.spoiled):
-            valid = self._decided(truth, base, drafts)
+        drawn = truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
+        samples = not (discard or row.invalid or row.spoiled)
+        valid = self._decided(truth, base, drafts, drawn) if samples else 0
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
@@ -254,7 +253,10 @@ class Oracle:
         drafted = Drafts((NO_DRAFT,) * k_step)
         if valid:
             num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
-            drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas))
+            params = truth.params if draws_drafts(truth.params, self.spec) else None
+            drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas, params))
+            self.num_decisions += len(drafted.drawn)
+            self.num_ambiguous += sum(each.is_ambiguous for each in drafted.drawn)
         found = RowTruth(
             truth,
             tape,
@@ -276,13 +278,14 @@ class Oracle:
             truth.slots[computed : computed + row.n],
             chunk_end,
             base,
+            drawn,
         )
         truth.computed = kept
         truth.accepted = 1 if discard else valid
-        truth.drafts = list(drafted.proposed)
+        truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
-    def _decided(self, truth: Truth, base: int, drafts: Sequence[int]) -> int:
+    def _decided(self, truth: Truth, base: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> int:
         """Return how many tokens a row yields behind position `base`; a tape that grows does so by them."""
         tape, first = truth.tape, base + 1
         if not isinstance(tape, Grown):
@@ -296,10 +299,7 @@ class Oracle:
             return valid
         if first != len(tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(tape.tokens)}")
-        lines = tape.lines(drafts)
-        found = verify(self.spec.sampling, lines, drafts, truth.params, self.spec.rates, first)
-        for token, line in zip(found.tokens, lines, strict=False):
-            tape.append(token, line)
+        found = tape.go_on(drafts, truth.params, drawn)
         self.num_decisions += len(found.tokens)
         self.num_ambiguous += found.is_ambiguous
         return len(found.tokens)
@@ -368,7 +368,7 @@ class Oracle:
             if isinstance(truth.tape, Grown):
                 truth.tape = truth.tape.until(truth.committed)
         truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
-        truth.drafts = []
+        truth.drafts, truth.drawn = [], ()
         truth.running = False
         self.running.remove(truth)
 

@@ -109,6 +109,11 @@ class Tape:
         """Return the token of the largest `model.logit`, the lowest among equals."""
         return int(self._logits(hidden).argmax())
 
+    def scores(self, hidden: int) -> list[int]:
+        """Return `model.logit` of every token."""
+        found: list[int] = self._logits(hidden).tolist()
+        return found
+
     def _choose(self, hidden: int, rules: Rules) -> int:
         """Return the token of the largest processed logit, the lowest among equals, or the one that is drawn."""
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)

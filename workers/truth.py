@@ -6,6 +6,7 @@ from typing import NamedTuple
 from scenarios.sampling import Grammar, SamplingParams
 from workers import model
 from workers.cached import Contents
+from workers.chance import Proposal
 from workers.log import ScheduledRow
 from workers.tape import Tape
 
@@ -46,6 +47,7 @@ class Truth:
     sched_placeholders: int = 0
     accepted: int = 0
     drafts: list[int] = field(default_factory=list)
+    drawn: tuple[Proposal, ...] = ()
     blocks: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     state_slot: int = -1
@@ -76,7 +78,7 @@ class RowTruth(NamedTuple):
 
     Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
     drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
-    of the token that is verified first.
+    of the token that is verified first. `drawn` says what those of the `drafts` were drawn from that are not certain.
     """
 
     truth: Truth
@@ -99,6 +101,7 @@ class RowTruth(NamedTuple):
     slots: list[int]
     chunk_end: int
     base: int
+    drawn: tuple[Proposal, ...]
 
     @property
     def commit(self) -> str:

@@ -93,7 +93,7 @@ class Snapshots(Checker):
             wanted = sum(row.valid for row in step.rows if row.truth.num_logprobs)
             live[name] = set(range(wanted * LOGPROBS_MAX))
         caches = ("kv", "drafter_kv", "lines", "script", "states", "conv", "carried", "drafter_states", "drafter_conv")
-        live |= {name: set() for name in (*caches, "slot_accepted", "block_states", "block_windows")}
+        live |= {name: set() for name in (*caches, "draft_logits", "slot_accepted", "block_states", "block_windows")}
         size = spec.block_size
         for block in self.oracle.cache.contents if self.oracle.cache is not None else ():
             for name in ("kv", "drafter_kv"):
@@ -126,6 +126,8 @@ class Snapshots(Checker):
                 live["drafter_states"].add(slot * (2 + k) + truth.accepted)
                 live["drafter_conv"].update(range(start, start + width - 1))
             live["carried"].add(slot)
+            first = slot * k * spec.vocab_size
+            live["draft_logits"].update(range(first, first + len(truth.drawn) * spec.vocab_size))
         return live
 
 
@@ -144,9 +146,9 @@ class HookedProbes(Probes):
         super().inputs(view, step, requests)
         self._lane.probe(lambda: self._after("inputs", step, view, []))
 
-    def sampling(self, step: int, requests: tuple[int, ...], fields: Sequence[Span]) -> None:
+    def sampling(self, view: View, step: int, requests: tuple[int, ...], fields: Sequence[Span]) -> None:
         self._lane.probe(lambda: self._before("sampling", step, None, []))
-        super().sampling(step, requests, fields)
+        super().sampling(view, step, requests, fields)
         self._lane.probe(lambda: self._after("sampling", step, None, []))
 
     def sampled(self, view: View, step: int, requests: tuple[int, ...], has_processed: bool) -> None:
@@ -223,6 +225,10 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
         case "top_k" | "seeds":
             field = SAMPLING_FIELDS.index(variable.removesuffix("s"))
             return "inputs", run.engine.runner.memory.layout.sampling + field * rows_max + index
+        case "draft_logits_read":
+            row, column = divmod(index, k)
+            slot = int(data["inputs"][state_slot + row])
+            return "draft_logits", (slot * k + column) * spec.vocab_size
         case "num_computed":
             assert view is not None
             return variable, view.num_computed.key[0] + index

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
-from workers import chance
-from workers.chance import Mass, Target, Verified, choose, kept_together, pick, target_of
+from workers import rejection
+from workers.chance import Mass, choose, pick, target_of
 from workers.choice import ONE
 from workers.kernels import draw_noise as noise_kernel
 from workers.kernels import verify_drafts
 from workers.kernels.logit_floors import logit_floors
 from workers.kernels.probabilities import TILE_SIZE, block_size_of
+from workers.rejection import Draft, Verified, is_within, kept_together
 
 Array = NDArray[Any]
 
@@ -53,7 +54,7 @@ class Rows:
     def expected(self, method: SamplingMethod) -> list[Verified]:
         """Return what the oracle says of each row."""
         return [
-            chance.verify(method, lines.tolist(), drafts.tolist(), params, RATES, position)
+            rejection.verify(method, lines.tolist(), drafts.tolist(), params, RATES, position)
             for lines, drafts, params, position in zip(
                 self.logits, self.drafts, self.params, self.positions.tolist(), strict=True
             )
@@ -139,7 +140,7 @@ def test_a_position_has_one_choice_whichever_column_decides_it_and_however_many_
         if choice.token is not None and choose(lines[0].tolist(), params, position).token is not None:
             first = choose(lines[0].tolist(), params, position).token
             assert first is not None
-            both = chance.verify("strict", lines[:2].tolist(), [first], params, RATES, position)
+            both = rejection.verify("strict", lines[:2].tolist(), [first], params, RATES, position)
             assert both.tokens == (first, choice.token)
     for method in METHODS:
         one, many = (verify(rows.batch(method, num_tries))["sampled"] for num_tries in (0, 5))
@@ -151,7 +152,7 @@ def test_where_there_is_no_distribution_there_is_no_choice(bad: list[float]) -> 
     params = SamplingParams(temperature=1.0)
     assert choose(bad, params, 5).token is None
     for method in METHODS:
-        row = chance.verify(method, [[0.0, -np.inf], bad, bad], [0, 0], params, (1.0, 1.0), 5)
+        row = rejection.verify(method, [[0.0, -np.inf], bad, bad], [0, 0], params, (1.0, 1.0), 5)
         assert row == Verified((0,), is_ambiguous=False)
 
 
@@ -218,8 +219,12 @@ def _may_differ(masses: Sequence[Mass], number: float) -> bool:
     return pick(masses, number)[1]
 
 
-def _may_keep_others(target: Target, token: int, number: float) -> bool:
-    return kept_together([target, target], [token, token], [number, number])[1]
+def _may_keep_others(draft: Draft, number: float) -> bool:
+    return kept_together([draft, draft], [number, number])[2]
+
+
+def _may_not_be_within(draft: Draft, number: float) -> bool:
+    return is_within(number, draft)[1]
 
 
 def test_without_a_bound_the_ops_would_select_other_tokens() -> None:
@@ -243,13 +248,13 @@ def test_right_outside_what_is_ambiguous_the_ops_keep_the_drafts_of_the_oracle(n
         logits, params, token = narrow(vocab_size, seed)
         target = target_of(logits.tolist(), params)
         assert target is not None
-        masses, odds = (target.masses[token], *target.without(token)), target.probabilities()[token]
-        for number in around(odds, partial(_may_differ, masses)):
-            single.append(((logits, params, [token], number), pick(masses, number)[0] == 0))
+        draft, odds = Draft(token, target), target.probabilities()[token]
+        for number in around(odds, partial(_may_not_be_within, draft)):
+            single.append(((logits, params, [token], number), is_within(number, draft)[0]))
         # Where one is kept, and where both are: one number decides about both.
         for near in (odds / (1 + odds), odds**2):
-            for number in around(near, partial(_may_keep_others, target, token)):
-                pair = kept_together([target, target], [token, token], [number, number])
+            for number in around(near, partial(_may_keep_others, draft)):
+                pair = kept_together([draft, draft], [number, number])
                 together.append(((logits, params, [token, token], number), pair[0]))
     kept = decided("standard", [case for case, _ in single])[:, 1] >= 0
     np.testing.assert_array_equal(kept, [is_kept for _, is_kept in single])

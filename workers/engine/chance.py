@@ -8,7 +8,7 @@ from struct import pack, unpack
 import numpy as np
 
 from scenarios.sampling import SamplingParams
-from scenarios.spec import RATE_STEPS, SamplingMethod
+from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View
@@ -19,8 +19,9 @@ from workers.lanes.simulated import Machine
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = 1 << 20
-# What is left of the target when a certain draft is rejected takes no tries: every other token.
-NUM_TRIES = 0
+# How often a token from what drafts were drawn from leaves of the target is tried before it is added up. Of a certain
+# draft it leaves every other token, which takes no tries.
+NUM_TRIES = 2
 METHODS: dict[SamplingMethod, int] = {
     "strict": verify_drafts.STRICT,
     "standard": verify_drafts.STANDARD,
@@ -38,12 +39,24 @@ def bits_of(number: float) -> int:
     return bits
 
 
-def write_sampling(table: Array, params: Iterable[SamplingParams]) -> None:
+def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
+    """Tell whether drafts of a request are drawn.
+
+    What the host cuts off because a grammar does not allow it is never rejected: what follows comes from the whole
+    target and not from what the draft left of it. That makes no difference for certain drafts alone.
+    """
+    return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
+
+
+def write_sampling(table: Array, params: Iterable[SamplingParams], spec: EngineSpec) -> None:
     """Write the fields of `memory.SAMPLING_FIELDS` into a table [fields, rows]."""
-    temperature, top_p, top_k, seed = table
+    temperature, top_p, top_k, seed, point_mass = table
+    point_mass.fill(1)
     for index, each in enumerate(params):
         temperature[index], top_p[index] = bits_of(each.temperature * ONE), bits_of(each.top_p)
         top_k[index], seed[index] = each.top_k, each.seed
+        if draws_drafts(each, spec):
+            point_mass[index] = 0
 
 
 class Chance:
@@ -54,6 +67,7 @@ class Chance:
         spec, rows = context.spec, context.memory.rows_max
         k = spec.num_speculative_tokens
         self._method = METHODS[spec.sampling]
+        self._num_tries = NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
         self._rates = np.array([int(rate * RATE_STEPS) for rate in spec.rates] or [0] * k, dtype=np.int64)
         self._block_size = block_size_of(spec.vocab_size)
         # How many elements a row has in each buffer.
@@ -63,21 +77,19 @@ class Chance:
             "top_p": 1,
             "floors": 1 + k,
             "accept_noise": k,
-            "select_noise": (1 + k) * (1 + NUM_TRIES) * 4,
+            "select_noise": (1 + k) * (1 + self._num_tries) * 4,
             "block_max": (1 + 2 * k) * blocks,
             "block_sum": (1 + 2 * k) * blocks,
             "tile_sum": (1 + k) * blocks * (self._block_size // TILE_SIZE),
             "residual": k * blocks,
         }
-        integers = {"noise_positions": 1, "point_mass": 1, "block_best": (1 + k) * blocks, "sampler_status": 1}
+        integers = {"noise_positions": 1, "block_best": (1 + k) * blocks, "sampler_status": 1}
         self._widths = floats | integers
         self._buffers: dict[str, Buffer] = {}
         for name, width in self._widths.items():
             array = device_array(rows * width, np.float32 if name in floats else np.int64)
             self._buffers[name] = machine.buffer(name, array, lane="compute")
         self._kept_rates = machine.buffer("rates", device_array(k, np.float32), lane="compute").all
-        # Drafts that are certain have no logits.
-        self._draft_logits = self._buffers["floors"].span(0, 0)
         self._calls: dict[tuple[View, bool], tuple[Sequence[Call], Sequence[Span]]] = {}
 
     def is_needed(self, named: NamedRows) -> bool:
@@ -90,7 +102,7 @@ class Chance:
         params = self._context.parts.row_params(rows)
         first, size = memory.layout.sampling, len(SAMPLING_FIELDS) * memory.rows_max
         table = staged[first : first + size].reshape(len(SAMPLING_FIELDS), -1)
-        write_sampling(table, chain(params, repeat(GREEDY, memory.rows_max - len(rows))))
+        write_sampling(table, chain(params, repeat(GREEDY, memory.rows_max - len(rows))), self._context.spec)
         staged[first + size : first + size + len(self._rates)] = self._rates
 
     def launch(self, forward: Forward) -> None:
@@ -101,7 +113,7 @@ class Chance:
         calls, seen = self._calls[key]
         for call in calls:
             call()
-        self._context.probes.sampling(forward.step, forward.requests, seen)
+        self._context.probes.sampling(forward.view, forward.step, forward.requests, seen)
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
         """Return the calls that sample a step of this shape, and what to capture: both are the same at every step."""
@@ -116,13 +128,14 @@ class Chance:
         given = {name: context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
         noise = (own["accept_noise"], own["select_noise"])
         launch(parts.sampling_inputs, *self._inputs_of(view, own, given))
-        launch(parts.draw_noise, given["seed"], own["noise_positions"], *noise, k, NUM_TRIES)
+        launch(parts.draw_noise, given["seed"], own["noise_positions"], *noise, k, self._num_tries)
         if is_limited:
             limits, floors = (given["top_k"], own["top_p"], view.num_drafts), own["floors"]
             launch(parts.logit_floors, view.logits, own["temperature"], *limits, floors, k, vocab_size, vocab_size)
-        certain, stats = own["point_mass"], [own[name] for name in STATS]
-        # Line by line of logits, and of the logits of drafts.
-        lines = (view.logits, self._draft_logits, own["floors"], own["temperature"])
+        certain, stats = given["point_mass"], [own[name] for name in STATS]
+        # Line by line of logits, and of the logits of drafts, which are none where all are certain.
+        drawn_from = (context.memory.draft_logits.all, view.state_slot)
+        lines = (view.logits, *drawn_from, own["floors"], own["temperature"])
         sizes = (k, vocab_size, vocab_size, vocab_size, size)
         launch(parts.sampler_stats, *lines, view.num_drafts, certain, *stats, *sizes, TILE_SIZE)
         drafts = (view.scheduled_drafts, view.num_drafts)
@@ -132,7 +145,7 @@ class Chance:
             launch(parts.residual_mass, *lines, *drafts, certain, *sums, *sizes)
         rows = (*drafts, view.num_scheduled, view.invalid, certain, self._kept_rates)
         found = (view.sampled, own["sampler_status"])
-        method = (self._method, NUM_TRIES)
+        method = (self._method, self._num_tries)
         launch(parts.verify_drafts, *lines, *rows, *stats, own["residual"], *noise, *found, *method, *sizes, TILE_SIZE)
         return calls, (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
 
@@ -149,7 +162,6 @@ class Chance:
             own["top_p"],
             self._kept_rates,
             own["noise_positions"],
-            own["point_mass"],
             own["floors"],
             self._context.spec.num_speculative_tokens,
         )

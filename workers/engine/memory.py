@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT
 from workers.kernels.process_logits import line_of
 from workers.kernels.signature import POISON
 from workers.lanes.lane import Buffer, Span, device_array
@@ -38,8 +39,9 @@ Allocate: TypeAlias = Callable[[str, int], Buffer]
 
 # Rows that are sampled in some way of their own.
 NAMED = ("processed", "spoiled", "logprobs", "grammar")
-# How each row is sampled, in a step that samples by chance; two of them as the bits of float32 numbers.
-SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "seed")
+# How each row is sampled, in a step that samples by chance; two of them as the bits of float32 numbers. A row with
+# point_mass has drafts that are certain.
+SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "seed", "point_mass")
 
 
 def capture_size(num_rows: int) -> int:
@@ -137,6 +139,7 @@ class Memory:
         self.kv = words("kv", cache)
         self.drafter_kv = words("drafter_kv", cache)
         self._drafter_memory(spec, rows, tokens, words, scratch)
+        self._drawn_memory(spec, rows, machine)
         self.states = words("states", spec.max_num_seqs * (2 + k))
         self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
         kept = spec.num_blocks if spec.is_aligned else 0
@@ -155,6 +158,14 @@ class Memory:
         self.drafter_states = words("drafter_states", slots * (2 + k))
         self.drafter_conv = words("drafter_conv", slots * (spec.conv_width + k))
         self.carried = words("carried", spec.max_num_seqs if spec.drafter == "mtp" else 0)
+
+    def _drawn_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
+        """Make what drawn drafts need: noise, and their logits, which stay in a state slot until they are verified."""
+        drawn = spec.num_speculative_tokens if spec.draft_sampling == "probabilistic" else 0
+        lines = device_array(spec.max_num_seqs * drawn * spec.vocab_size, np.float32, np.nan)
+        self.draft_logits = machine.buffer("draft_logits", lines, lane="compute")
+        noise = device_array(rows * drawn * NUMBERS_PER_DRAFT, np.float32)
+        self.draft_noise = machine.buffer("draft_noise", noise, lane="compute")
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
         """Make the pinned memory of the host."""
@@ -247,6 +258,8 @@ class View:
         self.valid = memory.valid.span(0, num_rows)
         self.token_index = memory.token_index.span(0, num_rows)
         self.draft_tokens = memory.draft_tokens.span(0, num_rows * k)
+        is_drawn = spec.draft_sampling == "probabilistic"
+        self.draft_noise = memory.draft_noise.span(0, num_rows * k * NUMBERS_PER_DRAFT if is_drawn else 0)
         self.raw = memory.raw.span(0, num_rows * k)
         self.hidden = memory.hidden.span(0, num_tokens)
         self.attended = memory.attended.span(0, num_tokens)

@@ -43,7 +43,7 @@ from workers.engine.rules import (
     usable_hits,
 )
 from workers.engine.staging import is_uniform, pad_state_slots, row_params
-from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, medusa, mtp, ngram
+from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, drawn_drafts, medusa, mtp, ngram
 from workers.kernels.attention import attention
 from workers.kernels.cascade_attention import cascade_attention
 from workers.kernels.compute_logits import compute_logits
@@ -184,6 +184,8 @@ class Parts:
     draft_chain: Kernel = draft.draft_chain
     draft_model_pass: Kernel = draft_model.draft_model_pass
     draft_model_chain: Kernel = draft_model.draft_model_chain
+    draft_noise: Kernel = drawn_drafts.draft_noise
+    drawn_chain: Kernel = drawn_drafts.drawn_chain
     mtp_pass: Kernel = mtp.mtp_pass
     mtp_chain: Kernel = mtp.mtp_chain
     dflash_context: Kernel = dflash.dflash_context

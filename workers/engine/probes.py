@@ -70,15 +70,24 @@ class Probes:
             view.next_tokens,
         )
 
-    def sampling(self, step: int, requests: Requests, fields: Sequence[Span]) -> None:
-        """Capture what a step that samples by chance went by: the bits of numbers, so that no float is compared."""
-        record = self._recorder.capture
+    def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
+        """Capture what a step that samples by chance went by: the bits of numbers, so that no float is compared.
 
-        def look(*arrays: Array) -> None:
+        Of logits that drafts are drawn from, a hash of those in every row's slot.
+        """
+        record, spec, zero = self._recorder.capture, self._spec, integer(0)
+        names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions")
+        has_drawn = spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens > 0
+        names += ("draft_logits_read",) if has_drawn else ()
+
+        def look(draft_logits: Array, state_slot: Array, *arrays: Array) -> None:
             bits = [array.view(np.int32) if array.dtype == np.float32 else array for array in arrays]
-            record("sampling", step, requests, ("temperature", "top_p", "top_k", "seeds", "noise_positions"), bits)
+            if has_drawn:
+                lines = draft_logits.reshape(-1, spec.num_speculative_tokens * spec.vocab_size)
+                bits.append(hashes(lines[np.maximum(state_slot, zero)].ravel(), spec.vocab_size))
+            record("sampling", step, requests, names, bits)
 
-        self._compute.probe(look, *fields)
+        self._compute.probe(look, self._memory.draft_logits.all, view.state_slot, *fields)
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""

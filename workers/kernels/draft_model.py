@@ -3,11 +3,16 @@
 Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for the tokens that are not shifted.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from workers.kernels.arithmetic import (
     DECAY,
     LOGIT_SHIFT,
+    Integers,
+    Words,
     arange,
     embed,
     kv_words,
@@ -103,6 +108,55 @@ def draft_model_chain(
     NO_DRAFT. What the chain writes to the cache is scratch; it leaves the recurrent states alone. In
     padding rows `raw` is 0 and `own` NO_DRAFT.
     """
+    wrong = scripted_behind(script, state_slot, positions, token_index, max_model_len, num_proposed)
+
+    def choose(index: int, hidden: Words) -> tuple[Any, Any]:
+        own = (mix(hidden[:, None] + vocabulary(vocab_size)) >> LOGIT_SHIFT).argmax(axis=1)
+        return own, (own + wrong[:, index]) % vocab_size
+
+    run_chain(
+        choose, next_tokens, positions, token_index, num_scheduled, valid, accepted, state_slot, block_table,
+        drafter_states, drafter_conv, drafter_kv, raw, own, draft_tokens,
+        block_size, max_blocks, num_blocks_max, max_model_len, num_speculative_tokens, num_proposed, conv_width,
+    )  # fmt: skip
+
+
+def scripted_behind(
+    script: In, state_slot: In, positions: In, token_index: In, max_model_len: int, count: int
+) -> Integers:
+    """Return what the script says of the drafts behind each row's next token, [num_rows, count]."""
+    position = positions.take(token_index)[:, None] + 2 + arange(count)
+    return scripted(script, state_slot, position, max_model_len)
+
+
+def run_chain(
+    choose: Callable[[int, Words], tuple[Any, Any]],
+    next_tokens: In,
+    positions: In,
+    token_index: In,
+    num_scheduled: In,
+    valid: In,
+    accepted: In,
+    state_slot: In,
+    block_table: In,
+    drafter_states: In,
+    drafter_conv: In,
+    drafter_kv: InOut,
+    raw: Out,
+    own: Out,
+    draft_tokens: Out,
+    block_size: int,
+    max_blocks: int,
+    num_blocks_max: int,
+    max_model_len: int,
+    num_speculative_tokens: int,
+    num_proposed: int,
+    conv_width: int,
+) -> None:
+    """Run the model behind each row's next token; `choose` returns, of hidden words [num_rows], `own` and the draft.
+
+    Shapes: as in `draft_model_chain`.
+    """
     k, num_rows = num_speculative_tokens, len(token_index)
     raw_2d, own_2d, tokens_2d = (array.reshape(num_rows, k) for array in (raw, own, draft_tokens))
     raw_2d[:, num_proposed:] = 0
@@ -111,7 +165,6 @@ def draft_model_chain(
     last = positions.take(token_index)
     sums, sums_position = cached_sums(drafter_kv, table, last, block_size, num_blocks_max)
     position = last[:, None] + 1 + arange(num_proposed)
-    wrong = scripted(script, state_slot, position + 1, max_model_len)
     stored = np.empty((num_rows, num_proposed), dtype=np.uint64)
     proposed = np.empty((num_rows, num_proposed), dtype=np.int64)
     if conv_width:
@@ -134,9 +187,8 @@ def draft_model_chain(
             window = window[:, 1:]
             hidden = mix(hidden + state)
         raw_2d[:, index] = hidden
-        scores = mix(hidden[:, None] + vocabulary(vocab_size)) >> LOGIT_SHIFT
-        own_2d[:, index] = scores.argmax(axis=1)
-        token = proposed[:, index] = (own_2d[:, index] + wrong[:, index]) % vocab_size
+        own_2d[:, index], token = choose(index, hidden)
+        proposed[:, index] = token
     raw_2d[num_scheduled == 0], own_2d[num_scheduled == 0] = 0, NO_DRAFT
     propose(tokens_2d, proposed, valid)
     write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)

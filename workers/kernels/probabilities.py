@@ -115,6 +115,7 @@ class Verification:
 def verification(
     logits: Floats,
     draft_logits: Floats,
+    draft_slots: Integers,
     floors: Floats,
     temperature: Floats,
     drafts: Integers,
@@ -126,7 +127,7 @@ def verification(
 ) -> Verification:
     """Put together what the ops behind `sampler_stats` begin with.
 
-    Shapes: logits [B, 1 + K, V], draft_logits [B, K, V] or of no row, floors [B, 1 + K], drafts [B, K]; block_max and
+    Shapes: logits [B, 1 + K, V], draft_logits [slots, K, V], floors [B, 1 + K], drafts [B, K]; block_max and
     block_sum as sampler_stats writes them, flat; the others [B].
     """
     num_rows, width, _ = logits.shape
@@ -145,7 +146,7 @@ def verification(
         scale[:, :, None],
     )
     has_logits = random & (point_mass == 0)
-    written = ((column[:k] < num_drafts[:, None]) & has_logits[:, None])[:, :, None]
+    written = ((column[:k] < num_drafts[:, None]) & (has_logits & (draft_slots >= 0))[:, None])[:, :, None]
     draft = sums(
         np.where(written, block_max[split:].reshape(num_rows, k, num_blocks), NEVER),
         np.where(written, block_sum[split:].reshape(num_rows, k, num_blocks), np.float32(0)),
@@ -158,9 +159,10 @@ def verification(
     at = np.where(fits, drafts, 0)[:, :, None]
     chosen = np.where(fits, np.take_along_axis(logits[:, :k], at, axis=2)[:, :, 0], NEVER)
     target_weight = weight(chosen, floors[:, :k], target.maximum[:, :k], scale)
-    if has_logits.any() and k:
-        is_read = has_logits[:, None] & fits
-        proposed = np.where(is_read, np.take_along_axis(draft_logits, at, axis=2)[:, :, 0], NEVER)
+    is_read = has_logits[:, None] & fits
+    if is_read.any():
+        slots = np.where(is_read, draft_slots[:, None], 0)
+        proposed = np.where(is_read, draft_logits[slots, column[:k], at[:, :, 0]], NEVER)
         draft_weight = np.where(is_read, weight(proposed, NEVER, draft.maximum, scale), np.float32(1))
     else:
         draft_weight = np.ones((num_rows, k), dtype=np.float32)

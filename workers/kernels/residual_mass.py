@@ -9,6 +9,7 @@ from workers.kernels.signature import In, Out
 def residual_mass(
     logits: In,
     draft_logits: In,
+    draft_slots: In,
     floors: In,
     temperature: In,
     drafts: In,
@@ -33,7 +34,7 @@ def residual_mass(
     draft_lines = lines_of(draft_logits, k, draft_stride, vocab_size)
     floor = floors.reshape(num_rows, 1 + k)
     known = verification(
-        lines, draft_lines, floor, temperature, drafts.reshape(num_rows, k), num_drafts, point_mass,
+        lines, draft_lines, draft_slots, floor, temperature, drafts.reshape(num_rows, k), num_drafts, point_mass,
         block_max, block_sum, vocab_size,
     )  # fmt: skip
     odds, scale = block_odds(known), scale_of(temperature)
@@ -45,7 +46,7 @@ def residual_mass(
             if point_mass[row]:
                 q = (np.arange(vocab_size) == drafts[row * k + c]).astype(np.float32)
             else:
-                q = weight(draft_lines[row, c], NEVER, known.draft.maximum[row, c], scale[row])
+                q = weight(draft_lines[draft_slots[row], c], NEVER, known.draft.maximum[row, c], scale[row])
             total, draft_total = known.target.total[row, c], known.draft.total[row, c]
             padded = np.zeros(num_blocks * block_size, dtype=np.float32)
             padded[:vocab_size] = np.maximum(odds[row, c] * p * draft_total - q * total, 0)

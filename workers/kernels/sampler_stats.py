@@ -9,6 +9,7 @@ from workers.kernels.signature import In, Out
 def sampler_stats(
     logits: In,
     draft_logits: In,
+    draft_slots: In,
     floors: In,
     temperature: In,
     num_drafts: In,
@@ -26,9 +27,10 @@ def sampler_stats(
 ) -> None:
     """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum.
 
-    Shapes: logits [B * (1 + K) * logits_stride] and draft_logits [B * K * draft_stride] float32, each line with V
-    logits in front; draft_logits is empty where every row has point_mass; floors [B * (1 + K)] float32, logits below
-    are as if -inf; temperature [B] float32; num_drafts, point_mass [B].
+    Shapes: logits [B * (1 + K) * logits_stride] and draft_logits [slots * K * draft_stride] float32, each line with V
+    logits in front; draft_logits is empty where every row has point_mass, else those of a row's drafts are in its slot;
+    draft_slots [B], negative where a row has none; floors [B * (1 + K)] float32, logits below are as if -inf;
+    temperature [B] float32; num_drafts, point_mass [B].
     block_max, block_sum [B * (1 + 2 K) * blocks] float32: the lines of logits, then those of draft_logits.
     block_best [B * (1 + K) * blocks]: the lowest index of the maximum, rows of temperature 0 only.
     tile_sum [B * (1 + K) * blocks * tiles] float32: the sums of the tiles of a block.
@@ -51,9 +53,10 @@ def sampler_stats(
     tile_sum.reshape(-1, *tiles[:2])[places[is_random]] = sums[is_random]
     block_best.reshape(-1, num_blocks)[places[~is_random]] = best[~is_random]
 
-    row, at = np.nonzero((column[:k] < num_drafts[:, None]) & (random & (point_mass == 0))[:, None])
+    has_logits = random & (point_mass == 0) & (draft_slots >= 0)
+    row, at = np.nonzero((column[:k] < num_drafts[:, None]) & has_logits[:, None])
     if len(row):
-        lines, places = lines_of(draft_logits, k, draft_stride, vocab_size)[row, at], row * k + at
+        lines, places = lines_of(draft_logits, k, draft_stride, vocab_size)[draft_slots[row], at], row * k + at
         maximum, sums, _ = _reduce(lines, np.full(len(row), NEVER), scale[row], tiles)
         block_max[split:].reshape(-1, num_blocks)[places] = maximum
         block_sum[split:].reshape(-1, num_blocks)[places] = sums.sum(axis=2)

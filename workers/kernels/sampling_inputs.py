@@ -18,7 +18,6 @@ def sampling_inputs(
     top_p: Out,
     rates: Out,
     positions: Out,
-    point_mass: Out,
     floors: Out,
     num_speculative_tokens: int,
 ) -> None:
@@ -26,11 +25,10 @@ def sampling_inputs(
 
     Shapes: temperature_bits, top_p_bits [B], the bits of float32 numbers; rates_in_steps [K], in 1/64; num_computed,
     num_scheduled, num_drafts [B], as the device corrected them; temperature, top_p [B] and rates [K] float32;
-    positions, point_mass [B]; floors [B * (1 + K)] float32. Every drafter proposes with certainty: point_mass is 1.
+    positions [B]; floors [B * (1 + K)] float32.
     """
     temperature[:] = temperature_bits.astype(np.int32).view(np.float32)
     top_p[:] = top_p_bits.astype(np.int32).view(np.float32)
     rates[:] = rates_in_steps.astype(np.float32) / np.float32(RATE_STEPS)
     positions[:] = num_computed + num_scheduled - num_drafts
-    point_mass[:] = 1
     floors.reshape(-1, 1 + num_speculative_tokens)[:] = -np.inf

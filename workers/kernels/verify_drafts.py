@@ -35,6 +35,7 @@ DRAFT_UNDEFINED = 4
 def verify_drafts(
     logits: In,
     draft_logits: In,
+    draft_slots: In,
     floors: In,
     temperature: In,
     drafts: In,
@@ -78,7 +79,7 @@ def verify_drafts(
     k, width, num_rows = num_speculative_tokens, 1 + num_speculative_tokens, len(num_drafts)
     batch = _Batch(
         lines_of(logits, width, logits_stride, vocab_size), lines_of(draft_logits, k, draft_stride, vocab_size),
-        floors.reshape(num_rows, width), temperature, drafts.reshape(num_rows, k), num_drafts, point_mass,
+        draft_slots, floors.reshape(num_rows, width), temperature, drafts.reshape(num_rows, k), num_drafts, point_mass,
         block_max, block_sum, tile_sum, select_noise.reshape(num_rows, width, 1 + num_tries, 4), block_size, tile_size,
     )  # fmt: skip
     known, proposed = batch.known, batch.drafts
@@ -148,18 +149,19 @@ class _Batch:
     """The arrays of a call, and how a token is selected from them for a column of each row."""
 
     def __init__(
-        self, logits: Floats, draft_logits: Floats, floors: Floats, temperature: Floats, drafts: Integers,
-        num_drafts: Integers, point_mass: Integers, block_max: Floats, block_sum: Floats, tile_sum: Floats,
-        noise: Floats, block_size: int, tile_size: int,
+        self, logits: Floats, draft_logits: Floats, draft_slots: Integers, floors: Floats, temperature: Floats,
+        drafts: Integers, num_drafts: Integers, point_mass: Integers, block_max: Floats, block_sum: Floats,
+        tile_sum: Floats, noise: Floats, block_size: int, tile_size: int,
     ) -> None:  # fmt: skip
         num_rows, width, self.vocab_size = logits.shape
         self.logits, self.draft_logits, self.floors, self.drafts = logits, draft_logits, floors, drafts
+        self.draft_slots = draft_slots
         self.point_mass, self.noise, self.block_size, self.tile_size = point_mass, noise, block_size, tile_size
         self.scale = scale_of(temperature)
         self.tile_sum = tile_sum.reshape(num_rows, width, -1, block_size // tile_size)
         self.known: Verification = verification(
-            logits, draft_logits, floors, temperature, drafts, num_drafts, point_mass, block_max, block_sum,
-            self.vocab_size,
+            logits, draft_logits, draft_slots, floors, temperature, drafts, num_drafts, point_mass,
+            block_max, block_sum, self.vocab_size,
         )  # fmt: skip
         self.rows = np.arange(num_rows)
         self.greedy = temperature == 0
@@ -239,7 +241,8 @@ class _Batch:
         column = np.minimum(column, self.drafts.shape[1] - 1)
         fits = (~target.undefined[rows, column] & ~draft.undefined[rows, column])[:, None]
         found = np.where(fits, self.logits[rows[:, None], column[:, None], tokens], NEVER)
-        proposed = np.where(fits, self.draft_logits[rows[:, None], column[:, None], tokens], NEVER)
+        slots = np.where(fits, self.draft_slots[:, None], 0)
+        proposed = np.where(fits, self.draft_logits[slots, column[:, None], tokens], NEVER)
         floor, scale = self.floors[rows, column][:, None], self.scale[:, None]
         p = odds[:, None] * weight(found, floor, target.maximum[rows, column][:, None], scale)
         q = weight(proposed, NEVER, draft.maximum[rows, column][:, None], scale)

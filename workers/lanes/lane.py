@@ -134,6 +134,6 @@ class Deadlock(Exception):
     """The host waits for something that no lane can ever do; the message is the wait graph."""
 
 
-def device_array(length: int, dtype: type = np.int64, fill: int = 0) -> NDArray[Any]:
+def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArray[Any]:
     """Allocate the flat contents of a buffer."""
     return np.full(length, fill, dtype=dtype)

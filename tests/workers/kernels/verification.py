@@ -22,7 +22,7 @@ BINARY = np.float32(1.4426950408889634)
 class Drafts:
     """Everything the ops behind the model are given.
 
-    Shapes: logits [B, 1 + K, V]; draft_logits [B or 0, K, V]; floors [B, 1 + K]; drafts, accept_noise [B, K];
+    Shapes: logits [B, 1 + K, V]; draft_logits [slots, K, V]; floors [B, 1 + K]; drafts, accept_noise [B, K];
     select_noise [B, 1 + K, 1 + tries, 4]; rates [K]; the others [B]. `padding` lies behind each line of logits.
     """
 
@@ -41,6 +41,7 @@ class Drafts:
     num_scheduled: Array
     invalid: Array
     rates: Array
+    draft_slots: Array
     padding: int = 0
 
     @property
@@ -56,6 +57,7 @@ def drafts_of(method: int, block_size: int, tile_size: int, **arrays: Any) -> Dr
         "num_scheduled": np.full(num_rows, width, dtype=np.int64),
         "invalid": np.zeros(num_rows, dtype=np.int64),
         "rates": np.zeros(width - 1, dtype=np.float32),
+        "draft_slots": np.arange(num_rows),
     }
     return Drafts(method=method, block_size=block_size, tile_size=tile_size, **{**given, **arrays})
 
@@ -84,6 +86,7 @@ def verify(batch: Drafts, run: Run = define, ops: tuple[Callable[..., None], ...
     given = {
         "logits": lines(batch.logits),
         "draft_logits": lines(batch.draft_logits),
+        "draft_slots": batch.draft_slots,
         "floors": batch.floors.ravel(),
         "temperature": batch.temperature,
     }
@@ -169,6 +172,10 @@ def random_drafts(
     draft[close] = target[:, :k][close]
     drafts = np.where(rng.random((num_rows, k)) < 0.6, np.nan_to_num(target[:, :k]).argmax(axis=2), -1)
     likely = np.nan_to_num(draft, posinf=0, neginf=-9).argmax(axis=2) if k else drafts
+    # Rows have their draft logits anywhere, and a few have none.
+    slots, kept = rng.permutation(num_rows + 2)[:num_rows], np.full((num_rows + 2, k, vocab_size), np.nan, np.float32)
+    kept[slots] = draft
+    slots[rng.random(num_rows) < 0.05] = -1
     drafts = np.where(drafts < 0, likely, drafts)
     odd = rng.random((num_rows, k))
     drafts[odd < 0.04] = -1
@@ -183,7 +190,8 @@ def random_drafts(
         block_size,
         tile_size,
         logits=target,
-        draft_logits=draft,
+        draft_logits=kept,
+        draft_slots=slots,
         drafts=drafts.astype(np.int64),
         num_drafts=rng.integers(0, k + 1, num_rows),
         temperature=np.where(greedy, np.float32(0), BINARY),

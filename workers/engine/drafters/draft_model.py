@@ -1,6 +1,11 @@
-"""The draft model: the target's layers on caches of its own; it predicts, and the script makes some drafts wrong."""
+"""The draft model: the target's layers on caches of its own; it predicts, and the script makes some drafts wrong.
+
+Where drafts are drawn the script makes what they are drawn from another distribution.
+"""
 
 from workers.engine.context import Context, Forward
+
+DRAWN_BY = ("temperature", "seed", "point_mass")
 
 
 def launch(context: Context, forward: Forward) -> None:
@@ -34,8 +39,7 @@ def launch(context: Context, forward: Forward) -> None:
         k,
         conv_width,
     )
-    launch(
-        parts.draft_model_chain,
+    before = (
         view.next_tokens,
         view.positions,
         view.token_index,
@@ -45,12 +49,10 @@ def launch(context: Context, forward: Forward) -> None:
         view.state_slot,
         view.block_table,
         memory.script.all,
-        memory.drafter_states.all,
-        memory.drafter_conv.all,
-        memory.drafter_kv.all,
-        view.raw,
-        view.own,
-        view.draft_tokens,
+    )
+    caches = (memory.drafter_states.all, memory.drafter_conv.all, memory.drafter_kv.all)
+    found = (view.raw, view.own, view.draft_tokens)
+    sizes = (
         spec.block_size,
         memory.max_blocks,
         forward.num_blocks_max,
@@ -60,3 +62,10 @@ def launch(context: Context, forward: Forward) -> None:
         spec.vocab_size,
         conv_width,
     )
+    if spec.draft_sampling == "greedy" or not (k and forward.named.random):
+        launch(parts.draft_model_chain, *before, *caches, *found, *sizes)
+        return
+    temperature, seeds, certain = (memory.sampling_field(name, view.num_rows) for name in DRAWN_BY)
+    launch(parts.draft_noise, seeds, view.positions, view.token_index, view.draft_noise, k)
+    drawn = (temperature, certain, view.draft_noise)
+    launch(parts.drawn_chain, *before, *drawn, *caches, memory.draft_logits.all, *found, *sizes)

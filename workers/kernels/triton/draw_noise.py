@@ -52,16 +52,16 @@ def _kernel(p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries, BL
     b_position = (tl.load(p_positions + o_row, mask=is_row, other=0) + b_column).to(tl.uint64)
     b_low, b_high = b_position.to(tl.uint32), (b_position >> 32).to(tl.uint32)
     b_0, b_1, b_2, b_3 = tl.philox(b_seed, b_low, b_high, b_stream.to(tl.uint32), b_index.to(tl.uint32))
-    tl.store(p_accept + o_row * k + o_draw, _uniform(b_0), mask=is_row & is_accept)
+    tl.store(p_accept + o_row * k + o_draw, uniform(b_0), mask=is_row & is_accept)
     is_select = is_row & (is_accept == 0)
     p_words = p_select + (o_row * num_select + o_select) * 4
-    tl.store(p_words, _uniform(b_0), mask=is_select)
-    tl.store(p_words + 1, _uniform(b_1), mask=is_select)
-    tl.store(p_words + 2, _uniform(b_2), mask=is_select)
-    tl.store(p_words + 3, _uniform(b_3), mask=is_select)
+    tl.store(p_words, uniform(b_0), mask=is_select)
+    tl.store(p_words + 1, uniform(b_1), mask=is_select)
+    tl.store(p_words + 2, uniform(b_2), mask=is_select)
+    tl.store(p_words + 3, uniform(b_3), mask=is_select)
 
 
 @triton.jit
-def _uniform(b_words):
+def uniform(b_words):
     """Return the upper 24 of 32 bits as numbers in [0, 1)."""
     return (b_words >> 8).to(tl.float32) * (1.0 / (1 << 24))

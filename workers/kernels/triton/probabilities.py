@@ -84,7 +84,7 @@ def line_sums(p_max, p_sum, i_line, size, scale, num_blocks, BLOCKS: tl.constexp
 
 @triton.jit
 def draft_odds(
-    p_logits, p_draft_logits, p_floors, p_drafts, p_max, p_sum,
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
     i_row, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
     WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -102,9 +102,10 @@ def draft_odds(
     )
     b_draft_line = i_row * (WIDTH - 1) + o_column
     offset = num_rows.to(tl.int64) * WIDTH * num_blocks
-    is_proposed = o_column < num_proposed
+    slot = tl.load(p_draft_slots + i_row)
+    is_proposed, num_read = o_column < num_proposed, tl.where(slot >= 0, num_proposed, 0)
     _, _, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
-        p_max + offset, p_sum + offset, b_draft_line, is_proposed, scale, num_blocks, BLOCKS
+        p_max + offset, p_sum + offset, b_draft_line, o_column < num_read, scale, num_blocks, BLOCKS
     )
     b_draft = tl.load(p_drafts + b_draft_line, mask=is_draft, other=-1)
     is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
@@ -113,7 +114,8 @@ def draft_odds(
     usable = tl.min(tl.where(fits, WIDTH - 1, tl.minimum(o_column, WIDTH - 1)), axis=0)
     b_floor = tl.load(p_floors + b_target_line, mask=fits, other=NEVER)
     b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=fits, other=NEVER)
-    b_proposed = tl.load(p_draft_logits + b_draft_line * draft_stride + b_draft, mask=fits & is_proposed, other=NEVER)
+    p_line = p_draft_logits + (slot * (WIDTH - 1) + o_column) * draft_stride
+    b_proposed = tl.load(p_line + b_draft, mask=fits & is_proposed, other=NEVER)
     b_target_odds = weight(b_logit, b_floor, b_maximum, scale) * b_draft_total
     b_draft_weight = tl.where(fits & is_proposed, weight(b_proposed, NEVER, b_draft_maximum, scale), 1.0)
     return usable, b_draft, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined

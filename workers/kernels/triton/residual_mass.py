@@ -14,6 +14,7 @@ ELEMENTS_PER_WARP = 1024
 def residual_mass(
     logits: In,
     draft_logits: In,
+    draft_slots: In,
     floors: In,
     temperature: In,
     drafts: In,
@@ -33,7 +34,7 @@ def residual_mass(
     Shapes: as in the definition. One program a block of a column; each weighs its row's drafts again.
     """
     rows = (temperature, drafts, num_drafts, point_mass)
-    arguments = (logits, draft_logits, floors, *rows, block_max, block_sum, residual)
+    arguments = (logits, draft_logits, draft_slots, floors, *rows, block_max, block_sum, residual)
     check_flat(*arguments)
     num_rows, width = num_drafts.numel(), 1 + num_speculative_tokens
     num_blocks = triton.cdiv(vocab_size, block_size)
@@ -50,7 +51,8 @@ def residual_mass(
 
 @triton.jit(do_not_specialize=["num_rows", "num_blocks"])
 def _kernel(
-    p_logits, p_draft_logits, p_floors, p_temperature, p_drafts, p_num_drafts, p_point_mass, p_max, p_sum, p_residual,
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_point_mass,
+    p_max, p_sum, p_residual,
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride,
     WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
@@ -64,7 +66,7 @@ def _kernel(
         scale = scale_of(temperature)
         proposed_size = tl.where(tl.load(p_point_mass + i_row) == 0, vocab_size, 0)
         usable, _b_draft, b_target_odds, b_draft_odds, _b_undefined, _b_draft_undefined = draft_odds(
-            p_logits, p_draft_logits, p_floors, p_drafts, p_max, p_sum,
+            p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
             i_row, num_drafts, tl.where(proposed_size > 0, num_drafts, 0), scale,
             num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
             WIDTH, COLUMNS, BLOCKS,
@@ -82,7 +84,8 @@ def _kernel(
             b_logits = load_block(p_logits + i_line * logits_stride, i_block, vocab_size, BLOCK, TILE)
             b_target = odds * weight(b_logits, tl.load(p_floors + i_line), maximum, scale) * draft_total
             if proposed_size > 0:
-                b_proposed = load_block(p_draft_logits + i_draft * draft_stride, i_block, vocab_size, BLOCK, TILE)
+                i_proposed = tl.load(p_draft_slots + i_row) * (WIDTH - 1) + column
+                b_proposed = load_block(p_draft_logits + i_proposed * draft_stride, i_block, vocab_size, BLOCK, TILE)
                 b_left = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
             else:
                 o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE

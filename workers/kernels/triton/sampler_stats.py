@@ -13,6 +13,7 @@ ELEMENTS_PER_WARP = 1024
 def sampler_stats(
     logits: In,
     draft_logits: In,
+    draft_slots: In,
     floors: In,
     temperature: In,
     num_drafts: In,
@@ -33,13 +34,14 @@ def sampler_stats(
     Shapes: as in the definition; block and tile size are powers of two. One program a block of a line.
     """
     stats = (block_max, block_sum, block_best, tile_sum)
-    arguments = (logits, draft_logits, floors, temperature, num_drafts, point_mass, *stats)
+    arguments = (logits, draft_logits, draft_slots, floors, temperature, num_drafts, point_mass, *stats)
     check_flat(*arguments)
     num_rows, width = num_drafts.numel(), 1 + num_speculative_tokens
     num_blocks = triton.cdiv(vocab_size, block_size)
     num_lines = num_rows * (width + (num_speculative_tokens if draft_logits.numel() else 0))
     assert logits.numel() == num_rows * width * logits_stride
-    assert draft_logits.numel() in (0, num_rows * (width - 1) * draft_stride)
+    assert draft_logits.numel() % max((width - 1) * draft_stride, 1) == 0
+    assert draft_slots.numel() == num_rows
     assert tile_sum.numel() == num_rows * width * num_blocks * (block_size // tile_size)
     num_warps = min(max(block_size // ELEMENTS_PER_WARP, 1), 16)
     launch(_kernel, (num_lines * num_blocks,))(
@@ -50,7 +52,8 @@ def sampler_stats(
 
 @triton.jit(do_not_specialize=["num_rows", "num_blocks"])
 def _kernel(
-    p_logits, p_draft_logits, p_floors, p_temperature, p_num_drafts, p_point_mass, p_max, p_sum, p_best, p_tile_sum,
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_num_drafts, p_point_mass,
+    p_max, p_sum, p_best, p_tile_sum,
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
@@ -87,9 +90,11 @@ def _kernel(
         i_line -= num_lines
         i_row = i_line // (WIDTH - 1)
         num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
-        is_read = (i_line % (WIDTH - 1) < num_drafts) & (tl.load(p_point_mass + i_row) == 0)
+        column, slot = i_line % (WIDTH - 1), tl.load(p_draft_slots + i_row)
+        is_read = (column < num_drafts) & (tl.load(p_point_mass + i_row) == 0) & (slot >= 0)
         if is_read & (temperature > 0):
-            b_logits = load_block(p_draft_logits + i_line * draft_stride, i_block, vocab_size, BLOCK, TILE)
+            p_line = p_draft_logits + (slot * (WIDTH - 1) + column) * draft_stride
+            b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
             maximum, total, b_tiles = _sums(b_logits, temperature)
             tl.store(p_max + i_program, maximum)
             tl.store(p_sum + i_program, total)

@@ -21,7 +21,6 @@ def sampling_inputs(
     top_p: Out,
     rates: Out,
     positions: Out,
-    point_mass: Out,
     floors: Out,
     num_speculative_tokens: int,
 ) -> None:
@@ -30,7 +29,7 @@ def sampling_inputs(
     Shapes: as in the definition. One program a row; the first sets the rates too.
     """
     given = (temperature_bits, top_p_bits, rates_in_steps, num_computed, num_scheduled, num_drafts)
-    found = (temperature, top_p, rates, positions, point_mass, floors)
+    found = (temperature, top_p, rates, positions, floors)
     check_flat(*given, *found)
     num_rows, width = num_drafts.numel(), 1 + num_speculative_tokens
     assert rates.numel() == rates_in_steps.numel() == num_speculative_tokens
@@ -41,7 +40,7 @@ def sampling_inputs(
 @triton.jit
 def _kernel(
     p_temperature_bits, p_top_p_bits, p_rates_in_steps, p_num_computed, p_num_scheduled, p_num_drafts,
-    p_temperature, p_top_p, p_rates, p_positions, p_point_mass, p_floors,
+    p_temperature, p_top_p, p_rates, p_positions, p_floors,
     WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64)
@@ -54,6 +53,5 @@ def _kernel(
     tl.store(p_rates + o_column, b_steps.to(tl.float32) / RATE_STEPS, mask=is_rate)
     position = tl.load(p_num_computed + i_row) + tl.load(p_num_scheduled + i_row) - tl.load(p_num_drafts + i_row)
     tl.store(p_positions + i_row, position)
-    tl.store(p_point_mass + i_row, 1)
     b_none = tl.full([COLUMNS], float("-inf"), dtype=tl.float32)
     tl.store(p_floors + i_row * WIDTH + o_column, b_none, mask=o_column < WIDTH)

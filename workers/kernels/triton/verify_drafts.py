@@ -22,6 +22,7 @@ NUM_WARPS = 8
 def verify_drafts(
     logits: In,
     draft_logits: In,
+    draft_slots: In,
     floors: In,
     temperature: In,
     drafts: In,
@@ -54,7 +55,7 @@ def verify_drafts(
     """
     rows = (temperature, drafts, num_drafts, num_scheduled, invalid, point_mass, rates)
     stats = (block_max, block_sum, block_best, tile_sum, residual)
-    arguments = (logits, draft_logits, floors, *rows, *stats, accept_noise, select_noise, sampled, status)
+    arguments = (logits, draft_logits, draft_slots, floors, *rows, *stats, accept_noise, select_noise, sampled, status)
     check_flat(*arguments)
     num_rows, width = num_drafts.numel(), 1 + num_speculative_tokens
     num_blocks = triton.cdiv(vocab_size, block_size)
@@ -70,8 +71,9 @@ def verify_drafts(
 
 @triton.jit(do_not_specialize=["num_rows", "num_blocks"])
 def _kernel(
-    p_logits, p_draft_logits, p_floors, p_temperature, p_drafts, p_num_drafts, p_num_scheduled, p_invalid,
-    p_point_mass, p_rates, p_max, p_sum, p_best, p_tile_sum, p_residual, p_accept, p_select, p_sampled, p_status,
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_num_scheduled,
+    p_invalid, p_point_mass, p_rates, p_max, p_sum, p_best, p_tile_sum, p_residual, p_accept, p_select,
+    p_sampled, p_status,
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride,
     METHOD: tl.constexpr, TRIES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
@@ -92,7 +94,7 @@ def _kernel(
     proposed_size = tl.where(has_logits, vocab_size, 0)
     scale = scale_of(temperature)
     usable, b_draft, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined = draft_odds(
-        p_logits, p_draft_logits, p_floors, p_drafts, p_max, p_sum,
+        p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
         i_row, num_drafts, tl.where(has_logits, num_drafts, 0), scale,
         num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
         WIDTH, COLUMNS, BLOCKS,
@@ -124,7 +126,7 @@ def _kernel(
             rejected = accepted < usable
         if METHOD != STRICT:
             last = _recover(
-                p_logits, p_draft_logits, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+                p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
                 i_row, accepted, rejected, odds, proposed_size, scale, num_rows,
                 num_blocks, vocab_size, logits_stride, draft_stride, TRIES, WIDTH, ENTRIES, BLOCKS, BLOCK, TILE,
             )  # fmt: skip
@@ -258,7 +260,7 @@ def _odds_of(
 
 @triton.jit
 def _recover(
-    p_logits, p_draft_logits, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
     i_row, column, rejected, odds, proposed_size, scale, num_rows, num_blocks, vocab_size, logits_stride, draft_stride,
     TRIES: tl.constexpr, WIDTH: tl.constexpr, ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr,
@@ -287,7 +289,8 @@ def _recover(
         draft_maximum, draft_total = line_sums(
             p_max + offset, p_sum + offset, i_draft, vocab_size, scale, num_blocks, BLOCKS
         )
-        p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_draft * draft_stride
+        i_proposed = tl.load(p_draft_slots + i_row) * (WIDTH - 1) + column
+        p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride
         floor = tl.load(p_floors + i_line)
         p_noise = p_select + (i_line * (1 + TRIES)) * 4
         b_target, b_draft = _odds_of(

@@ -1,0 +1,234 @@
+"""Drafts drawn from a draft model's distribution, whose logits are kept until the drafts are verified."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels import drawn_drafts as definition
+from workers.kernels.draw_noise import DRAFT_STREAM as _DRAFT_STREAM
+from workers.kernels.probabilities import TILE_SIZE, block_size_of
+from workers.kernels.triton.arithmetic import DECAY, embed, kv_word, logit, mix, tap
+from workers.kernels.triton.arithmetic import attention as weighted
+from workers.kernels.triton.attention import sum_paged
+from workers.kernels.triton.drafting import scripted, store_scratch
+from workers.kernels.triton.draw_noise import uniform
+from workers.kernels.triton.launch import launch
+from workers.kernels.triton.probabilities import NEVER, pick, scale_of, weight
+from workers.kernels.triton.signature import NO_DRAFT, In, InOut, Out, check_flat
+
+DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
+NUMBERS_PER_DRAFT = tl.constexpr(definition.NUMBERS_PER_DRAFT)
+BLOCK_DRAFTS = 128
+BLOCK_POSITIONS = 64
+
+
+def draft_noise(seeds: In, positions: In, token_index: In, draft_noise: Out, num_speculative_tokens: int) -> None:
+    """Draw the noise of the drafts behind each row's next token.
+
+    Shapes: as in the definition. One draft an element of a block, over all rows.
+    """
+    check_flat(seeds, positions, token_index, draft_noise)
+    num_drafts = token_index.numel() * num_speculative_tokens
+    assert draft_noise.numel() == num_drafts * definition.NUMBERS_PER_DRAFT
+    grid = (max(1, triton.cdiv(num_drafts, BLOCK_DRAFTS)),)
+    launch(_noise_kernel, grid)(
+        seeds, positions, token_index, draft_noise, num_drafts, max(1, num_speculative_tokens), BLOCK_DRAFTS
+    )
+
+
+@triton.jit(do_not_specialize=["num_drafts", "k"])
+def _noise_kernel(p_seeds, p_positions, p_token_index, p_noise, num_drafts, k, BLOCK: tl.constexpr):
+    o_draft = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    is_draft = o_draft < num_drafts
+    o_row, b_index = o_draft // k, o_draft % k
+    o_last = tl.load(p_token_index + o_row, mask=is_draft, other=0)
+    b_seed = tl.load(p_seeds + o_row, mask=is_draft, other=0).to(tl.uint64)
+    b_first = (tl.load(p_positions + o_last, mask=is_draft, other=0) + 2).to(tl.uint64)
+    b_low, b_high = b_first.to(tl.uint32), (b_first >> 32).to(tl.uint32)
+    b_stream = (o_draft * 0 + DRAFT_STREAM).to(tl.uint32)
+    b_0, b_1, b_2, _b_3 = tl.philox(b_seed, b_low, b_high, b_stream, b_index.to(tl.uint32))
+    p_numbers = p_noise + o_draft * NUMBERS_PER_DRAFT
+    tl.store(p_numbers, uniform(b_0), mask=is_draft)
+    tl.store(p_numbers + 1, uniform(b_1), mask=is_draft)
+    tl.store(p_numbers + 2, uniform(b_2), mask=is_draft)
+
+
+def drawn_chain(
+    next_tokens: In,
+    positions: In,
+    token_index: In,
+    num_scheduled: In,
+    valid: In,
+    accepted: In,
+    state_slot: In,
+    block_table: In,
+    script: In,
+    temperature_bits: In,
+    point_mass: In,
+    draft_noise: In,
+    drafter_states: In,
+    drafter_conv: In,
+    drafter_kv: InOut,
+    draft_logits: InOut,
+    raw: Out,
+    own: Out,
+    draft_tokens: Out,
+    block_size: int,
+    max_blocks: int,
+    num_blocks_max: int,
+    max_model_len: int,
+    num_speculative_tokens: int,
+    num_proposed: int,
+    vocab_size: int,
+    conv_width: int,
+) -> None:
+    """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain.
+
+    Shapes: as in the definition. One program a row, which goes through the vocabulary twice for a draft.
+    """
+    rows = (next_tokens, positions, token_index, num_scheduled, valid, accepted, state_slot, block_table, script)
+    drawn_by = (temperature_bits, point_mass, draft_noise)
+    buffers = (*rows, *drawn_by, drafter_states, drafter_conv, drafter_kv, draft_logits, raw, own, draft_tokens)
+    check_flat(*buffers)
+    num_rows, k = token_index.numel(), num_speculative_tokens
+    assert draft_noise.numel() == num_rows * k * definition.NUMBERS_PER_DRAFT
+    vocabulary_block = block_size_of(vocab_size)
+    num_vocabulary_blocks = triton.cdiv(vocab_size, vocabulary_block)
+    launch(_chain_kernel, (num_rows,))(
+        *buffers,
+        num_rows, num_blocks_max * block_size, max_model_len, num_proposed, vocab_size, num_vocabulary_blocks,
+        max_blocks, 2 + k, conv_width + k,
+        block_size, k, conv_width, 1 << max(conv_width - 1, 0).bit_length(), BLOCK_POSITIONS,
+        triton.next_power_of_2(num_vocabulary_blocks), vocabulary_block, TILE_SIZE,
+    )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=[
+        "num_rows", "length", "max_model_len", "num_proposed", "vocab_size", "num_vocabulary_blocks",
+        "max_blocks", "stride_states", "stride_conv",
+    ]
+)  # fmt: skip
+def _chain_kernel(
+    p_next_tokens, p_positions, p_token_index, p_num_scheduled, p_valid, p_accepted, p_state_slot, p_block_table,
+    p_script, p_temperature_bits, p_point_mass, p_noise, p_states, p_conv, p_kv, p_draft_logits,
+    p_raw, p_own, p_draft_tokens,
+    num_rows, length, max_model_len, num_proposed, vocab_size, num_vocabulary_blocks,
+    max_blocks, stride_states, stride_conv,
+    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    # What the layers share with other kernels takes blocks of rows; this one has one row.
+    o_row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
+    o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
+    is_row = o_row < num_rows
+    is_real = is_row & (tl.load(p_num_scheduled + o_row, mask=is_row, other=0) > 0)
+    is_valid = is_real & (tl.load(p_valid + o_row, mask=is_row, other=0) > 0)
+    b_bits = tl.load(p_temperature_bits + o_row, mask=is_row, other=0)
+    b_temperature = b_bits.to(tl.int32).to(tl.float32, bitcast=True)
+    is_drawn = is_valid & (b_temperature > 0) & (tl.load(p_point_mass + o_row, mask=is_row, other=1) == 0)
+    o_last = tl.load(p_token_index + o_row, mask=is_real, other=0)
+    b_last = tl.load(p_positions + o_last, mask=is_real, other=0)
+    b_slot = tl.load(p_state_slot + o_row, mask=is_real, other=0)
+    p_table = p_block_table + o_row * max_blocks
+    b_sum, b_sum_position = sum_paged(p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, 1, BLOCK_POSITIONS)
+    b_state = tl.zeros([1], dtype=tl.uint64)
+    b_window = tl.zeros([1, BLOCK_WIDTH], dtype=tl.uint64)
+    if WIDTH > 0:
+        b_accepted = tl.load(p_accepted + o_row, mask=is_real, other=0)
+        b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + K)
+        b_state = tl.load(p_states + b_slot * stride_states + b_accepted, mask=is_real, other=0)
+        o_input = (b_slot * stride_conv + b_accepted)[:, None] + o_tap[None, :]
+        b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < WIDTH - 1)[None, :], other=0)
+    b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
+    for index in range(num_proposed):
+        b_position = b_last + 1 + index
+        b_hidden = embed(tl.maximum(b_token, 0))
+        b_word = kv_word(b_hidden, b_position, 0)
+        b_sum += b_word
+        b_sum_position += b_word * b_position.to(tl.uint64)
+        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
+        b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))
+        if WIDTH > 0:
+            # A ring, as in the recurrent layer: the i-th input seen stands in column i % WIDTH.
+            o_seen = index + WIDTH - 1
+            b_window = tl.where((o_tap == o_seen % WIDTH)[None, :], b_hidden[:, None], b_window)
+            b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % WIDTH)[None, :], axis=1))
+            b_hidden = mix(b_hidden + b_state)
+        b_wrong = scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)
+        b_of = tl.where(is_drawn & (b_wrong > 0), mix(b_hidden + 1), b_hidden)
+        p_line = p_draft_logits + (b_slot * K + index) * vocab_size
+        b_largest, b_own = _largest(b_of, p_line, is_drawn, vocab_size, num_vocabulary_blocks, BLOCK)
+        p_numbers = p_noise + (o_row * K + index) * NUMBERS_PER_DRAFT
+        b_drawn = _drawn(
+            b_of,
+            p_numbers,
+            is_drawn,
+            b_largest,
+            scale_of(b_temperature),
+            vocab_size,
+            num_vocabulary_blocks,
+            BLOCKS,
+            BLOCK,
+            TILE,
+        )
+        b_token = tl.where(is_drawn, b_drawn, (b_own + b_wrong) % vocab_size)
+        tl.store(p_raw + o_row * K + index, tl.where(is_real, b_hidden, 0), mask=is_row)
+        tl.store(p_own + o_row * K + index, tl.where(is_real, b_own, NO_DRAFT), mask=is_row)
+        tl.store(p_draft_tokens + o_row * K + index, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
+    for index in range(num_proposed, K):
+        b_none = tl.full([1], NO_DRAFT, dtype=tl.int64)
+        tl.store(p_raw + o_row * K + index, tl.zeros([1], dtype=tl.uint64), mask=is_row)
+        tl.store(p_own + o_row * K + index, b_none, mask=is_row)
+        tl.store(p_draft_tokens + o_row * K + index, b_none, mask=is_row)
+
+
+@triton.jit
+def _largest(b_word, p_line, is_kept, vocab_size, num_blocks, BLOCK: tl.constexpr):
+    """Return the largest logit of a hidden word and the lowest token that has it; keep the logits, if they are to be.
+
+    Shapes: [1], and [1] pointers.
+    """
+    b_largest = tl.full([1], NEVER, dtype=tl.float32)
+    b_own = tl.zeros([1], dtype=tl.int64)
+    for i_block in range(num_blocks):
+        o_token = i_block * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+        is_token = (o_token < vocab_size)[None, :]
+        b_logits = tl.where(is_token, logit(b_word[:, None], o_token[None, :]), NEVER)
+        tl.store(p_line[:, None] + o_token[None, :], b_logits, mask=is_token & is_kept[:, None])
+        b_maximum = tl.max(b_logits, axis=1)
+        b_first = tl.min(tl.where(b_logits == b_maximum[:, None], o_token[None, :], vocab_size), axis=1)
+        b_own = tl.where(b_maximum > b_largest, b_first, b_own)
+        b_largest = tl.maximum(b_largest, b_maximum)
+    return b_largest, b_own
+
+
+@triton.jit
+def _drawn(
+    b_word, p_numbers, is_drawn, b_largest, b_scale, vocab_size, num_blocks,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return the token that three numbers draw from the logits of a hidden word: its block, its tile, then itself.
+
+    Shapes: [1], and [1] pointers.
+    """
+    o_block, o_tile = tl.arange(0, BLOCKS), tl.arange(0, BLOCK // TILE)
+    b_masses = tl.zeros([1, BLOCKS], dtype=tl.float32)
+    for i_block in range(num_blocks):
+        b_tiles = _tiles(b_word, i_block, b_largest, b_scale, vocab_size, BLOCK, TILE)
+        mass = tl.sum(tl.sum(b_tiles, axis=1), axis=0)
+        b_masses = tl.where((o_block == i_block)[None, :], mass, b_masses)
+    b_block = pick(b_masses, tl.load(p_numbers, mask=is_drawn, other=0.0))
+    b_tiles = _tiles(b_word, tl.sum(b_block, axis=0), b_largest, b_scale, vocab_size, BLOCK, TILE)
+    b_tile = pick(tl.sum(b_tiles, axis=1)[None, :], tl.load(p_numbers + 1, mask=is_drawn, other=0.0))
+    b_of_tile = tl.sum(tl.where((o_tile == tl.sum(b_tile, axis=0))[:, None], b_tiles, 0.0), axis=0)
+    b_place = pick(b_of_tile[None, :], tl.load(p_numbers + 2, mask=is_drawn, other=0.0))
+    return b_block.to(tl.int64) * BLOCK + b_tile * TILE + b_place
+
+
+@triton.jit
+def _tiles(b_word, i_block, b_largest, b_scale, vocab_size, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """Return the weights of a block of the vocabulary, tile by tile, relative to the largest of all."""
+    o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE).to(tl.int64) * TILE
+    b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
+    b_logits = tl.where(b_token < vocab_size, logit(b_word[:, None], b_token), NEVER)
+    return weight(b_logits, NEVER, b_largest[:, None], b_scale[:, None])
