@@ -115,3 +115,8 @@ def needs_guesses(seed: int) -> bool:
     """Tell whether a drafter has to guess, for drafts to be kept now and then: uploaded ones know another output."""
     method, _ = method_of(random_method(seed))
     return method in ("standard", "block") and Digits(seed, "method", 1).below(2) == 0
+
+
+def draws_drafts(seed: int) -> bool:
+    """Tell whether drafts are drawn in a trace: in one of four with requests whose tokens are."""
+    return has_chance(seed) and Digits(seed, "drafts", 0).below(4) == 0

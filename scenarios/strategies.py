@@ -85,6 +85,7 @@ class SpecNumbers(NamedTuple):
     has_priorities: int = 0
     method: int = 0
     conv_width: int = 0
+    is_drawing: int = 0
 
 
 class FlatEvent(NamedTuple):
@@ -124,7 +125,7 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 
 
 def _spec(numbers: SpecNumbers) -> EngineSpec:
-    drafter = _DRAFTERS[numbers.drafter % len(_DRAFTERS)]
+    drafter = "draft_model" if numbers.is_drawing else _DRAFTERS[numbers.drafter % len(_DRAFTERS)]
     # A prefix cache is refused beside a drafter that carries words.
     has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
     # So it is where a draft model has a recurrent state, and where those of the target are not kept with blocks.
@@ -157,6 +158,7 @@ def _spec(numbers: SpecNumbers) -> EngineSpec:
         token_multiple=1 + min(numbers.token_multiple, 15),
         drafter=drafter,
         drafter_max_len=0 if drafter in WITHOUT_POSITIONS else min(numbers.drafter_length, 128),
+        draft_sampling="probabilistic" if numbers.is_drawing else "greedy",
     )
 
 
@@ -233,6 +235,7 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         bit,
         st.sampled_from((0, 0, 0, 0, 1, 2 + 4 * 40, 3)),
         st.integers(0, len(_CONV_WIDTHS) - 1),
+        st.sampled_from((0, 0, 0, 1)),
     )
 
     # Without requests nothing else does anything: some come first, of any other kind fewer follow.
@@ -319,6 +322,7 @@ def _random_spec(seed: int) -> SpecNumbers:
         has_priorities=Digits(seed, "priorities", 0).below(5) == 0,
         method=draw_params.random_method(seed),
         conv_width=Digits(seed, "conv_width", 0).of((0, 0, 0, 0, 1, 2, 3, 4)),
+        is_drawing=draw_params.draws_drafts(seed),
     )
 
 

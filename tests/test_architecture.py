@@ -30,6 +30,8 @@ ORACLE = (
     "workers.draft_truth",
     "workers.tape",
     "workers.grown",
+    "workers.rejection",
+    "workers.decided",
     "workers.choice",
     "workers.chance",
     "workers.model",
@@ -47,6 +49,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.draft_truth": ORACLE,
     "workers.tape": ORACLE,
     "workers.grown": ORACLE,
+    "workers.rejection": ORACLE,
+    "workers.decided": ORACLE,
     "workers.choice": ORACLE,
     "workers.chance": ORACLE,
     "workers.engine": (

@@ -87,6 +87,7 @@ class Run:
         """Return what the run did so far."""
         engine, oracle = self.engine, self.checker.oracle
         self.probes |= {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
+        self.probes |= oracle.happened
         return Stats(
             requests=engine.num_submitted,
             steps=engine.tick,

@@ -3,6 +3,7 @@
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
@@ -10,6 +11,7 @@ from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.chance import Proposal
 from workers.choice import cut_off, rules_of
+from workers.decided import decided
 from workers.draft_truth import Ask, Drafts
 from workers.grown import Grown, depends_on_drafts, draws_drafts, script_of
 from workers.log import (
@@ -39,7 +41,7 @@ class Oracle:
     `alive` has the requests that have not ended; `steps` and `releases` hold what is expected of captures to come,
     `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
     far, `num_decisions`, `num_ambiguous` were drawn so narrowly that an engine may have drawn others: from the step of
-    the first of them on nothing is known.
+    the first of them on nothing is known. `happened` counts probes that only the oracle sees.
     """
 
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
@@ -51,6 +53,7 @@ class Oracle:
         self.releases: list[Release] = []
         self.delivered: list[tuple[int, ...]] = []
         self.num_decisions = self.num_ambiguous = 0
+        self.happened: Counter[str] = Counter()
         self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
         self._tapes = tapes
         self._submits = trace.submits()
@@ -244,7 +247,7 @@ class Oracle:
             drafts = (truth.drafts + drafts)[: row.d]
         drawn = truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
         samples = not (discard or row.invalid or row.spoiled)
-        valid = self._decided(truth, base, drafts, drawn) if samples else 0
+        valid = self._decide(truth, base + 1, drafts, drawn) if samples else 0
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
@@ -285,24 +288,15 @@ class Oracle:
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
-    def _decided(self, truth: Truth, base: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> int:
-        """Return how many tokens a row yields behind position `base`; a tape that grows does so by them."""
-        tape, first = truth.tape, base + 1
-        if not isinstance(tape, Grown):
-            right = 0
-            while right < len(drafts) and drafts[right] == tape.tokens[first + right]:
-                right += 1
-            valid = min(1 + right, tape.end - first)
-            if truth.params.temperature:
-                self.num_decisions += valid
-                self.num_ambiguous += len(tape.ambiguous.intersection(range(first, first + valid)))
-            return valid
-        if first != len(tape.tokens):
-            raise LogError(f"request {truth.name} samples position {first}, not {len(tape.tokens)}")
-        found = tape.go_on(drafts, truth.params, drawn)
-        self.num_decisions += len(found.tokens)
-        self.num_ambiguous += found.is_ambiguous
-        return len(found.tokens)
+    def _decide(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> int:
+        """Return how many tokens a row yields from position `first` on."""
+        if isinstance(truth.tape, Grown) and first != len(truth.tape.tokens):
+            raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
+        found = decided(truth, first, drafts, drawn)
+        self.num_decisions += found.num_drawn
+        self.num_ambiguous += found.num_ambiguous
+        self.happened.update(found.happened)
+        return found.valid
 
     def _processed(self, step: int) -> None:
         done = self.steps.get(step)

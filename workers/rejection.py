@@ -40,10 +40,14 @@ CERTAIN = Mass(1.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it."""
+    """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it.
+
+    `happened` has the probes that tell how a token was found after a drawn draft was rejected.
+    """
 
     tokens: tuple[int, ...]
     is_ambiguous: bool
+    happened: tuple[str, ...] = ()
 
 
 class Draft:
@@ -107,12 +111,13 @@ def verify(
     last = targets[kept]
     if last is None:
         return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0)
+    happened: tuple[str, ...] = ()
     if kept < len(known) and method in ("standard", "block"):
-        token, is_close = recovered(known[kept], odds, params, position + kept)
+        token, is_close, happened = recovered(known[kept], odds, params, position + kept)
     else:
         token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM))
     is_ambiguous |= is_close or last.is_ambiguous
-    return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0)
+    return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
 
 
 def _is_kept(
@@ -161,15 +166,15 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
     return kept, odds_kept, is_ambiguous or any(draft.target.is_ambiguous for draft in drafts)
 
 
-def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -> tuple[int, bool]:
-    """Return the token that follows instead of a draft that was rejected, and if float32 could select another.
+def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -> tuple[int, bool, tuple[str, ...]]:
+    """Return the token that follows instead of a draft that was rejected, if float32 could select another, and probes.
 
     A certain draft leaves every other token. What a drawn one leaves is p, as far as it exceeds q: a token of p is kept
     with the probability of that, and after some tries it is added up.
     """
     target, is_ambiguous = draft.target, False
     if draft.proposal is None:
-        return select(target.without(draft.token), noise(params, position, SELECT_STREAM))
+        return *select(target.without(draft.token), noise(params, position, SELECT_STREAM)), ()
     tried = []
     for index in range(NUM_TRIES):
         numbers = noise(params, position, SELECT_STREAM, index)
@@ -180,13 +185,13 @@ def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -
         error = (1 + number) * p.error + q.error + 2 * UNIT * (p.value + q.value)
         is_ambiguous |= is_close or abs(number * p.value - left) <= error
         if number * p.value < left:
-            return token, is_ambiguous
+            return token, is_ambiguous, ("recovered_by_a_try",)
     rest = draft.left(odds)
     if not any(mass.value > 0 for mass in rest):
         # It was rejected by rounding alone.
-        return tried[0], True
+        return tried[0], True, ()
     token, is_close = _select_by_tiles(rest, noise(params, position, SELECT_STREAM, NUM_TRIES))
-    return token, is_ambiguous or is_close
+    return token, is_ambiguous or is_close, ("recovered_from_the_rest",)
 
 
 def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]:

@@ -94,6 +94,13 @@ FEATURES = (
         params={"temperature": 4.0},
         shows=("random_accept", "mixed_batch"),
     ),
+    Feature(
+        "drawn drafts",
+        {"draft_sampling": "probabilistic"},
+        {"drafter": "draft_model", "sampling": "standard"},
+        params={"temperature": 4.0},
+        shows=("drawn_draft_accept", "drawn_draft_reject"),
+    ),
     Feature("no padding", {"pad": False}),
     Feature("padding to 3 tokens", {"token_multiple": 3}, shows=("padding",)),
     Feature("2 tokens", {"vocab_size": 2}),

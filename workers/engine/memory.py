@@ -164,7 +164,7 @@ class Memory:
         drawn = spec.num_speculative_tokens if spec.draft_sampling == "probabilistic" else 0
         lines = device_array(spec.max_num_seqs * drawn * spec.vocab_size, np.float32, np.nan)
         self.draft_logits = machine.buffer("draft_logits", lines, lane="compute")
-        noise = device_array(rows * drawn * NUMBERS_PER_DRAFT, np.float32)
+        noise = device_array(rows * spec.num_speculative_tokens * NUMBERS_PER_DRAFT, np.float32)
         self.draft_noise = machine.buffer("draft_noise", noise, lane="compute")
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
@@ -258,8 +258,7 @@ class View:
         self.valid = memory.valid.span(0, num_rows)
         self.token_index = memory.token_index.span(0, num_rows)
         self.draft_tokens = memory.draft_tokens.span(0, num_rows * k)
-        is_drawn = spec.draft_sampling == "probabilistic"
-        self.draft_noise = memory.draft_noise.span(0, num_rows * k * NUMBERS_PER_DRAFT if is_drawn else 0)
+        self.draft_noise = memory.draft_noise.span(0, num_rows * k * NUMBERS_PER_DRAFT)
         self.raw = memory.raw.span(0, num_rows * k)
         self.hidden = memory.hidden.span(0, num_tokens)
         self.attended = memory.attended.span(0, num_tokens)

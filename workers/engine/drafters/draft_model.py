@@ -13,6 +13,7 @@ def launch(context: Context, forward: Forward) -> None:
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     view, k = forward.view, spec.num_speculative_tokens
     conv_width = spec.conv_width if spec.layers == "hybrid" else 0
+    caches = (memory.drafter_states.all, memory.drafter_conv.all, memory.drafter_kv.all)
     launch(
         parts.draft_model_pass,
         view.input_ids,
@@ -29,9 +30,7 @@ def launch(context: Context, forward: Forward) -> None:
         view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
         view.drafter_hidden,
         view.drafter_attended,
-        memory.drafter_states.all,
-        memory.drafter_conv.all,
-        memory.drafter_kv.all,
+        *caches,
         spec.block_size,
         memory.max_blocks,
         forward.num_blocks_max,
@@ -50,7 +49,6 @@ def launch(context: Context, forward: Forward) -> None:
         view.block_table,
         memory.script.all,
     )
-    caches = (memory.drafter_states.all, memory.drafter_conv.all, memory.drafter_kv.all)
     found = (view.raw, view.own, view.draft_tokens)
     sizes = (
         spec.block_size,
