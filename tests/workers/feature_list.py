@@ -97,7 +97,7 @@ FEATURES = (
     Feature(
         "drawn drafts",
         {"draft_sampling": "probabilistic"},
-        {"drafter": "draft_model", "sampling": "standard"},
+        {"drafter": "draft_model", "sampling": "standard", "layers": "attention"},
         params={"temperature": 4.0},
         shows=("drawn_draft_accept", "drawn_draft_reject"),
     ),

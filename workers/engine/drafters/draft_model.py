@@ -5,17 +5,14 @@ Where drafts are drawn the script makes what they are drawn from another distrib
 
 from workers.engine.context import Context, Forward
 
-DRAWN_BY = ("temperature", "seed", "point_mass")
-
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue the model's pass over the tokens of a step, and the chain that predicts the ones behind them."""
-    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
-    view, k = forward.view, spec.num_speculative_tokens
+    memory, spec, view = context.memory, context.spec, forward.view
     conv_width = spec.conv_width if spec.layers == "hybrid" else 0
-    caches = (memory.drafter_states.all, memory.drafter_conv.all, memory.drafter_kv.all)
-    launch(
-        parts.draft_model_pass,
+    # Each argument by name: to unpack several tuples into a call, Python makes a list first.
+    context.compute.launch(
+        context.parts.draft_model_pass,
         view.input_ids,
         view.positions,
         view.drafter_slots,
@@ -30,15 +27,26 @@ def launch(context: Context, forward: Forward) -> None:
         view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
         view.drafter_hidden,
         view.drafter_attended,
-        *caches,
+        memory.drafter_states.all,
+        memory.drafter_conv.all,
+        memory.drafter_kv.all,
         spec.block_size,
         memory.max_blocks,
         forward.num_blocks_max,
         forward.num_queries_max,
-        k,
+        spec.num_speculative_tokens,
         conv_width,
     )
-    before = (
+    if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens and forward.named.random:
+        _launch_drawn_chain(context, forward, conv_width)
+    else:
+        _launch_chain(context, forward, conv_width)
+
+
+def _launch_chain(context: Context, forward: Forward, conv_width: int) -> None:
+    memory, spec, view = context.memory, context.spec, forward.view
+    context.compute.launch(
+        context.parts.draft_model_chain,
         view.next_tokens,
         view.positions,
         view.token_index,
@@ -48,22 +56,61 @@ def launch(context: Context, forward: Forward) -> None:
         view.state_slot,
         view.block_table,
         memory.script.all,
-    )
-    found = (view.raw, view.own, view.draft_tokens)
-    sizes = (
+        memory.drafter_states.all,
+        memory.drafter_conv.all,
+        memory.drafter_kv.all,
+        view.raw,
+        view.own,
+        view.draft_tokens,
         spec.block_size,
         memory.max_blocks,
         forward.num_blocks_max,
         spec.max_model_len,
-        k,
+        spec.num_speculative_tokens,
         forward.k_step,
         spec.vocab_size,
         conv_width,
     )
-    if spec.draft_sampling == "greedy" or not (k and forward.named.random):
-        launch(parts.draft_model_chain, *before, *caches, *found, *sizes)
-        return
-    temperature, seeds, certain = (memory.sampling_field(name, view.num_rows) for name in DRAWN_BY)
-    launch(parts.draft_noise, seeds, view.positions, view.token_index, view.draft_noise, k)
-    drawn = (temperature, certain, view.draft_noise)
-    launch(parts.drawn_chain, *before, *drawn, *caches, memory.draft_logits.all, *found, *sizes)
+
+
+def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
+    """Enqueue the noise of drafts, and the chain that draws them and keeps their logits in the slots of the rows."""
+    memory, spec, view = context.memory, context.spec, forward.view
+    context.compute.launch(
+        context.parts.draft_noise,
+        memory.sampling_field("seed", view.num_rows),
+        view.positions,
+        view.token_index,
+        view.draft_noise,
+        spec.num_speculative_tokens,
+    )
+    context.compute.launch(
+        context.parts.drawn_chain,
+        view.next_tokens,
+        view.positions,
+        view.token_index,
+        view.num_scheduled,
+        view.valid,
+        view.accepted,
+        view.state_slot,
+        view.block_table,
+        memory.script.all,
+        memory.sampling_field("temperature", view.num_rows),
+        memory.sampling_field("point_mass", view.num_rows),
+        view.draft_noise,
+        memory.drafter_states.all,
+        memory.drafter_conv.all,
+        memory.drafter_kv.all,
+        memory.draft_logits.all,
+        view.raw,
+        view.own,
+        view.draft_tokens,
+        spec.block_size,
+        memory.max_blocks,
+        forward.num_blocks_max,
+        spec.max_model_len,
+        spec.num_speculative_tokens,
+        forward.k_step,
+        spec.vocab_size,
+        conv_width,
+    )

@@ -29,7 +29,6 @@ def test_numbers_come_out_of_their_bits_and_positions_follow_the_corrected_count
             top_p=np.full(rows, np.nan, dtype=np.float32),
             rates=np.full(k, np.nan, dtype=np.float32),
             positions=batch.integers(rows),
-            point_mass=batch.integers(rows),
             floors=np.full(rows * (1 + k), np.nan, dtype=np.float32),
             num_speculative_tokens=k,
         )
