@@ -61,6 +61,7 @@ class Step:
             drafts = logits[:, :K].argmax(2)
             drafts = torch.where(torch.rand(drafts.shape, generator=cuda, device="cuda") < 0.7, drafts, 0)
         self.logits, self.draft_logits, self.drafts = logits.flatten(), draft_logits.flatten(), drafts.flatten()
+        self.slots = torch.arange(num_rows, device="cuda")
         self.floors = torch.full((num_rows * WIDTH,), -torch.inf, device="cuda")
         self.temperature = torch.full((num_rows,), 0.0 if kind == "greedy" else 1.0, device="cuda")
         self.num_drafts, self.scheduled = integers(num_rows, K), integers(num_rows, WIDTH)
@@ -85,7 +86,7 @@ class Step:
 
     def calls(self) -> list[tuple[Callable[..., None], tuple[Any, ...]]]:
         """Return the ops of a decision with their arguments."""
-        lines = (self.logits, self.draft_logits, self.floors, self.temperature)
+        lines = (self.logits, self.draft_logits, self.slots, self.floors, self.temperature)
         sizes = (K, self.vocab_size, self.vocab_size, self.vocab_size, self.block_size)
         of_blocks = (self.block_max, self.block_sum)
         known = (self.drafts, self.num_drafts)
