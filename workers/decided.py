@@ -9,12 +9,16 @@ from workers.truth import Truth
 
 
 class Decided(NamedTuple):
-    """How many tokens a row yields, how many were drawn, how many of those narrowly, and which probes it hits."""
+    """How many tokens a row yields, how many were drawn, how many of those narrowly, and which probes it hits.
+
+    Without a target it ends where a token should be chosen.
+    """
 
     valid: int = 0
     num_drawn: int = 0
     num_ambiguous: int = 0
     happened: tuple[str, ...] = ()
+    has_target: bool = True
 
 
 def decided(truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> Decided:
@@ -23,15 +27,16 @@ def decided(truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Pro
     if isinstance(tape, Grown):
         found = tape.go_on(drafts, truth.params, drawn)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
-        return Decided(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what)
+        return Decided(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
     right = 0
     while right < len(drafts) and drafts[right] == tape.tokens[first + right]:
         right += 1
-    valid = min(1 + right, tape.end - first)
+    has_target = first + right < tape.end
+    valid = 1 + right if has_target else tape.end - first
     if not truth.params.temperature:
-        return Decided(valid)
+        return Decided(valid, has_target=has_target)
     narrow = tape.ambiguous.intersection(range(first, first + valid))
-    return Decided(valid, valid, len(narrow), _of_drawn(drawn, valid))
+    return Decided(valid, valid, len(narrow), _of_drawn(drawn, valid), has_target)
 
 
 def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:

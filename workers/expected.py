@@ -10,6 +10,8 @@ from workers.tape import Tape
 from workers.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
+# In a sampler's status. It has other bits for drafts outside the vocabulary or drawn from nothing: no drafter has such.
+NO_TARGET = 2
 
 
 # Expected values from an offset on; whose they are (a row, one row a value, or None: padding); their first position.
@@ -56,7 +58,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
 
 
 def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
-    """Return how each row must be sampled: at which temperature, and by chance from which tokens and with which noise.
+    """Return how each row must be sampled, by chance from which tokens and with which noise, and what is told of it.
 
     Float32 numbers are given as their bits; a temperature is in units of logits.
     """
@@ -87,6 +89,7 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
         "top_k": _where(rows, [each.top_k for each in params], by_chance),
         "seeds": _where(rows, [each.seed for each in params], by_chance),
         "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
+        "sampler_status": _where(rows, [0 if row.has_target else NO_TARGET for row in rows], samples),
     }
 
 

@@ -50,6 +50,9 @@ VARIABLES: Mapping[str, Variable] = {
     "top_k": Variable("inputs", "input batch", "device", "sampling", "rows that sample by chance"),
     "seeds": Variable("rng", "input batch", "device", "sampling", "rows that sample by chance"),
     "noise_positions": Variable("rng", "sampling_inputs", "device", "sampling", "rows that sample by chance"),
+    "sampler_status": Variable(
+        "logits", "verify_drafts", "device", "sampling", "rows that sample, if one does by chance"
+    ),
     "draft_logits_read": Variable("drafts", "drawn_chain", "device", "sampling", "drafts that were drawn"),
     "sampled": Variable("tokens", "rejection_sample", "device", "sampled", "valid columns of rows not discarded"),
     "accepted": Variable("counts", "count_sampled", "device", "sampled", "real rows"),

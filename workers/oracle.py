@@ -11,7 +11,7 @@ from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.chance import Proposal
 from workers.choice import cut_off, rules_of
-from workers.decided import decided
+from workers.decided import Decided, decided
 from workers.draft_truth import Ask, Drafts
 from workers.grown import Grown, depends_on_drafts, draws_drafts, script_of
 from workers.log import (
@@ -247,7 +247,8 @@ class Oracle:
             drafts = (truth.drafts + drafts)[: row.d]
         drawn = truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
         samples = not (discard or row.invalid or row.spoiled)
-        valid = self._decide(truth, base + 1, drafts, drawn) if samples else 0
+        nothing = Decided(has_target=row.invalid or not row.spoiled)
+        valid, *_, has_target = self._decide(truth, base + 1, drafts, drawn) if samples else nothing
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
@@ -282,21 +283,22 @@ class Oracle:
             chunk_end,
             base,
             drawn,
+            has_target,
         )
         truth.computed = kept
         truth.accepted = 1 if discard else valid
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
-    def _decide(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> int:
-        """Return how many tokens a row yields from position `first` on."""
+    def _decide(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> Decided:
+        """Return what a row comes to from position `first` on."""
         if isinstance(truth.tape, Grown) and first != len(truth.tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
         found = decided(truth, first, drafts, drawn)
         self.num_decisions += found.num_drawn
         self.num_ambiguous += found.num_ambiguous
         self.happened.update(found.happened)
-        return found.valid
+        return found
 
     def _processed(self, step: int) -> None:
         done = self.steps.get(step)

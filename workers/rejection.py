@@ -42,12 +42,14 @@ CERTAIN = Mass(1.0, 0.0)
 class Verified:
     """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it.
 
-    `happened` has the probes that tell how a token was found after a drawn draft was rejected.
+    Without a target nothing follows the drafts that are kept. `happened` has the probes that tell how a token was found
+    after a drawn draft was rejected.
     """
 
     tokens: tuple[int, ...]
     is_ambiguous: bool
     happened: tuple[str, ...] = ()
+    has_target: bool = True
 
 
 class Draft:
@@ -110,7 +112,7 @@ def verify(
             kept += 1
     last = targets[kept]
     if last is None:
-        return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0)
+        return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
     happened: tuple[str, ...] = ()
     if kept < len(known) and method in ("standard", "block"):
         token, is_close, happened = recovered(known[kept], odds, params, position + kept)

@@ -126,9 +126,11 @@ def test_tokens_are_those_of_the_ops_wherever_they_are_not_ambiguous(
     method: SamplingMethod, num_rows: int, vocab_size: int
 ) -> None:
     rows = rows_of(num_rows, vocab_size, METHODS[method])
-    expected, found = rows.expected(method), tokens_of(verify(rows.batch(method))["sampled"])
-    for row, tokens in zip(expected, found, strict=True):
+    results = verify(rows.batch(method))
+    expected, found, told = rows.expected(method), tokens_of(results["sampled"]), results["status"].tolist()
+    for row, tokens, status in zip(expected, found, told, strict=True):
         assert row.is_ambiguous or row.tokens == tokens
+        assert row.is_ambiguous or row.has_target == (status & verify_drafts.TARGET_UNDEFINED == 0)
     assert sum(row.is_ambiguous for row in expected) <= 1
     assert vocab_size == 300 or {len(tokens) for tokens in found} == {*range(2 + K)}
 
@@ -153,7 +155,7 @@ def test_where_there_is_no_distribution_there_is_no_choice(bad: list[float]) -> 
     assert choose(bad, params, 5).token is None
     for method in METHODS:
         row = rejection.verify(method, [[0.0, -np.inf], bad, bad], [0, 0], params, (1.0, 1.0), 5)
-        assert row == Verified((0,), is_ambiguous=False)
+        assert row == Verified((0,), is_ambiguous=False, has_target=False)
 
 
 def test_greedy_rows_are_never_ambiguous() -> None:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from scenarios.codec import find_scenarios, load
-from scenarios.events import Submit
+from scenarios.events import NanLogits, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.check import Options, check
@@ -20,6 +21,8 @@ from workers.choice import rules_of
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import op_like, run
+from workers.kernels.signature import NO_DRAFT
+from workers.kernels.verify_drafts import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
 from workers.tape import Tape, Tapes, tape_length
 from workers.verdict import Agreed, Difference, Diverged, Verdict
 
@@ -103,6 +106,17 @@ def prepared(change: Callable[[SimpleNamespace], None]) -> Parts:
     return replace(clean, sampling_inputs=op_like(clean.sampling_inputs, body))
 
 
+def verified(change: Callable[[SimpleNamespace], None]) -> Parts:
+    """Return parts with a mistake behind the op that verifies drafts."""
+    clean = Parts()
+
+    def body(given: SimpleNamespace) -> None:
+        run(clean.verify_drafts, given)
+        change(given)
+
+    return replace(clean, verify_drafts=op_like(clean.verify_drafts, body))
+
+
 def one_position_on(given: SimpleNamespace) -> None:
     given.positions += 1
 
@@ -111,10 +125,21 @@ def one_temperature(given: SimpleNamespace) -> None:
     given.temperature[given.temperature > 0] = 1 << 20
 
 
+def placeholders_told(given: SimpleNamespace) -> None:
+    drafts = given.drafts.reshape(len(given.num_drafts), -1)
+    is_scheduled = np.arange(drafts.shape[1]) < given.num_drafts[:, None]
+    given.status |= DRAFT_OUTSIDE_VOCABULARY * ((drafts == NO_DRAFT) & is_scheduled).any(axis=1)
+
+
+def nobody_told(given: SimpleNamespace) -> None:
+    given.status &= ~TARGET_UNDEFINED
+
+
 MISTAKES = {
     "parameters of the row before": (replace(Parts(), row_params=params_one_row_late), "temperature"),
     "positions one on": (prepared(one_position_on), "noise_positions"),
     "one temperature for all": (prepared(one_temperature), "temperature"),
+    "drafts that were never proposed are outside the vocabulary": (verified(placeholders_told), "sampler_status"),
 }
 
 
@@ -122,6 +147,14 @@ MISTAKES = {
 def test_a_mistake_in_what_a_row_is_drawn_with_is_found_where_it_is_made(name: str) -> None:
     parts, variable = MISTAKES[name]
     assert found_by(check(DRAWN, Tapes(), parts=parts)).variable == variable
+
+
+def test_a_sampler_that_tells_nobody_of_a_row_without_a_target_is_found_by_its_status() -> None:
+    events = (*DRAWN.events, NanLogits(tick=9, request="likely"))
+    trace = DRAWN.model_copy(update={"events": events})
+    assert isinstance(check(trace, Tapes()), Agreed)
+    found = found_by(check(trace, Tapes(), parts=verified(nobody_told)))
+    assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", "2", "0")
 
 
 def found_by(verdict: Verdict) -> Difference:

@@ -147,7 +147,8 @@ class Chance:
         found = (view.sampled, own["sampler_status"])
         method = (self._method, self._num_tries)
         launch(parts.verify_drafts, *lines, *rows, *stats, own["residual"], *noise, *found, *method, *sizes, TILE_SIZE)
-        return calls, (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
+        seen = (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
+        return calls, (*seen, own["sampler_status"])
 
     def _inputs_of(self, view: View, own: Mapping[str, Span], given: Mapping[str, Span]) -> tuple[Span | int, ...]:
         """Return the arguments of the op that turns the host's table into what the other ops take."""

@@ -71,12 +71,12 @@ class Probes:
         )
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
-        """Capture what a step that samples by chance went by: the bits of numbers, so that no float is compared.
+        """Capture what a step that samples by chance went by, as bits, so that no float is compared, and what it tells.
 
         Of logits that drafts are drawn from, a hash of those in every row's slot.
         """
         record, spec, zero = self._recorder.capture, self._spec, integer(0)
-        names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions")
+        names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions", "sampler_status")
         has_drawn = spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens > 0
         names += ("draft_logits_read",) if has_drawn else ()
 
