@@ -70,7 +70,7 @@ def with_fault(fault: str, seed: int, policy: str) -> Trace:
     """
     trace, wanted = random_trace(seed).explicit(), dict(FAULTS[fault].requires)
     spec = trace.spec.model_copy(update=wanted)
-    for key in ("prefix_cache", "drafter", "drafter_max_len"):
+    for key in ("prefix_cache", "drafter", "drafter_max_len", "draft_sampling"):
         if refusals(spec, (fault,)) and key not in wanted:
             spec = spec.model_copy(update={key: EngineSpec.model_fields[key].default})
     assert not refusals(spec, (fault,)), (fault, seed)
