@@ -1,13 +1,16 @@
 """The model's arithmetic on arrays: equal, element by element, to the scalar functions of `workers.model`.
 
-Numbers that ops use again and again are arrays without dimensions, of the type they are combined with: NumPy takes
-several times as long with a Python number or another type, which it converts at each call.
+Arrays of a step are small, so a call costs more than its elements. Numbers that ops use again and again are arrays
+without dimensions, of the type they are combined with: NumPy takes several times as long with a Python number or
+another type, which it converts at each call. And it takes three times as long where shapes differ or memory is not in
+one piece: so what repeats is repeated, and looked up.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
@@ -41,8 +44,10 @@ VOCABULARY = word(0xE7037ED1A0B428DB)
 DECAY = 0x5851F42D4C957F2D
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = word(40)
-ONE, TWO, THREE = word(1), word(2), word(3)
+ZERO, ONE = integer(0), integer(1)
+TWO, THREE = word(2), word(3)
 
+_TWICE = word(2 * int(POSITION))
 _MULTIPLIER = word(0x2127599BF4325C37)
 _SHIFT_0, _SHIFT_1 = word(23), word(47)
 
@@ -62,18 +67,15 @@ def words(x: Integers) -> Words:
 
 def embed(tokens: Integers) -> Words:
     """Return the hidden words of token ids."""
-    x = words(tokens) + ONE
-    x *= GOLDEN
+    x = words(tokens) * GOLDEN
+    x += GOLDEN
     return mix(x)
 
 
 def kv_places(positions: Integers, layer: int) -> Words:
-    """Return what position and layer add to a hidden word before it is stored."""
-    x = words(positions) * TWO
-    x += ONE
-    x *= POSITION
-    if layer:
-        x += word(layer * LAYER)
+    """Return what position and layer add to a hidden word before it is stored: (2 i + 1) * POSITION and the layer's."""
+    x = words(positions) * _TWICE
+    x += word(int(POSITION) + layer * LAYER)
     return x
 
 
@@ -86,10 +88,10 @@ def kv_words(hidden: Words, positions: Integers, layer: int) -> Words:
 
 def attention(sums: Words, sums_position: Words, positions: Integers) -> Words:
     """Return (2 i + 1) * sum of kv - 2 * sum of kv times position."""
-    x = words(positions) * TWO
-    x += ONE
-    x *= sums
-    x -= sums_position * TWO
+    x = words(positions) * sums
+    x -= sums_position
+    x *= TWO
+    x += sums
     return x
 
 
@@ -102,8 +104,38 @@ def draft_hidden(hidden: Words, tokens: Integers) -> Words:
 
 @cache
 def arange(stop: int) -> Integers:
-    """Return 0, 1, ..., stop - 1: one shared read-only array a length."""
+    """Return 0, 1, ..., stop - 1: one shared read-only array a length, as of all that follow."""
     return _shared(np.arange(stop, dtype=np.int64))
+
+
+@cache
+def multiples(count: int, step: int) -> Integers:
+    """Return 0, step, ..., (count - 1) * step."""
+    return _shared(arange(count) * step)
+
+
+@cache
+def tiled(stop: int, count: int) -> Integers:
+    """Return `arange(stop)`, `count` times one after the other, flat."""
+    return _shared(np.tile(arange(stop), count))
+
+
+@cache
+def repeated(stop: int, count: int) -> Integers:
+    """Return 0 `count` times, then 1 as often, and so on up to stop - 1, flat."""
+    return _shared(np.repeat(arange(stop), count))
+
+
+@cache
+def below(stop: int) -> NDArray[np.bool_]:
+    """Return for each n up to `stop` which of the numbers below `stop` are below n: [stop + 1, stop]."""
+    return _shared(arange(stop) < column(stop + 1))
+
+
+@cache
+def capped(stop: int) -> Integers:
+    """Return for each n below `stop` the numbers below `stop`, those above n replaced by it: [stop, stop]."""
+    return _shared(np.minimum(arange(stop), column(stop)))
 
 
 @cache
@@ -112,13 +144,13 @@ def column(stop: int) -> Integers:
     return arange(stop).reshape(stop, 1)
 
 
-@cache
-def decay_powers(count: int) -> tuple[Words, Words]:
-    """Return DECAY^(t + 1) and its inverse modulo 2^64, for t < count."""
-    inverse = pow(DECAY, -1, 1 << 64)
-    powers = np.array([pow(DECAY, t + 1, 1 << 64) for t in range(count)], dtype=np.uint64)
-    inverses = np.array([pow(inverse, t + 1, 1 << 64) for t in range(count)], dtype=np.uint64)
-    return powers, inverses
+@lru_cache(maxsize=256)
+def decay_powers(count: int, num_rows: int) -> tuple[Words, Words]:
+    """Return DECAY^t and its inverse modulo 2^64, for t < count, each `num_rows` times: [count, num_rows]."""
+    powers = [pow(DECAY, t, 1 << 64) for t in range(count)]
+    both = np.array([powers, [pow(power, -1, 1 << 64) for power in powers]], dtype=np.uint64)
+    rows, inverses = both.repeat(num_rows, axis=1).reshape(2, count, num_rows)
+    return _shared(rows), _shared(inverses)
 
 
 @cache
@@ -128,6 +160,19 @@ def taps(width: int) -> tuple[Any, ...]:
 
 
 @cache
+def first_of(count: int) -> Words:
+    """Return for each n up to `count` n times 1, then 0: [count + 1, count], windows of one array of 2 * count."""
+    ones = np.repeat(np.array((1, 0), dtype=np.uint64), count)
+    return sliding_window_view(ones, count)[::-1]
+
+
+@cache
+def ones_and_positions(count: int) -> Words:
+    """Return 1 and its position for each of `count` positions: [count, 2]."""
+    return _shared(np.stack((np.ones(count, dtype=np.uint64), words(arange(count))), axis=1))
+
+
+@cache
 def vocabulary(size: int) -> Words:
     """Return what the logit of each token id adds to a hidden word."""
-    return (words(arange(size)) + ONE) * VOCABULARY
+    return words(np.arange(1, size + 1)) * VOCABULARY

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange, integer, mix, words
+from workers.kernels.arithmetic import ZERO, arange, integer, mix, words
 from workers.kernels.arithmetic import attention as weighted
 from workers.kernels.signature import In, InOut, Out
 
@@ -23,15 +23,17 @@ def attention(
     Shapes: kv [num_blocks * block_size] uint64; block_table [num_rows * max_blocks]; the others [num_tokens].
     `num_blocks_max` bounds the blocks of any row. Padding tokens have output 0 and keep their hidden word.
     """
-    num_rows = len(block_table) // max_blocks
-    table = np.maximum(block_table, integer(0)).reshape(num_rows, max_blocks)[:, :num_blocks_max]
-    length = num_blocks_max * block_size
-    cached = kv.reshape(-1, block_size)[table].reshape(num_rows, length)
-    index = np.maximum(token_row, integer(0)) * integer(length) + positions
-    sums = np.add.accumulate(cached, axis=1).take(index)
-    sums_position = np.add.accumulate(cached * words(arange(length)), axis=1).take(index)
+    num_rows, length = len(block_table) // max_blocks, num_blocks_max * block_size
+    table = block_table.reshape(num_rows, max_blocks)[:, :num_blocks_max]
+    # Clipped: a row may own fewer blocks, and padding is of no row.
+    cached = kv.reshape(-1, block_size).take(table, axis=0, mode="clip").reshape(num_rows, length)
+    index = token_row * integer(length)
+    index += positions
+    sums = np.add.accumulate(cached, axis=1).take(index, mode="clip")
+    cached *= words(arange(length))
+    sums_position = np.add.accumulate(cached, axis=1).take(index, mode="clip")
     attended = weighted(sums, sums_position, positions)
-    real = token_row >= integer(0)
+    real = token_row >= ZERO
     output.fill(0)
     np.copyto(output, attended, where=real)
     attended += hidden

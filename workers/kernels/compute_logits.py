@@ -1,8 +1,6 @@
 """Compute the logits of the positions that are to be sampled."""
 
-import numpy as np
-
-from workers.kernels.arithmetic import LOGIT_SHIFT, arange, integer, mix, vocabulary
+from workers.kernels.arithmetic import LOGIT_SHIFT, ONE, capped, mix, vocabulary
 from workers.kernels.signature import In, Out
 
 
@@ -21,9 +19,13 @@ def compute_logits(
     logits [num_rows * (1 + K) * V] float32, integers below 2^24 and so exact. Columns past d repeat column d.
     """
     width = 1 + num_speculative_tokens
-    first = query_start + num_scheduled - integer(1) - num_drafts
-    index = first[:, None] + np.minimum(arange(width), num_drafts[:, None])
-    words_in = hidden.take(np.minimum(np.maximum(index, integer(0)), integer(len(hidden) - 1)))
-    scores = mix(words_in[:, :, None] + vocabulary(vocab_size))
+    first = query_start + num_scheduled
+    first -= num_drafts
+    first -= ONE
+    index = first.repeat(width)
+    index += capped(width).take(num_drafts, axis=0).ravel()
+    # Clipped: padding has no tokens.
+    words_in = hidden.take(index, mode="clip")
+    scores = mix(words_in[:, None] + vocabulary(vocab_size))
     scores >>= LOGIT_SHIFT
     logits.reshape(scores.shape)[:] = scores

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange, integer, word, words
+from workers.kernels.arithmetic import ONE, ZERO, multiples, word, words
 from workers.kernels.signature import In, InOut, Out
 
 
@@ -35,19 +35,20 @@ def count_sampled(
     Source: vLLM PRs #38372, #38556 and #41043.
     """
     # As unsigned words NO_TOKEN is past every vocabulary.
-    is_valid = words(sampled).reshape(-1, width) < word(vocab_size)
-    np.add.reduce(is_valid, axis=1, dtype=np.int64, out=accepted)
-    zero, one, is_discarded = integer(0), integer(1), discard > integer(0)
-    num_real = np.count_nonzero(state_slot >= zero)
+    is_valid = words(sampled) < word(vocab_size)
+    np.add.reduce(is_valid.reshape(-1, width), axis=1, dtype=np.int64, out=accepted)
+    is_discarded, num_real = discard > ZERO, np.count_nonzero(state_slot >= ZERO)
     slot_accepted[state_slot[:num_real]] = accepted[:num_real]
     valid[:] = accepted
-    np.copyto(valid, zero, where=is_discarded)
+    np.copyto(valid, ZERO, where=is_discarded)
 
-    last_column = np.maximum(accepted - one, zero)
-    last = sampled.take(arange(len(accepted)) * integer(width) + last_column)
-    first = query_start + num_scheduled - one - num_drafts
-    np.copyto(first, zero, where=num_scheduled == zero)
+    last_column = np.maximum(accepted - ONE, ZERO)
+    last = sampled.take(multiples(len(accepted), width) + last_column)
+    first = query_start + num_scheduled
+    first -= num_drafts
+    first -= ONE
+    np.copyto(first, ZERO, where=num_scheduled == ZERO)
     next_tokens[:] = input_ids.take(first)
-    np.copyto(next_tokens, last, where=accepted > zero)
+    np.copyto(next_tokens, last, where=accepted > ZERO)
     np.copyto(next_tokens, backup, where=is_discarded)
     np.add(first, last_column, out=token_index)

@@ -77,7 +77,7 @@ def dflash_block(
     raw_2d[num_scheduled == 0] = 0
     proposed = scripted(script, state_slot, position[:, 1:], max_model_len)
     propose(draft_tokens.reshape(num_rows, k), proposed, valid)
-    write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)
+    write_scratch(drafter_kv, stored, block_table, position, np.count_nonzero(num_scheduled), block_size, max_model_len)
 
 
 def block_weights(width: int) -> Words:

@@ -7,17 +7,16 @@ import numpy as np
 
 from workers.kernels.arithmetic import (
     DRAFTER_LAYER,
-    ONE,
     THREE,
-    TWO,
-    arange,
+    ZERO,
+    attention,
     draft_hidden,
     embed,
     integer,
     kv_places,
     kv_words,
     mix,
-    words,
+    tiled,
 )
 from workers.kernels.drafting import cached_sums, propose, scripted, write_scratch
 from workers.kernels.signature import In, InOut, Out
@@ -47,7 +46,7 @@ def draft_first_pass(
     following[token_index[:num_real]] = next_tokens[:num_real]
     drafter_hidden[:] = draft_hidden(hidden, following)
     stored = kv_words(drafter_hidden, positions, DRAFTER_LAYER)
-    real = slots >= integer(0)
+    real = slots >= ZERO
     drafter_kv[slots[real]] = stored[real]
 
 
@@ -79,36 +78,33 @@ def draft_chain(
     NO_DRAFT, as do columns from `num_proposed` on. What the chain writes to the cache is scratch. Padding rows come
     last; their `raw` is 0.
     """
-    k, num_rows = num_speculative_tokens, len(token_index)
-    raw_2d, table = raw.reshape(num_rows, k), block_table.reshape(num_rows, max_blocks)
-    raw_2d[:, num_proposed:] = 0
+    k, num_rows, num_real = num_speculative_tokens, len(token_index), np.count_nonzero(num_scheduled)
+    raw_2d, tokens_2d = raw.reshape(num_rows, k), draft_tokens.reshape(num_rows, k)
     last = positions.take(token_index)
-    sums, sums_position = cached_sums(drafter_kv, table, last, block_size, num_blocks_max)
-    position = last[:, None] + arange(num_proposed)
-    proposed = scripted(script, state_slot, position + integer(2), max_model_len)
-    tokens_2d = draft_tokens.reshape(num_rows, k)
-    propose(tokens_2d, proposed, valid)
-    embedded = embed(np.maximum(tokens_2d[:, :num_proposed], integer(0)))
-    twice = words(position) * TWO
-    places = kv_places(position, DRAFTER_LAYER)
-    weights = twice + ONE
-    sums_position *= TWO
-    stored = np.zeros((num_rows, num_proposed), dtype=np.uint64)
-    vector = drafter_hidden.take(token_index)
+    position = (last.repeat(num_proposed) + tiled(num_proposed, num_rows)).reshape(num_rows, num_proposed)
+    propose(tokens_2d, scripted(script, state_slot, position + integer(2), max_model_len), valid)
+    sums, sums_position = cached_sums(
+        drafter_kv, block_table.reshape(num_rows, max_blocks), last, block_size, num_blocks_max
+    )
+    attended, vector = attention(sums, sums_position, last), drafter_hidden.take(token_index)
+    # By index, then by row.
+    embedded = embed(np.maximum(tokens_2d.T[:num_proposed], ZERO))
+    places = kv_places(position.T, DRAFTER_LAYER)
+    stored, vectors = np.empty((2, num_proposed, num_rows), dtype=np.uint64)
     for index in range(num_proposed):
         if index:
-            vector = raw_2d[:, index - 1] * THREE
-            vector += embedded[:, index - 1]
-            vector = mix(vector)
-            stored[:, index] = written = mix(vector + places[:, index])
-            sums += written
-            sums_position += written * twice[:, index]
-        attended = weights[:, index] * sums
-        attended -= sums_position
-        attended += vector
-        raw_2d[:, index] = mix(attended)
-    raw_2d[num_scheduled == integer(0)] = 0
+            vector *= THREE
+            vector += embedded[index - 1]
+            written = np.add(mix(vector), places[index], out=stored[index])
+            # One position on, every weight is larger by 2, and that of the position itself is 1.
+            attended += sums
+            sums += mix(written)
+            attended += sums
+        vector += attended
+        vectors[index] = mix(vector)
+    raw.fill(0)
+    raw_2d[:num_real, :num_proposed] = vectors.T[:num_real]
     # The first pass has written the word of the first position.
     if num_proposed > 1:
-        chain, behind = stored[:, 1:], position[:, 1:]
-        write_scratch(drafter_kv, chain, table, behind, num_scheduled > integer(0), block_size, max_model_len)
+        chain, behind = stored[1:].T, position[:, 1:]
+        write_scratch(drafter_kv, chain, block_table, behind, num_real, block_size, max_model_len)

@@ -191,4 +191,4 @@ def run_chain(
         proposed[:, index] = token
     raw_2d[num_scheduled == 0], own_2d[num_scheduled == 0] = 0, NO_DRAFT
     propose(tokens_2d, proposed, valid)
-    write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)
+    write_scratch(drafter_kv, stored, block_table, position, np.count_nonzero(num_scheduled), block_size, max_model_len)

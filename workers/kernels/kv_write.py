@@ -1,6 +1,6 @@
 """Embed the tokens and store their keys and values."""
 
-from workers.kernels.arithmetic import embed, integer, kv_words
+from workers.kernels.arithmetic import ZERO, embed, kv_words
 from workers.kernels.signature import In, InOut, Out
 
 
@@ -11,5 +11,5 @@ def kv_write(input_ids: In, positions: In, slots: In, hidden: Out, kv: InOut, la
     """
     hidden[:] = embed(input_ids)
     stored = kv_words(hidden, positions, layer)
-    real = slots >= integer(0)
+    real = slots >= ZERO
     kv[slots[real]] = stored[real]

@@ -92,4 +92,4 @@ def mtp_chain(
         token = proposed[:, index]
     raw_2d[num_scheduled == 0] = 0
     propose(draft_tokens.reshape(num_rows, k), proposed, valid)
-    write_scratch(drafter_kv, stored, table, position, num_scheduled > 0, block_size, max_model_len)
+    write_scratch(drafter_kv, stored, block_table, position, np.count_nonzero(num_scheduled), block_size, max_model_len)

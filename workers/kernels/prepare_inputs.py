@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic import Integers, arange, integer
+from workers.kernels.arithmetic import ONE, ZERO, Integers, arange, below, integer, tiled
 from workers.kernels.signature import NO_DRAFT, PAD_SLOT, In, Out
 
 
@@ -48,36 +48,38 @@ def prepare_inputs(
     accepted count 0, padding tokens position 0 and PAD_SLOT.
     Source: vLLM PR #32951.
     """
-    zero, one = integer(0), integer(1)
-    sampled_before = prev_position >= zero
-    previous = np.maximum(prev_position, zero)
+    sampled_before = prev_position >= ZERO
     true = true_counts(prev_num_computed, prev_num_scheduled, prev_num_drafts, prev_valid)
+    # Clipped: what has no row before, no state slot, or no row at all looks at the first, and is overwritten.
     num_computed[:] = computed_host
-    np.copyto(num_computed, true.take(previous), where=sampled_before)
+    np.copyto(num_computed, true.take(prev_position, mode="clip"), where=sampled_before)
     np.add(num_computed, num_scheduled, out=seq_lens)
-    np.copyto(seq_lens, zero, where=num_scheduled <= zero)
-    accepted[:] = slot_accepted.take(np.maximum(state_slot, zero))
-    np.copyto(accepted, zero, where=state_slot < zero)
+    np.copyto(seq_lens, ZERO, where=num_scheduled <= ZERO)
+    slot_accepted.take(state_slot, out=accepted, mode="clip")
+    np.copyto(accepted, ZERO, where=state_slot < ZERO)
 
-    row, is_padding = np.maximum(token_row, zero), token_row < zero
-    np.add((num_computed - query_start).take(row), arange(len(token_row)), out=positions)
-    np.copyto(positions, zero, where=is_padding)
-    slots[:] = slot_mapping(positions, row, block_table, block_size, max_blocks)
-    np.copyto(slots, integer(PAD_SLOT), where=is_padding)
+    is_padding = token_row < ZERO
+    np.add((num_computed - query_start).take(token_row, mode="clip"), arange(len(token_row)), out=positions)
+    np.copyto(positions, ZERO, where=is_padding)
+    slots[:] = slot_mapping(positions, token_row, block_table, block_size, max_blocks)
 
-    first = query_start + num_scheduled - num_drafts
+    first = query_start + num_scheduled
+    first -= num_drafts
     input_ids[:] = host_ids
-    input_ids[(first - one)[sampled_before]] = next_tokens.take(previous[sampled_before])
+    previous = prev_position[sampled_before]
+    input_ids[(first - ONE)[sampled_before]] = next_tokens.take(previous)
     if num_speculative_tokens:
-        columns, count = arange(num_speculative_tokens), num_drafts.copy()
-        np.copyto(count, zero, where=prev_position < zero)
-        wanted = columns < count[:, None]
-        proposed = draft_tokens.reshape(-1, num_speculative_tokens).take(previous, axis=0)
+        count, k = num_drafts.copy(), num_speculative_tokens
+        np.copyto(count, ZERO, where=prev_position < ZERO)
+        wanted = below(k).take(count, axis=0).ravel()
+        proposed = draft_tokens.reshape(-1, k).take(prev_position, axis=0, mode="clip").ravel()
         scheduled_drafts.fill(NO_DRAFT)
-        np.copyto(scheduled_drafts.reshape(proposed.shape), proposed, where=wanted)
-        input_ids[(first[:, None] + columns)[wanted]] = proposed[wanted]
+        np.copyto(scheduled_drafts, proposed, where=wanted)
+        place = first.repeat(k)
+        place += tiled(k, len(first))
+        input_ids[place[wanted]] = proposed[wanted]
     # What the host does not know, and drafts that nobody proposed, are no ids for the model.
-    np.maximum(input_ids, zero, out=input_ids)
+    np.maximum(input_ids, ZERO, out=input_ids)
 
 
 def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: Any) -> Integers:
@@ -85,18 +87,25 @@ def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: A
     counts: Integers = num_computed + num_scheduled
     counts -= num_drafts
     counts += valid
-    counts -= integer(1)
+    counts -= ONE
     return counts
 
 
 def slot_mapping(positions: Any, row: Any, block_table: Any, block_size: int, max_blocks: int) -> Integers:
     """Map (row, position) to block_table[row, position // block_size] * block_size + position % block_size.
 
-    A position that the block table does not cover gets PAD_SLOT.
+    A position that the block table does not cover, or of no row, gets PAD_SLOT.
     """
     size, count = integer(block_size), integer(max_blocks)
     index = positions // size
-    block = block_table.take(row * count + np.minimum(index, integer(max_blocks - 1)))
-    slots: Integers = block * size + positions % size
-    np.copyto(slots, integer(PAD_SLOT), where=(index >= count) | (block < integer(0)))
+    entry = row * count
+    entry += np.minimum(index, integer(max_blocks - 1))
+    slots: Integers = block_table.take(entry, mode="clip")
+    is_nowhere = slots < ZERO
+    is_nowhere |= index >= count
+    is_nowhere |= row < ZERO
+    slots -= index
+    slots *= size
+    slots += positions
+    np.copyto(slots, integer(PAD_SLOT), where=is_nowhere)
     return slots

@@ -1,8 +1,20 @@
 """Advance the recurrent state of each row, keeping it for every speculative position."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from workers.kernels.arithmetic import arange, column, decay_powers, integer, mix, taps
+from workers.kernels.arithmetic import (
+    ONE,
+    ZERO,
+    Integers,
+    column,
+    decay_powers,
+    integer,
+    mix,
+    repeated,
+    taps,
+    tiled,
+)
 from workers.kernels.signature import In, InOut
 
 
@@ -30,42 +42,54 @@ def recurrent_update(
     Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
     that a row without a valid token (accepted = 0) can be run again.
     """
-    zero, one = integer(0), integer(1)
-    num_rows, width, queries = np.count_nonzero(state_slot >= zero), conv_width, num_queries_max
-    states_2d = states.reshape(-1, 2 + num_speculative_tokens)
-    conv_2d = conv.reshape(-1, width + num_speculative_tokens)
-    slot = state_slot[:num_rows]
-    is_fresh = num_computed[:num_rows] <= zero
+    num_rows, width, queries = np.count_nonzero(state_slot >= ZERO), conv_width, num_queries_max
+    num_states, num_inputs = 2 + num_speculative_tokens, width + num_speculative_tokens
+    slot, lengths = state_slot[:num_rows], num_scheduled[:num_rows]
+    first_state, first_input = slot * integer(num_states), slot * integer(num_inputs)
+    is_fresh = num_computed[:num_rows] <= ZERO
     # The count of a slot nobody has used is no index.
     committed = accepted[:num_rows].copy()
-    np.copyto(committed, zero, where=is_fresh)
-    lengths = num_scheduled[:num_rows]
-    history = np.empty((num_rows, width - 1 + queries), dtype=np.uint64)
-    every = np.empty((num_rows, 1 + queries), dtype=np.uint64)
-    history[:, : width - 1] = conv_2d[slot[:, None], committed[:, None] + arange(width - 1)]
-    every[:, 0] = states_2d[slot, committed]
-    history[is_fresh], every[is_fresh] = 0, 0
+    np.copyto(committed, ZERO, where=is_fresh)
+    # By time, then by row.
+    history = np.empty((width - 1 + queries, num_rows), dtype=np.uint64)
+    every = np.empty((1 + queries, num_rows), dtype=np.uint64)
+    history[: width - 1] = conv.take((first_input + committed) + column(width - 1))
+    every[0] = states.take(first_state + committed)
+    if np.count_nonzero(is_fresh):
+        history[:, is_fresh], every[:, is_fresh] = 0, 0
 
-    index = query_start[:num_rows, None] + arange(queries)
-    is_query = arange(queries) < lengths[:, None]
-    inputs = hidden.take(np.minimum(index, integer(len(hidden) - 1)))
-    history[:, width - 1 :] = inputs
+    index = query_start[:num_rows] + column(queries)
+    inputs = hidden.take(index, mode="clip")
+    history[width - 1 :] = inputs
     weights = taps(width)
-    added = history[:, :queries] * weights[0]
+    added = history[:queries] * weights[0]
     for tap in range(1, width):
-        added += history[:, tap : tap + queries] * weights[tap]
-    powers, inverses = decay_powers(queries)
-    added = mix(added)
-    added *= inverses
-    after = every[:, 1:]
-    np.add.accumulate(added, axis=1, out=after)
-    after += every[:, :1]
-    after *= powers
-    inputs += after
-    hidden[index[is_query]] = mix(inputs)[is_query]
+        added += history[tap : tap + queries] * weights[tap]
+    powers, inverses = decay_powers(1 + queries, num_rows)
+    np.multiply(mix(added), inverses[1:], out=every[1:])
+    np.add.accumulate(every, axis=0, out=every)
+    every *= powers
+    inputs += every[1:]
+    is_query = (column(queries) < lengths).ravel()
+    hidden[index.ravel()[is_query]] = mix(inputs).ravel()[is_query]
 
-    # Columns past 1 + d take whatever lies there: no count reaches them before they are written again.
-    base = (lengths - one - num_drafts[:num_rows])[:, None]
-    rows, last = column(num_rows), integer(queries + width - 2)
-    states_2d[slot] = every[rows, np.minimum(base + arange(2 + num_speculative_tokens), integer(queries))]
-    conv_2d[slot] = history[rows, np.minimum(base + arange(width + num_speculative_tokens), last)]
+    base = lengths - num_drafts[:num_rows]
+    base -= ONE
+    _keep(states, first_state, every, base, num_states)
+    _keep(conv, first_input, history, base, num_inputs)
+
+
+def _keep(memory: NDArray[np.uint64], first: Integers, values: NDArray[np.uint64], base: Integers, count: int) -> None:
+    """Write for each row its values [times, num_rows] of `count` times from `base` on to its own place.
+
+    After the last time comes whatever lies there: no count reaches it before it is written again.
+    """
+    num_rows = len(first)
+    time = base.repeat(count)
+    time += tiled(count, num_rows)
+    np.minimum(time, integer(len(values) - 1), out=time)
+    time *= integer(num_rows)
+    time += repeated(num_rows, count)
+    place = first.repeat(count)
+    place += tiled(count, num_rows)
+    memory[place] = values.take(time)

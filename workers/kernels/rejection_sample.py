@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import arange, integer
-from workers.kernels.signature import NO_TOKEN, In, Out
+from workers.kernels.arithmetic import ONE, ZERO, below, integer, multiples
+from workers.kernels.signature import NO_DRAFT, NO_TOKEN, In, Out
 
 _NOTHING = np.array(-np.inf, dtype=np.float32)
 
@@ -27,22 +27,21 @@ def rejection_sample(
     ends before it.
     Source: Leviathan et al., arXiv 2211.17192, at temperature 0; vLLM PR #37238.
     """
-    k = num_speculative_tokens
-    num_rows = len(num_drafts)
-    columns = logits.reshape(-1, vocab_size)
-    largest = columns.argmax(axis=1)
-    is_token = logits.take(arange(len(largest)) * integer(vocab_size) + largest) > _NOTHING
-    target = largest.reshape(num_rows, 1 + k)
-    matches = (scheduled_drafts.reshape(num_rows, k) == target[:, :k]) & (arange(k) < num_drafts[:, None])
+    k, num_rows, width = num_speculative_tokens, len(num_drafts), 1 + num_speculative_tokens
+    largest = logits.reshape(-1, vocab_size).argmax(axis=1)
+    is_token = logits.take(multiples(len(largest), vocab_size) + largest) > _NOTHING
+    target = largest.reshape(num_rows, width)
+    drafts = np.empty((num_rows, width), dtype=np.int64)
+    drafts.fill(NO_DRAFT)
+    drafts[:, :k] = scheduled_drafts.reshape(num_rows, k)
+    is_kept = drafts == target
+    # No row has so many drafts that the last column is one.
+    is_kept &= below(width).take(num_drafts, axis=0)
     if np.count_nonzero(is_token) < len(is_token):
-        defined = is_token.reshape(num_rows, 1 + k)
-        matches &= defined[:, :k]
-        target = np.where(defined, target, NO_TOKEN)
-    # The first column that does not match; the sentinel column never does.
-    refused = np.empty((num_rows, 1 + k), dtype=bool)
-    refused[:, k] = True
-    np.logical_not(matches, out=refused[:, :k])
-    accepted = refused.argmax(axis=1)
-    accepted[(num_scheduled == integer(0)) | (invalid > integer(0))] = -1
+        is_kept &= is_token.reshape(num_rows, width)
+        np.copyto(largest, integer(NO_TOKEN), where=np.logical_not(is_token))
+    num_tokens = is_kept.argmin(axis=1)
+    num_tokens += ONE
+    np.copyto(num_tokens, ZERO, where=(num_scheduled == ZERO) | (invalid > ZERO))
     sampled.fill(NO_TOKEN)
-    np.copyto(sampled.reshape(num_rows, 1 + k), target, where=arange(1 + k) <= accepted[:, None])
+    np.copyto(sampled.reshape(num_rows, width), target, where=below(width).take(num_tokens, axis=0))

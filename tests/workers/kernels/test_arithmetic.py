@@ -74,15 +74,28 @@ def test_a_logit_is_what_the_vocabulary_adds_to_a_hidden_word(hidden: int, size:
 
 
 def test_powers_of_the_decay_and_their_inverses() -> None:
-    powers, inverses = arithmetic.decay_powers(40)
-    for index, (power, inverse) in enumerate(zip(powers.tolist(), inverses.tolist(), strict=True)):
-        assert power == pow(model.DECAY, index + 1, 1 << 64)
-        assert power * inverse & model.MASK == 1
+    powers, inverses = arithmetic.decay_powers(40, 3)
+    assert powers.shape == inverses.shape == (40, 3)
+    for index, (of_rows, inverses_of_rows) in enumerate(zip(powers.tolist(), inverses.tolist(), strict=True)):
+        assert of_rows == [pow(model.DECAY, index, 1 << 64)] * 3
+        assert [power * inverse & model.MASK for power, inverse in zip(of_rows, inverses_of_rows, strict=True)] == [
+            1
+        ] * 3
 
 
 def test_the_constants_are_those_of_the_model() -> None:
     for name in ("GOLDEN", "POSITION", "LAYER", "VOCABULARY", "DECAY", "DRAFTER_LAYER", "LOGIT_SHIFT"):
         assert int(getattr(arithmetic, name)) == getattr(model, name), name
+
+
+def test_tables_hold_what_their_names_say() -> None:
+    assert arithmetic.multiples(4, 3).tolist() == [0, 3, 6, 9]
+    assert arithmetic.tiled(3, 2).tolist() == [0, 1, 2, 0, 1, 2]
+    assert arithmetic.repeated(3, 2).tolist() == [0, 0, 1, 1, 2, 2]
+    assert arithmetic.below(2).tolist() == [[False, False], [True, False], [True, True]]
+    assert arithmetic.capped(3).tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 2]]
+    assert arithmetic.first_of(2).tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert arithmetic.ones_and_positions(3).tolist() == [[1, 0], [1, 1], [1, 2]]
 
 
 def test_shared_arrays_cannot_be_written() -> None:
