@@ -123,8 +123,11 @@ class Recorder:
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
     ) -> None:
         """Keep copies of these arrays; called on the compute lane, between two ops."""
-        self._digest.update(b"".join([array.tobytes() for array in arrays]))
-        values = {name: array.tolist() for name, array in zip(names, arrays, strict=True)}
+        data, values = [], {}
+        for name, array in zip(names, arrays, strict=True):
+            data.append(array.tobytes())
+            values[name] = array.tolist()
+        self._digest.update(b"".join(data))
         if self._blame is not None:
             self.writers.update({(step, name): self._blame(name) for name in names})
         self.captures.append(Observation(point, step, requests, values))

@@ -78,17 +78,26 @@ class RaceDetector:
                 self._judge(span, mode, clock, [lane + 1, time, op, step])
 
     def recorded(self, record: Record) -> None:
-        """Keep what the lane knows at the record; it also happens after the host's call."""
-        record.clock = tuple(self._after_host(record.lane))
+        """Keep what the lane knows at the record; it also happens after the host's call.
+
+        A record has a time of its own on its lane: whoever knows of that knows all that the record knows.
+        """
+        clock = self._after_host(record.lane)
+        clock[record.lane + 1] += 1
+        record.clock = tuple(clock)
 
     def waited(self, lane: int, record: Record) -> None:
         """Order what follows on the lane after the record."""
-        self._join(self._clocks[lane + 1], record.clock)
+        clock, of = self._clocks[lane + 1], record.lane + 1
+        if clock[of] < record.clock[of]:
+            self._join(clock, record.clock)
 
     def synchronized(self, record: Record) -> None:
         """Order what follows on the host after the record."""
-        self._join(self._clocks[0], record.clock)
-        self._host_waits += 1
+        clock, of = self._clocks[0], record.lane + 1
+        if clock[of] < record.clock[of]:
+            self._join(clock, record.clock)
+            self._host_waits += 1
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
         """Judge an access of the host, and whether what it expects there is still the last thing written."""
@@ -114,7 +123,9 @@ class RaceDetector:
 
     @staticmethod
     def _join(clock: list[int], other: Sequence[int]) -> None:
-        clock[:] = map(max, clock, other)
+        for index, time in enumerate(other):
+            if time > clock[index]:
+                clock[index] = time
 
     def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
         buffer, key = span.buffer, span.key
@@ -137,11 +148,10 @@ class RaceDetector:
             self._judge_readers(known, buffer, key, mode, clock, access)
         writes = known.writes
         if len(writes) > 1 or key not in writes:
+            # The newest write comes last.
             start, stop = key
             for low, high in [each for each in writes if start <= each[0] and each[1] <= stop]:
                 del writes[low, high]
-        # The newest write comes last.
-        writes.pop(key, None)
         writes[key] = access
         if mode == "inout":
             known.reads[key] = {access[0]: access}

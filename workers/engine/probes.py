@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
-from workers.kernels.arithmetic import arange, integer
+from workers.kernels.arithmetic import ZERO, integer, tiled
 from workers.kernels.state_copy import num_block_columns
 from workers.lanes.lane import Span
 from workers.lanes.simulated import Lane
@@ -51,11 +51,11 @@ class Probes:
         """
         names: tuple[str, ...] = ("kv", "attention", "hidden", "sampled", "accepted", "valid", "next_tokens")
         names += ("logits",) if has_processed else ()
-        record, vocab_size, zero = self._recorder.capture, self._spec.vocab_size, integer(0)
+        record, vocab_size = self._recorder.capture, self._spec.vocab_size
 
         def look(kv: Array, slots: Array, logits: Array, *arrays: Array) -> None:
             hashed = (hashes(logits, vocab_size),) if has_processed else ()
-            record("sampled", step, requests, names, (kv.take(np.maximum(slots, zero)), *arrays, *hashed))
+            record("sampled", step, requests, names, (kv.take(slots, mode="clip"), *arrays, *hashed))
 
         self._compute.probe(
             look,
@@ -94,7 +94,7 @@ class Probes:
         hybrid = self._spec.layers == "hybrid"
         names = ["drafter_kv", "raw", "proposed"]
         names += ["slot_accepted", "state", "window"] if hybrid else []
-        k, width, zero = self._spec.num_speculative_tokens, self._spec.conv_width, integer(0)
+        k, width = self._spec.num_speculative_tokens, self._spec.conv_width
         record = self._recorder.capture
 
         def look(
@@ -108,13 +108,13 @@ class Probes:
             states: Array,
             conv: Array,
         ) -> None:
-            arrays = [drafter_kv.take(np.maximum(slots, zero)), raw, drafts]
+            arrays = [drafter_kv.take(slots, mode="clip"), raw, drafts]
             if hybrid:
-                row = np.maximum(state_slot, zero)
-                committed = np.minimum(np.maximum(accepted, zero), integer(1 + k))
-                start = row * integer(width + k) + committed
-                window = conv.take(start[:, None] + arange(width - 1)).ravel()
-                arrays += [slot_accepted.take(row), states.take(row * integer(2 + k) + committed), window]
+                row = np.maximum(state_slot, ZERO)
+                committed = np.minimum(np.maximum(accepted, ZERO), integer(1 + k))
+                at = (row * integer(width + k) + committed).repeat(width - 1)
+                at += tiled(width - 1, len(row))
+                arrays += [slot_accepted.take(row), states.take(row * integer(2 + k) + committed), conv.take(at)]
             record("state", step, requests, names, arrays)
 
         memory = self._memory

@@ -94,21 +94,24 @@ def write_rows(
     table.fill(0)
     computed, scheduled, drafts, previous, prev_scheduled, prev_drafts, slot, discard, backup = table[:9]
     accepted_host, invalid, query_start, taken = table[9:]
+    previous.fill(NO_PREVIOUS_ROW)
     for index, row in enumerate(rows):
         plan = row.plan
         computed[index], scheduled[index], drafts[index] = row.num_computed, plan.n, plan.d
         slot[index], discard[index], invalid[index] = plan.request.state_slot, plan.discard, plan.invalid
+        previous[index], backup[index] = prev_positions[index], backups[index]
     for index, plan in enumerate(before):
         prev_scheduled[index], prev_drafts[index] = plan.n, plan.d
+    for index, start in enumerate(shape.starts):
+        query_start[index] = start
     count, width = len(rows), max(shape.num_rows, len(before))
-    previous.fill(NO_PREVIOUS_ROW)
-    previous[:count] = prev_positions
-    slot[count:width] = pad_state_slots(rows, width - count)
-    backup[:count] = backups
-    accepted_host[: len(accepted)] = accepted
-    query_start[: len(shape.starts)] = shape.starts
+    if width > count:
+        slot[count:width] = pad_state_slots(rows, width - count)
+    if accepted:
+        accepted_host[: len(accepted)] = accepted
     taken.fill(PAD_BLOCK)
-    taken[: len(taken_over)] = taken_over
+    if taken_over:
+        taken[: len(taken_over)] = taken_over
 
 
 def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:

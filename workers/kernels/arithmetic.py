@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy import bitwise_xor, multiply, right_shift
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -17,6 +18,7 @@ Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 _MASK = (1 << 64) - 1
+_WORD = np.dtype(np.uint64)
 
 
 def _shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
@@ -54,15 +56,18 @@ _SHIFT_0, _SHIFT_1 = word(23), word(47)
 
 def mix(x: Words) -> Words:
     """Scramble words in place and return them."""
-    x ^= x >> _SHIFT_0
-    x *= _MULTIPLIER
-    x ^= x >> _SHIFT_1
+    # Functions of NumPy, for most time goes by in here: operators look for them first.
+    shifted = right_shift(x, _SHIFT_0)
+    bitwise_xor(x, shifted, x)
+    multiply(x, _MULTIPLIER, x)
+    right_shift(x, _SHIFT_1, shifted)
+    bitwise_xor(x, shifted, x)
     return x
 
 
 def words(x: Integers) -> Words:
     """See non-negative int64 as uint64, without a copy."""
-    return x.view(np.uint64)
+    return x.view(_WORD)
 
 
 def embed(tokens: Integers) -> Words:
