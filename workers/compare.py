@@ -149,8 +149,9 @@ class Checker:
                     "mirror_computed": [row.sched_computed for row in rows],
                     "mirror_no_spec": [row.no_spec for row in rows],
                     "discard": [row.discard for row in rows],
-                    "backup": [row.backup if row.discard else UNDEFINED for row in rows],
                 }
+                if any(row.discard for row in rows):
+                    columns["backup"] = [row.backup if row.discard else UNDEFINED for row in rows]
             case "corrected":
                 owners = rows = tuple(row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row))
                 columns = {"corrected_computed": [row.kept for row in rows]}

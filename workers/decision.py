@@ -4,7 +4,7 @@ Decides: who runs and in which order, how many tokens, drafts and blocks each ge
 Does not decide: which state slot a request gets and, without a prefix cache, which free blocks.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple
 
 from scenarios.spec import EngineSpec
@@ -124,13 +124,13 @@ class Decision:
             self._cache.release(victim.blocks)
             self._num_free = self._cache.num_free
 
-    def admit(self, queue: Iterable[Standing]) -> None:
+    def admit(self, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
         """Let in those that wait, in their order: only the stalled and the stale are passed over."""
         closed: SkipReason | None = "preempted" if self.victims else None
-        for standing in queue:
-            reason = closed or self._try_admit(standing)
+        for request in queue:
+            reason = closed or self._try_admit(standing_of(request))
             if reason is not None:
-                self.waits[standing.request] = reason
+                self.waits[request] = reason
             if reason in ("budget", "blocks", "rows"):
                 closed = reason
 

@@ -167,7 +167,7 @@ class Referee:
         decision.go_on(self._running_before if self._victims else [*map(self._standing, self._oracle.running)])
         if self._spec.policy == "priority":
             self._queue = deque(sorted(self._queue, key=lambda request: (requests[request].priority, request)))
-        decision.admit(self._standing(requests[request]) for request in self._queue)
+        decision.admit(self._queue, lambda request: self._standing(requests[request]))
         return decision
 
     def _standing(self, truth: Truth) -> Standing:
