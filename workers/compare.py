@@ -134,17 +134,18 @@ class Checker:
     def _host(self, observed: Observation) -> Difference | None:
         oracle, columns = self.oracle, {}
         self.num_compared += len(observed.values)
-        owners: Sequence[Truth | RowTruth]
+        rows: Sequence[RowTruth] = ()
+        truths: Sequence[Truth]
         match observed.point:
             case "scheduled":
-                owners = running = oracle.running
+                truths = running = oracle.running
                 columns = {
                     "scheduled_computed": [truth.sched_computed for truth in running],
                     "scheduled_placeholders": [truth.sched_placeholders for truth in running],
                     "scheduled_known": [truth.committed for truth in running],
                 }
             case "launched":
-                owners = rows = oracle.steps[observed.step].rows
+                rows = oracle.steps[observed.step].rows
                 columns = {
                     "mirror_computed": [row.sched_computed for row in rows],
                     "mirror_no_spec": [row.no_spec for row in rows],
@@ -153,14 +154,16 @@ class Checker:
                 if any(row.discard for row in rows):
                     columns["backup"] = [row.backup if row.discard else UNDEFINED for row in rows]
             case "corrected":
-                owners = rows = tuple(row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row))
+                rows = [row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row)]
                 columns = {"corrected_computed": [row.kept for row in rows]}
             case _:
-                owners = rows = oracle.steps[observed.step].rows
+                rows = oracle.steps[observed.step].rows
                 columns = _processed_columns(rows, oracle.delivered)
                 if self.spec.drafter in THROUGH_THE_HOST:
                     columns["host_drafts"] = _host_drafts(rows)
-        return _compare_columns(owners, columns, observed) or self._logprobs(observed) or self._books(observed)
+        if observed.point != "scheduled":
+            truths = [row.truth for row in rows]
+        return _compare_columns(truths, rows, columns, observed) or self._logprobs(observed) or self._books(observed)
 
     def _logprobs(self, observed: Observation) -> Difference | None:
         """Compare logprobs, which are close to what is expected, not equal."""
@@ -256,10 +259,9 @@ def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
 
 
 def _compare_columns(
-    owners: Sequence[Truth | RowTruth], columns: dict[str, list[Any]], observed: Observation
+    truths: Sequence[Truth], rows: Sequence[RowTruth], columns: dict[str, list[Any]], observed: Observation
 ) -> Difference | None:
-    """Compare values of the host, one an owner, which come in the oracle's order of owners."""
-    truths = [owner.truth if isinstance(owner, RowTruth) else owner for owner in owners]
+    """Compare values of the host, one a request or, if there are rows, one a row, which come in the oracle's order."""
     order = tuple([truth.index for truth in truths])
     if order != observed.requests:
         return _difference("log", observed.step, "", "", None, f"requests {order}", f"requests {observed.requests}")
@@ -267,9 +269,9 @@ def _compare_columns(
         actual = observed.values[variable]
         if actual == wanted:
             continue
-        for truth, owner, expected, seen in zip(truths, owners, wanted, actual, strict=True):
+        for index, (truth, expected, seen) in enumerate(zip(truths, wanted, actual, strict=True)):
             if expected is not UNDEFINED and expected != seen:
-                commit = owner.commit if isinstance(owner, RowTruth) else f"{truth.who}/{truth.epoch}"
+                commit = rows[index].commit if rows else f"{truth.who}/{truth.epoch}"
                 return _difference(variable, observed.step, truth.name, commit, None, expected, seen)
     return None
 

@@ -20,7 +20,7 @@ from workers.engine.memory import FIELDS, NAMED, Memory, Staging
 from workers.engine.parts import Parts
 from workers.engine.probes import Probes
 from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
-from workers.engine.request import Plan, Request
+from workers.engine.request import Plan, PlanRow, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import (
     Shape,
@@ -114,16 +114,8 @@ class Runner:
         step = Step(plan.step, rows, keys, plan.k_step)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
         named = processing.named_rows(batch.rows)
-        self._probes["processed_logits"] += bool(named.processed)
-        self._probes["processed_drafts"] += any(rows[index].d for index in named.processed)
-        self._probes["logprobs"] += bool(named.logprobs)
-        if named.random:
-            self._probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
-            self._probes["limited_decision"] += bool(named.limited)
-        if named.grammar:
-            checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
-            self._probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
-            self._probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
+        if named is not processing.NOBODY:
+            self._count_named(named, rows)
         self._stage(plan, step, previous, shape, named)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
@@ -152,6 +144,19 @@ class Runner:
         self.context.probes.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
         return step
+
+    def _count_named(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
+        probes = self._probes
+        probes["processed_logits"] += bool(named.processed)
+        probes["processed_drafts"] += any(rows[index].d for index in named.processed)
+        probes["logprobs"] += bool(named.logprobs)
+        if named.random:
+            probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
+            probes["limited_decision"] += bool(named.limited)
+        if named.grammar:
+            checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
+            probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
+            probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
 
     def _stage(self, plan: Plan, step: Step, previous: Step | None, shape: Shape, named: NamedRows) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""

@@ -70,9 +70,9 @@ def words(x: Integers) -> Words:
     return x.view(_WORD)
 
 
-def embed(tokens: Integers) -> Words:
-    """Return the hidden words of token ids."""
-    x = words(tokens) * GOLDEN
+def embed(tokens: Integers, out: Words | None = None) -> Words:
+    """Return the hidden words of token ids, in `out` if it is given."""
+    x = multiply(words(tokens), GOLDEN, out)
     x += GOLDEN
     return mix(x)
 
@@ -100,9 +100,9 @@ def attention(sums: Words, sums_position: Words, positions: Integers) -> Words:
     return x
 
 
-def draft_hidden(hidden: Words, tokens: Integers) -> Words:
-    """Return the drafter's inputs: hidden words and the tokens that follow them."""
-    x = embed(tokens)
+def draft_hidden(hidden: Words, tokens: Integers, out: Words | None = None) -> Words:
+    """Return the drafter's inputs, in `out` if it is given: hidden words and the tokens that follow them."""
+    x = embed(tokens, out)
     x += hidden * THREE
     return mix(x)
 

@@ -28,7 +28,7 @@ def attention(
     cached = kv.reshape(-1, block_size).take(table, axis=0, mode="clip").reshape(num_rows, length)
     index = token_row * integer(length)
     index += positions
-    # With one position more every weight grows by 2: what is wanted is twice the sum of all sums, less the last of them.
+    # Every weight grows by 2 with each position: what is wanted is twice the sum of all sums, less the last of them.
     sums = np.add.accumulate(cached, axis=1)
     attended = np.add.accumulate(sums, axis=1).take(index, mode="clip")
     attended *= TWO

@@ -44,7 +44,7 @@ def draft_first_pass(
     following[-1] = 0
     num_real = np.count_nonzero(num_scheduled)
     following[token_index[:num_real]] = next_tokens[:num_real]
-    drafter_hidden[:] = draft_hidden(hidden, following)
+    draft_hidden(hidden, following, drafter_hidden)
     stored = kv_words(drafter_hidden, positions, DRAFTER_LAYER)
     real = slots >= ZERO
     drafter_kv[slots[real]] = stored[real]

@@ -9,7 +9,7 @@ def kv_write(input_ids: In, positions: In, slots: In, hidden: Out, kv: InOut, la
 
     Shapes: input_ids, positions, slots, hidden [num_tokens]; kv [num_blocks * block_size] uint64.
     """
-    hidden[:] = embed(input_ids)
+    embed(input_ids, hidden)
     stored = kv_words(hidden, positions, layer)
     real = slots >= ZERO
     kv[slots[real]] = stored[real]

@@ -140,6 +140,7 @@ class CudaLane(Lane):
             return
         assert isinstance(event, CudaEvent)
         assert isinstance(record, CudaRecord)
+        machine.seen_waits.add((self.name, event.name))
         if machine.watcher is not None:
             machine.watcher.waited(self.index, record)
         self.captures = max(self.captures, record.captures)
@@ -161,6 +162,7 @@ class CudaEvent(Event):
         if ("record", self.name) in machine.without:
             return
         assert isinstance(lane, CudaLane)
+        machine.seen_waits.add(("record", self.name))
         record = CudaRecord(lane.index, machine.step, captures=lane.captures)
         if machine.watcher is not None:
             machine.watcher.recorded(record)
@@ -174,6 +176,7 @@ class CudaEvent(Event):
         if record is None or ("host", self.name) in machine.without:
             return
         assert isinstance(record, CudaRecord)
+        machine.seen_waits.add(("host", self.name))
         self.handle.synchronize()
         record.done = True
         machine.step_begun = max(machine.step_begun, record.step)

@@ -86,6 +86,7 @@ class Lane:
         record = event.record_newest
         if record is None or (self.name, event.name) in machine.without:
             return
+        machine.seen_waits.add((self.name, event.name))
         if machine.watcher is not None:
             machine.watcher.waited(self.index, record)
         if self.queue or not record.done:
@@ -173,6 +174,7 @@ class Event:
             machine.decide("record " + self.name)
         if ("record", self.name) in machine.without:
             return
+        machine.seen_waits.add(("record", self.name))
         record = Record(lane.index, machine.step)
         if machine.watcher is not None:
             machine.watcher.recorded(record)
@@ -190,6 +192,7 @@ class Event:
         if record is None or ("host", self.name) in machine.without:
             machine.decide("synchronize " + self.name)
             return
+        machine.seen_waits.add(("host", self.name))
         if machine.pending or not record.done:
             machine.host_label = "synchronize " + self.name
             machine.policy.advance(machine, record)
@@ -229,7 +232,8 @@ class Machine:
     """Lanes, events and buffers of one engine, advanced by one policy.
 
     `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name): for tests of
-    the race detector. `as_tensor` makes a tensor of an array, without a copy, for ops that take tensors.
+    the race detector. `seen_waits` lists those that took effect. `as_tensor` makes a tensor of an array, without a
+    copy, for ops that take tensors.
     """
 
     def __init__(
@@ -257,6 +261,7 @@ class Machine:
         # Eager with nothing held back runs every op before the next call of the host: it may as well run at once.
         self.prompt = type(policy) is Eager and not self.held
         self.host_label = ""
+        self.seen_waits: set[tuple[str, str]] = set()
         self._as_tensor = as_tensor
 
     def _lane(self, name: str, index: int) -> Lane:

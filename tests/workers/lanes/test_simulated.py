@@ -106,6 +106,7 @@ def test_waiting_for_an_event_that_was_never_recorded_returns_at_once() -> None:
     done.record(made.lane("b"))
     done.synchronize()
     assert order == ["b0"]
+    assert made.seen_waits == {("record", "never"), ("record", "done"), ("host", "done")}
 
 
 def test_synchronizing_waits_for_everything_before_the_record_and_for_nothing_after_it() -> None:
@@ -307,7 +308,7 @@ def test_a_wait_that_nothing_can_end_is_a_deadlock_whose_message_is_the_wait_gra
         made.drain()
 
 
-def test_a_removed_wait_record_or_synchronisation_has_no_effect() -> None:
+def test_a_removed_wait_record_or_synchronisation_has_no_effect_and_is_not_seen() -> None:
     order: list[str] = []
     removed = {("b", "event"), ("host", "other"), ("record", "gone")}
     made = machine(Lazy(), without=frozenset(removed))
@@ -325,6 +326,7 @@ def test_a_removed_wait_record_or_synchronisation_has_no_effect() -> None:
     done.record(b)
     done.synchronize()
     assert order == ["b0"]
+    assert made.seen_waits == {("record", "event"), ("record", "other"), ("record", "done"), ("host", "done")}
 
 
 def test_a_machine_that_blames_keeps_the_last_writers_of_a_buffer_newest_first() -> None:
