@@ -19,6 +19,7 @@ from workers.expected import (
     expected_sampled,
     expected_sampling,
     expected_state,
+    position_of,
 )
 from workers.log import Entry, Launched, Scheduled
 from workers.logprobs import are_close, expected_logprobs
@@ -120,12 +121,13 @@ class Checker:
             actual = capture.values.get(variable)
             if actual is None:
                 return _difference(variable, capture.step, "", "", None, "values", "none was captured")
-            for offset, values, row, first in segments:
+            for segment in segments:
+                offset, values, row, _ = segment
                 seen = actual[offset : offset + len(values)]
-                wanted = values if type(values) is list else list(values)
+                wanted = values if type(values) is list else [*values]
                 if seen != wanted:
                     index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
-                    position = None if first is None else first + index
+                    position = position_of(segment, index)
                     owner = row[index] if isinstance(row, list) else row
                     name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
                     return _difference(variable, capture.step, name, commit, position, wanted[index], seen[index])

@@ -14,42 +14,49 @@ PAD_SLOT = -1
 NO_TARGET = 2
 
 
-# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); their first position.
+# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); the first one's position,
+# or that of each.
 Owner: TypeAlias = RowTruth | Release
-Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | None]
+Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | list[int] | None]
 Layout: TypeAlias = dict[str, list[Segment]]
+
+
+def position_of(segment: Segment, index: int) -> int | None:
+    """Return the position of a value of a segment, if it has one."""
+    first = segment[3]
+    return first[index] if isinstance(first, list) else None if first is None else first + index
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
     """Return what must be fed to the model, padding included."""
     k, rows = spec.num_speculative_tokens, list(step.rows)
-    positions: list[Segment] = []
-    slots: list[Segment] = []
+    # Token by token, for the tokens of all rows lie one after the other.
+    owners: list[RowTruth] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    input_ids: list[int] = []
     drafts: list[Segment] = []
-    input_ids: list[Segment] = []
-    for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
-        computed = row.computed
-        positions.append((start, list(range(computed, computed + row.row.n)), row, computed))
-        slots.append((start, row.slots, row, computed))
-        ids = row.tape.tokens[computed : row.base + 1]
+    for index, row in enumerate(rows):
+        computed, n = row.computed, row.row.n
+        owners += [row] * n
+        positions += range(computed, computed + n)
+        slots += row.slots
+        input_ids += row.tape.tokens[computed : row.base + 1]
         if row.drafts:
             drafts.append((index * k, row.drafts, row, row.base + 1))
-            ids += [max(0, draft) for draft in row.drafts]
-        input_ids.append((start, ids, row, computed))
-    end = step.starts[-1] + rows[-1].row.n
-    padding = step.num_tokens - end
-    if padding:
-        positions.append((end, [0] * padding, None, None))
-        slots.append((end, [PAD_SLOT] * padding, None, None))
-        input_ids.append((end, [0] * padding, None, None))
+            input_ids += [max(0, draft) for draft in row.drafts]
     layout: Layout = {
         "num_computed": [(0, [row.computed for row in rows], rows, None)],
         "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
-        "positions": positions,
-        "slots": slots,
+        "positions": [(0, positions, owners, positions)],
+        "slots": [(0, slots, owners, positions)],
         "scheduled_drafts": drafts,
-        "input_ids": input_ids,
+        "input_ids": [(0, input_ids, owners, positions)],
     }
+    padding = step.num_tokens - len(positions)
+    if padding:
+        for variable, nothing in (("positions", 0), ("slots", PAD_SLOT), ("input_ids", 0)):
+            layout[variable].append((len(positions), [nothing] * padding, None, None))
     if step.num_rows > len(rows):
         layout["seq_lens"].append((len(rows), [0] * (step.num_rows - len(rows)), None, None))
     if spec.layers == "hybrid":

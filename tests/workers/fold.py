@@ -54,7 +54,7 @@ def _plain(layout: Layout) -> dict[str, Any]:
     return {name: [_plain_segment(*segment) for segment in segments] for name, segments in layout.items()}
 
 
-def _plain_segment(offset: int, values: Sequence[Any], owner: Any, first: int | None) -> list[Any]:
+def _plain_segment(offset: int, values: Sequence[Any], owner: Any, first: int | list[int] | None) -> list[Any]:
     owners = owner if isinstance(owner, list) else [owner]
     return [offset, list(values), [each.commit if each else None for each in owners], first]
 

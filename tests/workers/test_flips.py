@@ -22,6 +22,7 @@ from tests.workers.flips import Snapshots, cell_of, flip, hooked, layout_of, mem
 from workers.check import Options, Run
 from workers.engine.memory import View
 from workers.engine.parts import Parts
+from workers.expected import position_of
 from workers.lanes.simulated import OpFailed
 from workers.observation import VARIABLES, Observation, Recorder
 from workers.tape import Tapes
@@ -71,12 +72,12 @@ def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
     point = VARIABLES[variable].point
     places = []
     for step in range(len(snapshots.releases)) if point == "freed" else snapshots.steps:
-        for offset, values, row, first in layout_of(snapshots, point, step).get(variable, ()):
+        for segment in layout_of(snapshots, point, step).get(variable, ()):
+            offset, values, row, _ = segment
             for index in range(len(values)):
                 owner = row[index] if isinstance(row, list) else row
                 name = owner.truth.name if owner is not None else "padding"
-                position = None if first is None else first + index
-                places.append(Place(point, step, offset + index, name, position))
+                places.append(Place(point, step, offset + index, name, position_of(segment, index)))
     return places
 
 
