@@ -14,8 +14,8 @@ PAD_SLOT = -1
 NO_TARGET = 2
 
 
-# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); where the first of them is
-# in its request, or each.
+# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); where the first of them
+# is in its request, or where each is.
 Owner: TypeAlias = RowTruth | Release
 Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | list[int] | None]
 Layout: TypeAlias = dict[str, list[Segment]]
