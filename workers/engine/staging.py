@@ -105,8 +105,7 @@ def write_rows(
     for index, start in enumerate(shape.starts):
         query_start[index] = start
     count, width = len(rows), max(shape.num_rows, len(before))
-    if width > count:
-        slot[count:width] = pad_state_slots(rows, width - count)
+    slot[count:width] = pad_state_slots(rows, width - count)
     if accepted:
         accepted_host[: len(accepted)] = accepted
     taken.fill(PAD_BLOCK)
