@@ -46,8 +46,8 @@ VOCABULARY = word(0xE7037ED1A0B428DB)
 DECAY = 0x5851F42D4C957F2D
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = word(40)
-ZERO, ONE = integer(0), integer(1)
-TWO, THREE = word(2), word(3)
+ONE, TWO, THREE = word(1), word(2), word(3)
+ZERO = integer(0)
 
 _TWICE = word(2 * int(POSITION))
 _MULTIPLIER = word(0x2127599BF4325C37)

@@ -1,6 +1,6 @@
 """Compute the logits of the positions that are to be sampled."""
 
-from workers.kernels.arithmetic import LOGIT_SHIFT, ONE, capped, mix, vocabulary
+from workers.kernels.arithmetic import LOGIT_SHIFT, capped, integer, mix, vocabulary
 from workers.kernels.signature import In, Out
 
 
@@ -21,7 +21,7 @@ def compute_logits(
     width = 1 + num_speculative_tokens
     first = query_start + num_scheduled
     first -= num_drafts
-    first -= ONE
+    first -= integer(1)
     index = first.repeat(width)
     index += capped(width).take(num_drafts, axis=0).ravel()
     # Clipped: padding has no tokens.

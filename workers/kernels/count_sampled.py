@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import ONE, ZERO, multiples, word, words
+from workers.kernels.arithmetic import ZERO, integer, multiples, word, words
 from workers.kernels.signature import In, InOut, Out
 
 
@@ -42,11 +42,11 @@ def count_sampled(
     valid[:] = accepted
     np.copyto(valid, ZERO, where=is_discarded)
 
-    last_column = np.maximum(accepted - ONE, ZERO)
+    last_column = np.maximum(accepted - integer(1), ZERO)
     last = sampled.take(multiples(len(accepted), width) + last_column)
     first = query_start + num_scheduled
     first -= num_drafts
-    first -= ONE
+    first -= integer(1)
     np.copyto(first, ZERO, where=num_scheduled == ZERO)
     next_tokens[:] = input_ids.take(first)
     np.copyto(next_tokens, last, where=accepted > ZERO)

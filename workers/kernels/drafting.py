@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic import ONE, ZERO, Words, first_of, integer, multiples, ones_and_positions
+from workers.kernels.arithmetic import ZERO, Words, first_of, integer, multiples, ones_and_positions
 from workers.kernels.signature import NO_DRAFT
 
 
@@ -17,7 +17,7 @@ def cached_sums(cache: Any, table: Any, last: Any, block_size: int, num_blocks_m
     length = num_blocks_max * block_size
     # Clipped: a row may own fewer blocks.
     seen = cache.reshape(-1, block_size).take(table[:, :num_blocks_max], axis=0, mode="clip").reshape(-1, length)
-    seen *= first_of(length)[np.minimum(last + ONE, integer(length))]
+    seen *= first_of(length)[np.minimum(last + integer(1), integer(length))]
     sums, sums_position = seen.dot(ones_and_positions(length)).T
     return sums, sums_position
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic import ONE, ZERO, Integers, arange, below, integer, tiled
+from workers.kernels.arithmetic import ZERO, Integers, arange, below, integer, tiled
 from workers.kernels.signature import NO_DRAFT, PAD_SLOT, In, Out
 
 
@@ -67,7 +67,7 @@ def prepare_inputs(
     first -= num_drafts
     input_ids[:] = host_ids
     previous = prev_position[sampled_before]
-    input_ids[(first - ONE)[sampled_before]] = next_tokens.take(previous)
+    input_ids[(first - integer(1))[sampled_before]] = next_tokens.take(previous)
     if num_speculative_tokens:
         count, k = num_drafts.copy(), num_speculative_tokens
         np.copyto(count, ZERO, where=prev_position < ZERO)
@@ -87,7 +87,7 @@ def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: A
     counts: Integers = num_computed + num_scheduled
     counts -= num_drafts
     counts += valid
-    counts -= ONE
+    counts -= integer(1)
     return counts
 
 

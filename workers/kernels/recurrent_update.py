@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.arithmetic import (
-    ONE,
     ZERO,
     Integers,
     column,
@@ -74,7 +73,7 @@ def recurrent_update(
     hidden[index.ravel()[is_query]] = mix(inputs).ravel()[is_query]
 
     base = lengths - num_drafts[:num_rows]
-    base -= ONE
+    base -= integer(1)
     _keep(states, first_state, every, base, num_states)
     _keep(conv, first_input, history, base, num_inputs)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic import ONE, ZERO, below, integer, multiples
+from workers.kernels.arithmetic import ZERO, below, integer, multiples
 from workers.kernels.signature import NO_DRAFT, NO_TOKEN, In, Out
 
 _NOTHING = np.array(-np.inf, dtype=np.float32)
@@ -41,7 +41,7 @@ def rejection_sample(
         is_kept &= is_token.reshape(num_rows, width)
         np.copyto(largest, integer(NO_TOKEN), where=np.logical_not(is_token))
     num_tokens = is_kept.argmin(axis=1)
-    num_tokens += ONE
+    num_tokens += integer(1)
     np.copyto(num_tokens, ZERO, where=(num_scheduled == ZERO) | (invalid > ZERO))
     sampled.fill(NO_TOKEN)
     np.copyto(sampled.reshape(num_rows, width), target, where=below(width).take(num_tokens, axis=0))
