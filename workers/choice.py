@@ -31,8 +31,10 @@ def rules_of(event: Submit) -> Rules | None:
 def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int) -> list[float]:
     """Return the logits of the token that follows `tokens`, as its rules change them: float32 values."""
     params = rules.params
-    times = Counter(tokens[num_prompt:])
     found = [float(logit) for logit in logits]
+    if not params.changes_logits:
+        return found
+    times = Counter(tokens[num_prompt:])
     for token in set(tokens):
         if found[token] > 0:
             found[token] /= params.repetition_penalty
