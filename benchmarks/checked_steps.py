@@ -2,14 +2,14 @@
 
 Run with `python -m benchmarks.checked_steps`. The reference of the ratios is the run with races on and prompts whose
 values are known, as in the 46 schedules of one scenario. Random traces are those of the soak, in which every feature
-and every schedule is drawn; they are short, so that setting an engine up counts too. An interpreter that was built with
-profile-guided optimization, as those of distributions are, is about a tenth faster than one built without: it is said.
+and every schedule is drawn; they are short, so that setting an engine up counts too. Figures depend on how
+the interpreter was built: it is named below them.
 """
 
 import platform
 import resource
 import statistics
-import sysconfig
+import sys
 import time
 from collections.abc import Callable
 
@@ -102,8 +102,7 @@ def main() -> None:
         ratio = statistics.median(one / other for one, other in zip(steps, reference, strict=True))
         print(f"{name:44} {statistics.median(steps):8.0f} {commits:10.0f} {ratio:6.2f} {max(steps):13.0f}")
     print(f"resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
-    is_optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    print(f"Python {platform.python_version()}, built {'with' if is_optimized else 'without'} --enable-optimizations")
+    print(f"Python {platform.python_version()} of {sys.base_prefix}, {platform.python_compiler()}")
 
 
 if __name__ == "__main__":
