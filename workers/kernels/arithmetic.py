@@ -152,10 +152,11 @@ def column(stop: int) -> Integers:
 @lru_cache(maxsize=256)
 def decay_powers(count: int, num_rows: int) -> tuple[Words, Words]:
     """Return DECAY^t and its inverse modulo 2^64, for t < count, each `num_rows` times: [count, num_rows]."""
-    powers = [pow(DECAY, t, 1 << 64) for t in range(count)]
-    both = np.array([powers, [pow(power, -1, 1 << 64) for power in powers]], dtype=np.uint64)
-    rows, inverses = both.repeat(num_rows, axis=1).reshape(2, count, num_rows)
-    return _shared(rows), _shared(inverses)
+    factors = np.array([[DECAY], [pow(DECAY, -1, 1 << 64)]], dtype=np.uint64).repeat(count, axis=1)
+    factors[:, 0] = 1
+    both = np.multiply.accumulate(factors, axis=1).repeat(num_rows, axis=1)
+    powers, inverses = both.reshape(2, count, num_rows)
+    return _shared(powers), _shared(inverses)
 
 
 @cache
