@@ -149,7 +149,7 @@ def column(stop: int) -> Integers:
     return arange(stop).reshape(stop, 1)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def decay_powers(count: int, num_rows: int) -> tuple[Words, Words]:
     """Return DECAY^t and its inverse modulo 2^64, for t < count, each `num_rows` times: [count, num_rows]."""
     factors = np.array([[DECAY], [pow(DECAY, -1, 1 << 64)]], dtype=np.uint64).repeat(count, axis=1)
