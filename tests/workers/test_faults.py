@@ -55,6 +55,7 @@ OTHERWISE: Mapping[str | int, str | int] = {
     "block": "strict",
     "eagle": "dflash",
     "draft_model": "eagle",
+    "probabilistic": "greedy",
     "mtp": "eagle",
     "dflash": "eagle",
     "extract_hidden_states": "eagle",
@@ -70,7 +71,7 @@ def with_fault(fault: str, seed: int, policy: str) -> Trace:
     """
     trace, wanted = random_trace(seed).explicit(), dict(FAULTS[fault].requires)
     spec = trace.spec.model_copy(update=wanted)
-    for key in ("prefix_cache", "drafter", "drafter_max_len", "draft_sampling"):
+    for key in ("prefix_cache", "draft_sampling", "drafter", "drafter_max_len"):
         if refusals(spec, (fault,)) and key not in wanted:
             spec = spec.model_copy(update={key: EngineSpec.model_fields[key].default})
     assert not refusals(spec, (fault,)), (fault, seed)

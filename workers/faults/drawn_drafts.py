@@ -1,0 +1,73 @@
+"""Faults in drafts that are drawn, and in what they were drawn from. They are in device ops: on the NumPy tier alone."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from workers.engine.parts import Parts
+from workers.faults.fault import Fault, Reached, op_like, run
+from workers.kernels.arithmetic import LOGIT_SHIFT, embed, mix, vocabulary
+from workers.kernels.draw_noise import SELECT_STREAM, philox, uniform
+from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT
+from workers.kernels.signature import PAD_STATE_SLOT
+
+
+def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
+    # The slot of each row as its index was last used: only rows of a step are written.
+    slots: dict[int, int] = {}
+
+    def body(given: SimpleNamespace) -> None:
+        run(parts.drawn_chain, given)
+        num_real = int(np.count_nonzero(given.num_scheduled))
+        slots.update(enumerate(given.state_slot[:num_real].tolist()))
+        lines = given.draft_logits.reshape(-1, given.num_speculative_tokens, given.vocab_size)
+        of_padding = (mix(embed(np.zeros(1, dtype=np.int64)) + vocabulary(given.vocab_size)) >> LOGIT_SHIFT).astype(
+            np.float32
+        )
+        draws = (given.temperature_bits > 0) & (given.point_mass == 0) & (given.valid > 0)
+        drawn = set(given.state_slot[draws].tolist()) - {PAD_STATE_SLOT}
+        for row in range(num_real, len(given.num_scheduled)):
+            slot = slots.get(row, PAD_STATE_SLOT)
+            if slot in drawn and given.num_proposed:
+                reached()
+            if slot != PAD_STATE_SLOT:
+                lines[slot, : given.num_proposed] = of_padding
+
+    return replace(parts, drawn_chain=op_like(parts.drawn_chain, body))
+
+
+def _noise_of_selection(parts: Parts, reached: Reached) -> Parts:
+    def body(given: SimpleNamespace) -> None:
+        reached()
+        k = given.num_speculative_tokens
+        place = (given.positions.take(given.token_index) + 2)[:, None] + np.arange(k)
+        words = philox(
+            given.seeds.astype(np.uint64)[:, None], place.astype(np.uint64), SELECT_STREAM, np.zeros(1, dtype=np.uint64)
+        )
+        numbers = uniform(np.stack(words[:NUMBERS_PER_DRAFT], axis=-1))
+        given.draft_noise.reshape(len(given.seeds), k, NUMBERS_PER_DRAFT)[:] = numbers
+
+    return replace(parts, draft_noise=op_like(parts.draft_noise, body))
+
+
+FAULTS = (
+    Fault(
+        id="vllm-47066-padding-draws",
+        source="vllm PR #47066",
+        symptom="a draft of a request is weighed by the logits of padding, and not by those it was drawn from",
+        trigger="rows have left a padded batch: a padding row stands where one that drafts now elsewhere stood last",
+        plane="drafts",
+        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True)),
+        apply=_padding_writes_draft_logits,
+    ),
+    Fault(
+        id="vllm-54282-noise-of-selection",
+        source="vllm PR #54282 (from #47386)",
+        symptom="what follows a rejected draft is drawn with the noise that the draft was drawn with",
+        trigger="drafts of a request at a temperature are drawn: the key of their noise is that of selected tokens",
+        plane="drafts",
+        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
+        apply=_noise_of_selection,
+    ),
+)
