@@ -1,4 +1,4 @@
-"""Faults in drafts that are drawn, and in what they were drawn from. They are in device ops: on the NumPy tier alone."""
+"""Faults in drafts that are drawn, and in what they were drawn from, all in device ops: on the NumPy tier alone."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -58,7 +58,7 @@ FAULTS = (
         symptom="a draft of a request is weighed by the logits of padding, and not by those it was drawn from",
         trigger="rows have left a padded batch: a padding row stands where one that drafts now elsewhere stood last",
         plane="drafts",
-        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True)),
+        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True), ("max_num_seqs", 4)),
         apply=_padding_writes_draft_logits,
     ),
     Fault(
