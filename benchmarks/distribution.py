@@ -6,8 +6,8 @@ the first committed token of every prompt, and the first two. G-tests hold the c
 chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine has a fault.
 Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
 
-Drafts are a draft model's own, and those that a script says, which follow from no noise: were they to follow from the
-noise that judges them, nothing would be lossless.
+Drafts are a draft model's own, likeliest or drawn, and those that a script says, which follow from no noise: were they
+to follow from the noise that judges them, nothing would be lossless.
 """
 
 import argparse
@@ -40,17 +40,21 @@ Outcome = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A method of verification and a drafter, with a vocabulary and seeds of their own; the first seed is given."""
+    """A method of verification and a drafter, with a vocabulary and seeds of their own; the first seed is given.
+
+    Of a draft model it is also given whether it draws its drafts.
+    """
 
     method: SamplingMethod
     drafter: Drafter
     vocab_size: int
     seed: int
+    is_drawing: bool = False
 
     @property
     def name(self) -> str:
         """Return the case as text."""
-        return f"{self.method} {self.drafter}"
+        return f"{self.method} {'drawn drafts' if self.is_drawing else self.drafter}"
 
 
 CASES = (
@@ -59,6 +63,8 @@ CASES = (
     Case("block", "draft_model", 16, 2_000_000),
     Case("standard", "eagle", 10, 3_000_000),
     Case("block", "eagle", 14, 4_000_000),
+    Case("standard", "draft_model", 9, 5_000_000, is_drawing=True),
+    Case("block", "draft_model", 11, 6_000_000, is_drawing=True),
 )
 
 
@@ -121,6 +127,7 @@ def trace_of(case: Case, kinds: Sequence[Kind], first: int, count: int, faults: 
         vocab_size=case.vocab_size,
         layers="attention",
         drafter=case.drafter,
+        draft_sampling="probabilistic" if case.is_drawing else "greedy",
         num_speculative_tokens=2,
         max_num_seqs=8,
         max_model_len=16,

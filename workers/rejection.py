@@ -98,15 +98,21 @@ def verify(
         if target is None or not 0 <= token < len(target.masses):
             break
         known.append(Draft(token, target, proposals[column] if proposals else None))
+    # One verification looks at no number that another one has looked at.
+    numbers = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(len(known))]
     kept, odds, is_ambiguous = 0, CERTAIN, False
     if method == "block":
-        numbers = [noise(params, position + column, ACCEPT_STREAM)[0] for column in range(len(known))]
         kept, odds, is_ambiguous = kept_together(known, numbers)
     else:
         for column, draft in enumerate(known):
-            rate = rates[column] if method == "synthetic" else 1.0
-            is_kept, is_close = _is_kept(method, draft, params, rate, position + column)
-            is_ambiguous |= is_close
+            if method == "synthetic":
+                is_kept, is_close = numbers[column] < float32(rates[column]), False
+            elif method == "strict":
+                token, is_close = select(draft.target.masses, noise(params, position + column, SELECT_STREAM))
+                is_kept = token == draft.token
+            else:
+                is_kept, is_close = is_within(numbers[column], draft)
+            is_ambiguous |= is_close or (method != "synthetic" and draft.target.is_ambiguous)
             if not is_kept:
                 break
             kept += 1
@@ -120,20 +126,6 @@ def verify(
         token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM))
     is_ambiguous |= is_close or last.is_ambiguous
     return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
-
-
-def _is_kept(
-    method: SamplingMethod, draft: Draft, params: SamplingParams, rate: float, position: int
-) -> tuple[bool, bool]:
-    """Tell whether a draft is kept, and if float32 could decide otherwise."""
-    number = noise(params, position, ACCEPT_STREAM)[0]
-    if method == "synthetic":
-        return number < float32(rate), False
-    if method == "strict":
-        token, is_close = select(draft.target.masses, noise(params, position, SELECT_STREAM))
-        return token == draft.token, is_close or draft.target.is_ambiguous
-    is_kept, is_close = is_within(number, draft)
-    return is_kept, is_close or draft.target.is_ambiguous
 
 
 def is_within(number: float, draft: Draft) -> tuple[bool, bool]:

@@ -48,11 +48,13 @@ def draw_noise(
 
     Shapes: seeds [B] uint64; positions [B], of the token that a row's first column decides; accept_noise [B * K]
     float32; select_noise [B * (1 + K) * (1 + num_tries) * 4] float32: for each column the tries, then one for when they
-    fail; each has a number for the block, the tile, the token, and to accept it. Column c has position + c.
+    fail; each has a number for the block, the tile, the token, and to accept it. What column c selects has position
+    + c. Whether it is accepted has the position of the first column, and index c: verification of drafts together looks
+    at numbers of drafts that it does not keep, and the next one must not use them again.
     """
     k, seed = num_speculative_tokens, seeds.astype(np.uint64)[:, None]
     place: Words = np.add(positions.astype(np.uint64)[:, None], np.arange(1 + k, dtype=np.uint64), dtype=np.uint64)
-    accept = philox(seed, place[:, :k], ACCEPT_STREAM, np.zeros((1, 1), dtype=np.uint64))[0]
+    accept = philox(seed, place[:, :1], ACCEPT_STREAM, np.arange(k, dtype=np.uint64)[None, :])[0]
     accept_noise.reshape(len(seeds), k)[:] = uniform(accept)
     tries = np.arange(1 + num_tries, dtype=np.uint64)
     select = philox(seed[:, :, None], place[:, :, None], SELECT_STREAM, tries)

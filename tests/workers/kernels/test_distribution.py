@@ -20,9 +20,9 @@ from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT
 Array = NDArray[Any]
 
 FAMILY_ERROR = 1e-6
-NUM_TESTS = 9
+NUM_TESTS = 11
 # The normal quantile of FAMILY_ERROR / NUM_TESTS, one-sided.
-QUANTILE = 5.18
+QUANTILE = 5.22
 
 V, K, NUM_TRIES = 40, 2, 3
 NUM_ROWS, NUM_BATCHES = 5000, 8
@@ -114,3 +114,33 @@ def test_recovering_from_the_target_as_if_nothing_had_been_rejected_is_found() -
 
     statistic, bound = g_statistic(*counted(STANDARD, False, 0, 1.0, recover_from_the_target))
     assert statistic > bound
+
+
+@pytest.mark.parametrize("method", [STANDARD, BLOCK])
+def test_a_verification_uses_no_number_that_the_one_before_looked_at(method: int) -> None:
+    law, num_rows = np.array([0.6, 0.4]), 20_000
+    committed: list[list[int]] = [[] for _ in range(num_rows)]
+    # A verification that keeps nothing has judged both drafts, and the next one judges the second one's position anew.
+    while todo := [row for row, tokens in enumerate(committed) if len(tokens) < 2]:
+        accept = np.empty(len(todo) * K, dtype=np.float32)
+        select = np.empty(len(todo) * (1 + K) * 4, dtype=np.float32)
+        draw_noise(np.array(todo), np.array([9 + len(committed[row]) for row in todo]), accept, select, K, 0)
+        batch = drafts_of(
+            method,
+            16,
+            4,
+            logits=np.broadcast_to(np.log(law).astype(np.float32), (len(todo), 1 + K, 2)),
+            draft_logits=np.empty((0, K, 2), dtype=np.float32),
+            drafts=np.zeros((len(todo), K), dtype=np.int64),
+            num_drafts=np.full(len(todo), K),
+            temperature=np.ones(len(todo), dtype=np.float32),
+            point_mass=np.ones(len(todo), dtype=np.int64),
+            accept_noise=accept.reshape(len(todo), K),
+            select_noise=select.reshape(len(todo), 1 + K, 1, 4),
+        )
+        for row, tokens in zip(todo, verify(batch)["sampled"].reshape(-1, 1 + K).tolist(), strict=True):
+            committed[row] += [token for token in tokens if token != NO_TOKEN]
+    counts = np.zeros((2, 2))
+    np.add.at(counts, tuple(np.array([tokens[:2] for tokens in committed]).T), 1)
+    statistic, bound = g_statistic(counts, np.outer(law, law))
+    assert statistic < bound

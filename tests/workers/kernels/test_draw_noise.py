@@ -29,10 +29,10 @@ def noise_of(positions: list[int], k: int, num_tries: int = 2) -> tuple[np.ndarr
     return accept.reshape(num_rows, k), select.reshape(num_rows, 1 + k, 1 + num_tries, 4)
 
 
-def test_a_token_has_its_noise_whichever_column_decides_it() -> None:
+def test_a_token_is_selected_by_its_noise_whichever_column_decides_it() -> None:
     accept, select = noise_of([10, 11, 12], k=2)
-    assert accept[0, 1] == accept[1, 0]
-    assert accept[1, 1] == accept[2, 0]
+    # Whether drafts are accepted is decided by numbers that no other verification looks at.
+    assert len(set(accept.ravel().tolist())) == 6
     np.testing.assert_array_equal(select[0, 2], select[2, 0])
     np.testing.assert_array_equal(select[0, 1], select[1, 0])
 

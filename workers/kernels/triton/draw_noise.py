@@ -45,8 +45,8 @@ def _kernel(p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries, BL
     is_row = o_row < num_rows
     is_accept = o_draw < k
     o_select = o_draw - k
-    b_column = tl.where(is_accept, o_draw, o_select // (1 + num_tries))
-    b_index = tl.where(is_accept, 0, o_select % (1 + num_tries))
+    b_column = tl.where(is_accept, 0, o_select // (1 + num_tries))
+    b_index = tl.where(is_accept, o_draw, o_select % (1 + num_tries))
     b_stream = tl.where(is_accept, ACCEPT_STREAM, SELECT_STREAM)
     b_seed = tl.load(p_seeds + o_row, mask=is_row, other=0).to(tl.uint64)
     b_position = (tl.load(p_positions + o_row, mask=is_row, other=0) + b_column).to(tl.uint64)
