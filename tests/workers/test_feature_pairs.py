@@ -91,7 +91,7 @@ def test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_ag
         shown += [set(feature.shows) <= set(stats.probes)] if stats else []
     assert not wrong, "\n".join(wrong)
     assert len(shown) >= 40
-    assert sum(shown) > 0.7 * len(shown)
+    assert sum(shown) > 0.6 * len(shown)
 
 
 def test_every_rule_of_the_tables_refuses_a_pair_or_switches_something_off_in_one() -> None:

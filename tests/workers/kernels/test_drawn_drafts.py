@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.cases import case
-from tests.workers.kernels.triton.test_drafters import arguments_of
+from tests.workers.kernels.triton.drafters import arguments_of
 from workers.kernels import draft_model
 from workers.kernels.draw_noise import draw_noise
 from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT, draft_noise, drawn, drawn_chain

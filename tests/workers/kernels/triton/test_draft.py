@@ -6,20 +6,12 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
+from tests.workers.kernels.triton.drafters import SHAPES, VOCAB_SIZE, last_kept
 from tests.workers.kernels.triton.launches import assert_equal, launch
 from workers import model
 from workers.kernels import draft as definition
 from workers.kernels.signature import NO_DRAFT, PAD_BLOCK
 from workers.kernels.triton.draft import draft_chain, draft_first_pass
-
-VOCAB_SIZE = 11
-SHAPES = [(1, 1, 1, 0), (7, 3, 4, 1), (33, 5, 7, 3), (33, 1, 4, 2)]
-
-
-def last_kept(batch: Case) -> Any:
-    """Return the index of a token of each row among those that are verified; padding points at 0."""
-    kept = batch.num_scheduled - 1 - batch.rng.integers(0, batch.num_drafts + 1)
-    return np.where(batch.num_scheduled > 0, batch.query_start + kept, 0)
 
 
 @pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"), SHAPES)

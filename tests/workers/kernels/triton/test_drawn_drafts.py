@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
+from tests.workers.kernels.triton.drafters import SHAPES, VOCAB_SIZE, WIDTH, arguments_of, last_kept
 from tests.workers.kernels.triton.launches import assert_equal
-from tests.workers.kernels.triton.test_draft import SHAPES, VOCAB_SIZE, last_kept
-from tests.workers.kernels.triton.test_drafters import WIDTH, arguments_of
 from workers.kernels import drawn_drafts
 from workers.kernels.triton import drawn_drafts as twin
 
