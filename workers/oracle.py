@@ -126,6 +126,7 @@ class Oracle:
             event.params.num_logprobs,
         )
         truth.priority, truth.grammar, truth.params = event.priority, event.params.grammar, event.params
+        truth.draft_params = event.params if draws_drafts(event.params, self.spec) else None
         self.requests.append(truth)
         self.alive[truth.index] = truth
 
@@ -245,10 +246,12 @@ class Oracle:
             drafts = cut_off(truth.grammar, tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
         elif (row.request, row.epoch) in self._previous:
             drafts = (truth.drafts + drafts)[: row.d]
-        drawn = truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
-        samples = not (discard or row.invalid or row.spoiled)
-        nothing = Decided(has_target=row.invalid or not row.spoiled)
-        valid, *_, has_target = self._decide(truth, base + 1, drafts, drawn) if samples else nothing
+        drawn = truth.drawn and truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
+        if discard or row.invalid or row.spoiled:
+            outcome = Decided(has_target=row.invalid or not row.spoiled)
+        else:
+            outcome = self._decide(truth, base + 1, drafts, drawn)
+        valid = outcome.valid
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
@@ -257,10 +260,11 @@ class Oracle:
         drafted = Drafts((NO_DRAFT,) * k_step)
         if valid:
             num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
-            params = truth.params if draws_drafts(truth.params, self.spec) else None
-            drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas, params))
-            self.num_decisions += len(drafted.drawn)
-            self.num_ambiguous += sum(each.is_ambiguous for each in drafted.drawn)
+            ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
+            drafted = tape.drafter.drafts(ask)
+            if drafted.drawn:
+                self.num_decisions += len(drafted.drawn)
+                self.num_ambiguous += sum(each.is_ambiguous for each in drafted.drawn)
         found = RowTruth(
             truth,
             tape,
@@ -283,7 +287,7 @@ class Oracle:
             chunk_end,
             base,
             drawn,
-            has_target,
+            outcome.has_target,
         )
         truth.computed = kept
         truth.accepted = 1 if discard else valid
@@ -297,7 +301,8 @@ class Oracle:
         found = decided(truth, first, drafts, drawn)
         self.num_decisions += found.num_drawn
         self.num_ambiguous += found.num_ambiguous
-        self.happened.update(found.happened)
+        if found.happened:
+            self.happened.update(found.happened)
         return found
 
     def _processed(self, step: int) -> None:

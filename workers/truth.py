@@ -22,6 +22,7 @@ class Truth:
     maps a position to its cache slot. `deltas` holds the drafter's cache words that differ from the tape's: those at
     the end of a chunk that was not the last, and those taken over. `num_cached` blocks need not be registered.
     Where tokens depend on drafts the tape is the request's own; a preemption that drops tokens brings another one.
+    `draft_params` are those by which its drafts are drawn, if they are.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Truth:
     priority: int = 0
     grammar: Grammar = ()
     params: SamplingParams = field(default_factory=SamplingParams)
+    draft_params: SamplingParams | None = None
     epoch: int = 0
     drop_before: int = 0
     running: bool = False
