@@ -21,6 +21,9 @@ class Decided(NamedTuple):
     has_target: bool = True
 
 
+NOT_SAMPLED = Decided()
+
+
 def decided(truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> Decided:
     """Decide the tokens of a row from position `first` on; a tape that grows does so by them."""
     tape = truth.tape

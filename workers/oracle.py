@@ -11,7 +11,7 @@ from scenarios.trace import Trace
 from workers.cached import CachedBlocks, Contents, cached_blocks
 from workers.chance import Proposal
 from workers.choice import cut_off, rules_of
-from workers.decided import Decided, decided
+from workers.decided import NOT_SAMPLED, Decided, decided
 from workers.draft_truth import Ask, Drafts
 from workers.grown import Grown, depends_on_drafts, draws_drafts, script_of
 from workers.log import (
@@ -247,10 +247,9 @@ class Oracle:
         elif (row.request, row.epoch) in self._previous:
             drafts = (truth.drafts + drafts)[: row.d]
         drawn = truth.drawn and truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
-        if discard or row.invalid or row.spoiled:
-            outcome = Decided(has_target=row.invalid or not row.spoiled)
-        else:
-            outcome = self._decide(truth, base + 1, drafts, drawn)
+        samples = not (discard or row.invalid or row.spoiled)
+        nothing = Decided(has_target=False) if row.spoiled and not row.invalid else NOT_SAMPLED
+        outcome = self._decide(truth, base + 1, drafts, drawn) if samples else nothing
         valid = outcome.valid
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
