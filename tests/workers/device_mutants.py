@@ -210,6 +210,18 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("without the script", "drafts", "script", lambda a: a.script * 0),
         Fed("from the state before the last accepted token", "drafts", "accepted", lambda a: a.accepted - 1),
     ),
+    "draft_noise": (Fed("of the position after", "drafts", "positions", lambda a: a.positions + 1),),
+    "drawn_chain": (
+        Fed("as if certain", "drafts", "point_mass", lambda a: a.point_mass * 0 + 1),
+        Fed("as if none were", "drafts", "point_mass", lambda a: a.point_mass * 0),
+        Fed("nothing is kept", "drafts", "draft_logits", lambda a: a.draft_logits.copy()),
+        Fed("without the script", "drafts", "script", lambda a: a.script * 0),
+        Fed("from the state before the last accepted token", "drafts", "accepted", lambda a: a.accepted - 1),
+    ),
+    "verify_drafts": (
+        Fed("by the draft logits of rows", "tokens books", "draft_slots", lambda a: in_this_order(a.draft_slots)),
+        Fed("as if drafts were certain", "tokens books", "point_mass", lambda a: a.point_mass * 0 + 1),
+    ),
     "mtp_pass": (
         Fed("nothing is carried", "drafts", "carried", lambda a: a.carried * np.uint64(0)),
         Fed("what the slot's last owner carried", "drafts", "num_computed", lambda a: a.num_computed + 1),
