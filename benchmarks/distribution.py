@@ -2,7 +2,8 @@
 
 `python -m benchmarks.distribution` runs many requests over few prompts, each with a seed of its own, at depth 2: beside
 each other and beside greedy ones, preempted, reordered, with drafts that are kept and drafts that are not. It counts
-the first committed token of every prompt, and the first two. G-tests hold the counts against the exact target; the
+the first committed token of every prompt, the first two, and the second and third, which two verifications decide, the
+second behind what the first one looked at and did not keep. G-tests hold the counts against the exact target; the
 chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine has a fault.
 Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
 
@@ -32,7 +33,9 @@ FAMILY_ERROR = 1e-6
 # Outcomes that are expected less often are counted together.
 EXPECTED_MIN = 5.0
 REQUESTS_PER_TRACE = 240
-NUM_TOKENS = 2
+NUM_TOKENS = 3
+# Which tokens are counted together: from one on, up to another.
+WINDOWS = ((0, 1), (0, 2), (1, 3))
 MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "dropped_output", "reorder_in_flight")
 
 Outcome = tuple[int, ...]
@@ -82,16 +85,16 @@ KINDS = (
     Kind((5, 2, 6), SamplingParams(temperature=4.0, top_k=6, presence_penalty=1.0)),
     Kind((7,), SamplingParams(temperature=3.0, top_p=0.95)),
 )
-NUM_TESTS = len(CASES) * len(KINDS) * NUM_TOKENS
+NUM_TESTS = len(CASES) * len(KINDS) * len(WINDOWS)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One G-test: of the first `num_tokens` tokens of a kind's requests."""
+    """One G-test: of the tokens of a kind's requests in a window."""
 
     case: Case
     kind: Kind
-    num_tokens: int
+    window: tuple[int, int]
     num_requests: int
     statistic: float
     degrees: int
@@ -108,10 +111,10 @@ class Result:
 
     def line(self) -> str:
         """Return the test as text."""
-        prompt = " ".join(map(str, self.kind.prompt))
+        prompt, shown = " ".join(map(str, self.kind.prompt)), f"{1 + self.window[0]}-{self.window[1]}"
         return (
             f"{self.case.name:<20} {self.case.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
-            f"{self.num_tokens:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
+            f"{shown:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
         )
 
 
@@ -163,10 +166,10 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
         yield tuple(request.tokens[:start]), tuple(request.tokens[start : start + NUM_TOKENS])
 
 
-def law_of(kind: Kind, num_tokens: int, spec: EngineSpec) -> Mapping[Outcome, float]:
-    """Return the exact probabilities of the first tokens of a kind's requests."""
+def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Outcome, float]:
+    """Return the exact probabilities of the tokens of a kind's requests in a window."""
     law: dict[Outcome, float] = {(): 1.0}
-    for _ in range(num_tokens):
+    for _ in range(window[1]):
         longer: dict[Outcome, float] = {}
         for outcome, probability in law.items():
             known = (*kind.prompt, *outcome)
@@ -179,7 +182,10 @@ def law_of(kind: Kind, num_tokens: int, spec: EngineSpec) -> Mapping[Outcome, fl
                 if share > 0:
                     longer[(*outcome, token)] = probability * share
         law = longer
-    return law
+    shown: dict[Outcome, float] = {}
+    for outcome, probability in law.items():
+        shown[outcome[window[0] :]] = shown.get(outcome[window[0] :], 0.0) + probability
+    return shown
 
 
 def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:
@@ -216,19 +222,19 @@ def results(
     happened: Counter[str],
     kinds: Sequence[Kind] = KINDS,
 ) -> list[Result]:
-    """Run requests of some kinds in one case, and test each kind's first token and first two."""
-    counts: dict[tuple[Outcome, int], Counter[Outcome]] = {}
+    """Run requests of some kinds in one case, and test each kind's tokens in every window."""
+    counts: dict[tuple[Outcome, tuple[int, int]], Counter[Outcome]] = {}
     for first in range(0, num_requests, REQUESTS_PER_TRACE):
         trace = trace_of(case, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
         for prompt, tokens in outputs(trace, happened):
-            for length in range(1, NUM_TOKENS + 1):
-                counts.setdefault((prompt, length), Counter())[tokens[:length]] += 1
+            for window in WINDOWS:
+                counts.setdefault((prompt, window), Counter())[tokens[slice(*window)]] += 1
     found = []
     for kind in kinds:
-        for length in range(1, NUM_TOKENS + 1):
-            seen = counts[kind.prompt, length]
-            test = g_test(seen, law_of(kind, length, trace.spec))
-            found.append(Result(case, kind, length, seen.total(), *test))
+        for window in WINDOWS:
+            seen = counts[kind.prompt, window]
+            test = g_test(seen, law_of(kind, window, trace.spec))
+            found.append(Result(case, kind, window, seen.total(), *test))
     return found
 
 

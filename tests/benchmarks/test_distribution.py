@@ -8,6 +8,7 @@ from benchmarks.distribution import (
     CASES,
     KINDS,
     MUST_HAPPEN,
+    WINDOWS,
     Case,
     Outcome,
     chance_of,
@@ -44,7 +45,8 @@ def test_rare_outcomes_are_counted_together() -> None:
 def test_laws_add_up(case: Case) -> None:
     spec = trace_of(case, KINDS, 0, 4, ()).spec
     for kind in KINDS:
-        assert sum(law_of(kind, 2, spec).values()) == pytest.approx(1.0)
+        for window in WINDOWS:
+            assert sum(law_of(kind, window, spec).values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.name))
