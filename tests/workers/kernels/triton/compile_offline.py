@@ -2,7 +2,7 @@
 
 Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op its
 twin is called on the same buffers and integers, and a launch in there compiles the kernel for sm_90 and does no more.
-An engine has one method of verification, and proposes with certainty: the kernel of verification is launched for every
+An engine has one method of verification, and few draw their drafts: the kernel of verification is launched for every
 method on random batches too.
 Ends with an error that names what does not compile, and what no engine launched.
 Does not verify: other types or constants than those of a kernel's first launch; what a kernel computes.
