@@ -34,7 +34,7 @@ def drawing(batch: Case, vocab_size: int, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("width", [0, WIDTH])
 @each_shape
 def test_drafts_are_drawn_as_defined(width: int, num_rows: int, k: int, block_size: int, padding: int) -> None:
-    for num_proposed in sorted({1, k}):
+    for num_proposed in sorted({1, k} if num_rows < 9 else {k}):
         given = drawing(
             case(num_rows, k, block_size, padding, num_proposed),
             VOCAB_SIZE,
