@@ -46,6 +46,7 @@ VOCABULARY = word(0xE7037ED1A0B428DB)
 DECAY = 0x5851F42D4C957F2D
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = word(40)
+VOCAB_SIZE_MAX = 1 << 16
 ONE, TWO, THREE = word(1), word(2), word(3)
 ZERO = integer(0)
 
@@ -71,10 +72,8 @@ def words(x: Integers) -> Words:
 
 
 def embed(tokens: Integers, out: Words | None = None) -> Words:
-    """Return the hidden words of token ids, in `out` if it is given."""
-    x = multiply(words(tokens), GOLDEN, out)
-    x += GOLDEN
-    return mix(x)
+    """Return the hidden words of token ids, in `out` if it is given; what is no id has the word of the nearest one."""
+    return embeddings().take(tokens, out=out, mode="clip")
 
 
 def kv_places(positions: Integers, layer: int) -> Words:
@@ -176,6 +175,12 @@ def first_of(count: int) -> Words:
 def ones_and_positions(count: int) -> Words:
     """Return 1 and its position for each of `count` positions: [count, 2]."""
     return _shared(np.stack((np.ones(count, dtype=np.uint64), words(arange(count))), axis=1))
+
+
+@cache
+def embeddings() -> Words:
+    """Return the hidden words of all ids that the largest vocabulary can have, and of the one behind it."""
+    return _shared(mix(words(np.arange(1, VOCAB_SIZE_MAX + 2)) * GOLDEN))
 
 
 @cache

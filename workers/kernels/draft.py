@@ -88,7 +88,7 @@ def draft_chain(
     )
     attended, vector = attention(sums, sums_position, last), drafter_hidden.take(token_index)
     # By index, then by row.
-    embedded = embed(np.maximum(tokens_2d.T[:num_proposed], ZERO))
+    embedded = embed(tokens_2d.T[:num_proposed])
     places = kv_places(position.T, DRAFTER_LAYER)
     stored, vectors = np.empty((2, num_proposed, num_rows), dtype=np.uint64)
     for index in range(num_proposed):
