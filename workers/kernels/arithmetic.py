@@ -47,10 +47,10 @@ DECAY = 0x5851F42D4C957F2D
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = word(40)
 VOCAB_SIZE_MAX = 1 << 16
+POSITIONS_MAX = (1 << 16) + 64
 ONE, TWO, THREE = word(1), word(2), word(3)
 ZERO = integer(0)
 
-_TWICE = word(2 * int(POSITION))
 _MULTIPLIER = word(0x2127599BF4325C37)
 _SHIFT_0, _SHIFT_1 = word(23), word(47)
 
@@ -77,10 +77,8 @@ def embed(tokens: Integers, out: Words | None = None) -> Words:
 
 
 def kv_places(positions: Integers, layer: int) -> Words:
-    """Return what position and layer add to a hidden word before it is stored: (2 i + 1) * POSITION and the layer's."""
-    x = words(positions) * _TWICE
-    x += word(int(POSITION) + layer * LAYER)
-    return x
+    """Return what position and layer add to a hidden word before it is stored, a new array."""
+    return places(layer).take(positions, mode="clip")
 
 
 def kv_words(hidden: Words, positions: Integers, layer: int) -> Words:
@@ -181,6 +179,13 @@ def ones_and_positions(count: int) -> Words:
 def embeddings() -> Words:
     """Return the hidden words of all ids that the largest vocabulary can have, and of the one behind it."""
     return _shared(mix(words(np.arange(1, VOCAB_SIZE_MAX + 2)) * GOLDEN))
+
+
+@cache
+def places(layer: int) -> Words:
+    """Return (2 i + 1) * POSITION, and what the layer adds, for all positions i of the longest model and its drafts."""
+    odd = words(np.arange(1, 2 * POSITIONS_MAX, 2))
+    return _shared(odd * POSITION + word(layer * LAYER))
 
 
 @cache

@@ -1,9 +1,12 @@
 """The vectorised arithmetic equals `workers.model`, element by element."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from scenarios.spec import EngineSpec
 from tests.workers.kernels.batches import integers
 from workers import model
 from workers.kernels import arithmetic
@@ -33,7 +36,10 @@ def test_embed_equals_the_scalar_function_on_every_element(tokens: list[int]) ->
 
 
 @quick
-@given(st.lists(st.tuples(WORD, POSITION), min_size=1, max_size=9), st.integers(0, model.DRAFTER_LAYER + 2))
+@given(
+    st.lists(st.tuples(WORD, st.integers(0, arithmetic.POSITIONS_MAX - 1)), min_size=1, max_size=9),
+    st.integers(0, model.DRAFTER_LAYER + 2),
+)
 def test_kv_words_equals_the_scalar_function_on_every_element(pairs: list[tuple[int, int]], layer: int) -> None:
     hidden, positions = array([pair[0] for pair in pairs]), integers([pair[1] for pair in pairs])
     expected = [model.kv_word(word, position, layer) for word, position in pairs]
@@ -96,6 +102,16 @@ def test_tables_hold_what_their_names_say() -> None:
     assert arithmetic.capped(3).tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 2]]
     assert arithmetic.first_of(2).tolist() == [[0, 0], [1, 0], [1, 1]]
     assert arithmetic.ones_and_positions(3).tolist() == [[1, 0], [1, 1], [1, 2]]
+
+
+def test_every_id_and_position_that_a_specification_allows_is_in_its_table() -> None:
+    spec = EngineSpec(vocab_size=65536, max_model_len=65536, num_speculative_tokens=16)
+    for key in ("vocab_size", "max_model_len", "num_speculative_tokens"):
+        with pytest.raises(ValidationError):
+            EngineSpec.model_validate({key: getattr(spec, key) + 1})
+    # A block drafter has a token for masks behind the vocabulary; chains run past the end of the longest model.
+    assert len(arithmetic.embeddings()) == spec.vocab_size + 1
+    assert len(arithmetic.places(0)) > spec.max_model_len + 2 * spec.num_speculative_tokens
 
 
 def test_shared_arrays_cannot_be_written() -> None:
