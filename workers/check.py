@@ -118,9 +118,13 @@ class Run:
         return self._expected()
 
     def _ticks_max(self) -> int:
-        """Return the bound on steps: a request is computed once, and once more for each time it is set back."""
-        again = 1 + self.probes["preemption"] + self._samples_taken
-        return self.engine.last_tick + self._held_back + (self.trace.spec.depth + self._work) * again
+        """Return the bound on steps: a request is computed once, and once more for each time it is set back.
+
+        For want of blocks that is at most once for each token: who is preempted makes room for one that gets on.
+        """
+        work, for_blocks = self.trace.spec.depth + self._work, self.probes["preemption_by_blocks"]
+        again = 1 + self.probes["preemption"] - for_blocks + min(for_blocks, work) + self._samples_taken
+        return self.engine.last_tick + self._held_back + work * again
 
     def _follow(self) -> Difference | None:
         """Compare what is new. A difference on the host is held against everything the device did before it."""

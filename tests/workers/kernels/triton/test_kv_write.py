@@ -5,6 +5,7 @@ import pytest
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.launches import assert_equal
 from workers.kernels import kv_write as definition
+from workers.kernels.arithmetic import VOCAB_SIZE_MAX
 from workers.kernels.triton.kv_write import kv_write
 
 
@@ -19,7 +20,7 @@ def test_every_token_with_a_slot_stores_its_word_there_and_nothing_else_changes(
         assert_equal(
             kv_write,
             definition.kv_write,
-            input_ids=batch.tokens(1 << 20),
+            input_ids=batch.tokens(VOCAB_SIZE_MAX),
             positions=batch.positions,
             slots=batch.slots,
             hidden=batch.words(batch.num_tokens),
