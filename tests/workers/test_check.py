@@ -135,7 +135,7 @@ def test_a_run_that_has_not_drained_at_its_bound_is_stuck_and_says_who_waits_and
 
 def test_requests_that_take_each_others_blocks_for_ever_are_stuck() -> None:
     # No scenario has a request that never fits; a faulty engine may lose blocks until one does not.
-    spec = EngineSpec(num_speculative_tokens=0, block_size=4, num_blocks=3)
+    spec = EngineSpec(num_speculative_tokens=0, block_size=4, num_blocks=3, max_num_batched_tokens=4)
     verdict = check(TWO_REQUESTS.model_copy(update={"spec": spec}), TAPES)
     assert isinstance(verdict, Stuck)
     assert verdict.stats.probes["preemption_by_blocks"] > 10
