@@ -9,7 +9,6 @@ the interpreter was built: it is named below them.
 import platform
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -102,7 +101,7 @@ def main() -> None:
         ratio = statistics.median(one / other for one, other in zip(steps, reference, strict=True))
         print(f"{name:44} {statistics.median(steps):8.0f} {commits:10.0f} {ratio:6.2f} {max(steps):13.0f}")
     print(f"resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
-    print(f"Python {platform.python_version()} of {sys.base_prefix}, {platform.python_compiler()}")
+    print(f"Python {platform.python_version()}, {platform.python_compiler()}")
 
 
 if __name__ == "__main__":
