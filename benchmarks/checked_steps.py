@@ -2,8 +2,8 @@
 
 Run with `python -m benchmarks.checked_steps`. The reference of the ratios is the run with races on and prompts whose
 values are known, as in the 46 schedules of one scenario. Random traces are those of the soak, in which every feature
-and every schedule is drawn; they are short, so that setting an engine up counts too. Figures depend on how
-the interpreter was built: it is named below them.
+and every schedule is drawn; they are short, so that setting an engine up counts too. Figures depend on how the
+interpreter was built: it is named below them.
 """
 
 import platform

@@ -67,7 +67,7 @@ def dflash_block(
     sums, sums_position = cached_sums(drafter_kv, table, last, block_size, num_blocks_max)
     position = last[:, None] + 1 + arange(width)
     ids = np.full((num_rows, width), vocab_size, dtype=np.int64)
-    ids[:, 0] = np.maximum(next_tokens, 0)
+    ids[:, 0] = next_tokens
     vectors = draft_hidden(np.repeat(hidden.take(token_index), width).reshape(num_rows, width), ids)
     stored = kv_words(vectors, position, DRAFTER_LAYER)
     seen = weighted(sums[:, None], sums_position[:, None], position[:, 1:])

@@ -172,7 +172,7 @@ def run_chain(
         state = drafter_states.reshape(-1, 2 + k)[slot, committed]
         conv = drafter_conv.reshape(-1, conv_width + k)
         window = conv[slot[:, None], committed[:, None] + arange(conv_width - 1)]
-    token = np.maximum(next_tokens, 0)
+    token = next_tokens
     for index in range(num_proposed):
         at = position[:, index]
         hidden = embed(token)

@@ -81,7 +81,7 @@ def mtp_chain(
     position = last[:, None] + 1 + arange(num_proposed)
     proposed = scripted(script, state_slot, position + 1, max_model_len)
     stored = np.empty((num_rows, num_proposed), dtype=np.uint64)
-    before, token = hidden.take(token_index), np.maximum(next_tokens, 0)
+    before, token = hidden.take(token_index), next_tokens
     for index in range(num_proposed):
         at = position[:, index]
         vector = draft_hidden(before, token)

@@ -118,6 +118,63 @@ def _write_kernel(
     tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, 0), mask=(o_slot >= 0) & (o_token <= o_last))
 
 
+@triton.jit
+def state_of(
+    p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv,
+    K: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+):  # fmt: skip
+    """Return the recurrent state of rows behind their accepted tokens, and its window; zeros without such a layer.
+
+    Shapes: [BLOCK_ROWS] and [BLOCK_ROWS, BLOCK_WIDTH].
+    """
+    o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
+    b_state = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
+    b_window = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], dtype=tl.uint64)
+    if WIDTH > 0:
+        b_accepted = tl.load(p_accepted + o_row, mask=is_real, other=0)
+        b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + K)
+        b_state = tl.load(p_states + b_slot * stride_states + b_accepted, mask=is_real, other=0)
+        o_input = (b_slot * stride_conv + b_accepted)[:, None] + o_tap[None, :]
+        b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < WIDTH - 1)[None, :], other=0)
+    return b_state, b_window
+
+
+@triton.jit
+def run_layers(
+    b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr
+):
+    """Run the layers on token `index` of a chain; return its hidden word, what is cached, sums, state and window."""
+    o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
+    b_hidden = embed(tl.maximum(b_token, 0))
+    b_word = kv_word(b_hidden, b_position, 0)
+    b_sum += b_word
+    b_sum_position += b_word * b_position.to(tl.uint64)
+    b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))
+    if WIDTH > 0:
+        # A ring, as in the recurrent layer: the i-th input seen stands in column i % WIDTH.
+        o_seen = index + WIDTH - 1
+        b_window = tl.where((o_tap == o_seen % WIDTH)[None, :], b_hidden[:, None], b_window)
+        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % WIDTH)[None, :], axis=1))
+        b_hidden = mix(b_hidden + b_state)
+    return b_hidden, b_word, b_sum, b_sum_position, b_state, b_window
+
+
+@triton.jit
+def store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid):
+    """Store what a chain came to for one column of drafts; padding and rows without a valid token have none."""
+    tl.store(p_raw + o_draft, tl.where(is_real, b_hidden, 0), mask=is_row)
+    tl.store(p_own + o_draft, tl.where(is_real, b_own, NO_DRAFT), mask=is_row)
+    tl.store(p_draft_tokens + o_draft, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
+
+
+@triton.jit
+def store_none(p_raw, p_own, p_draft_tokens, o_draft, is_row):
+    """Store that one column of drafts was not proposed."""
+    tl.store(p_raw + o_draft, tl.zeros_like(o_draft).to(tl.uint64), mask=is_row)
+    tl.store(p_own + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)
+    tl.store(p_draft_tokens + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)
+
+
 @triton.jit(
     do_not_specialize=[
         "num_rows", "length", "max_model_len", "num_proposed", "vocab_size",
@@ -133,7 +190,6 @@ def _chain_kernel(
     BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr, BLOCK_VOCABULARY: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
     is_row = o_row < num_rows
     is_real = is_row & (tl.load(p_num_scheduled + o_row, mask=is_row, other=0) > 0)
     is_valid = is_real & (tl.load(p_valid + o_row, mask=is_row, other=0) > 0)
@@ -144,29 +200,27 @@ def _chain_kernel(
     b_sum, b_sum_position = sum_paged(
         p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
     )
-    b_state = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
-    b_window = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], dtype=tl.uint64)
-    if WIDTH > 0:
-        b_accepted = tl.load(p_accepted + o_row, mask=is_real, other=0)
-        b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + K)
-        b_state = tl.load(p_states + b_slot * stride_states + b_accepted, mask=is_real, other=0)
-        o_input = (b_slot * stride_conv + b_accepted)[:, None] + o_tap[None, :]
-        b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < WIDTH - 1)[None, :], other=0)
+    b_state, b_window = state_of(
+        p_states,
+        p_conv,
+        p_accepted,
+        o_row,
+        b_slot,
+        is_real,
+        stride_states,
+        stride_conv,
+        K,
+        WIDTH,
+        BLOCK_WIDTH,
+        BLOCK_ROWS,
+    )
     b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
     for index in range(num_proposed):
         b_position = b_last + 1 + index
-        b_hidden = embed(tl.maximum(b_token, 0))
-        b_word = kv_word(b_hidden, b_position, 0)
-        b_sum += b_word
-        b_sum_position += b_word * b_position.to(tl.uint64)
+        b_hidden, b_word, b_sum, b_sum_position, b_state, b_window = run_layers(
+            b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH, BLOCK_WIDTH
+        )
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
-        b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))
-        if WIDTH > 0:
-            # A ring, as in the recurrent layer: the i-th input seen stands in column i % WIDTH.
-            o_seen = index + WIDTH - 1
-            b_window = tl.where((o_tap == o_seen % WIDTH)[None, :], b_hidden[:, None], b_window)
-            b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % WIDTH)[None, :], axis=1))
-            b_hidden = mix(b_hidden + b_state)
         # The largest score, then the lowest token: both in one number.
         b_best = tl.full([BLOCK_ROWS], -1, dtype=tl.int64)
         for start in range(0, vocab_size, BLOCK_VOCABULARY):
@@ -176,11 +230,7 @@ def _chain_kernel(
             b_best = tl.maximum(b_best, tl.max(tl.where((o_token < vocab_size)[None, :], b_key, -1), axis=1))
         b_own = 131071 - b_best % 131072
         b_token = (b_own + scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)) % vocab_size
-        tl.store(p_raw + o_row * K + index, tl.where(is_real, b_hidden, 0), mask=is_row)
-        tl.store(p_own + o_row * K + index, tl.where(is_real, b_own, NO_DRAFT), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
+        o_draft = o_row * K + index
+        store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid)
     for index in range(num_proposed, K):
-        b_none = tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64)
-        tl.store(p_raw + o_row * K + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
-        tl.store(p_own + o_row * K + index, b_none, mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, b_none, mask=is_row)
+        store_none(p_raw, p_own, p_draft_tokens, o_row * K + index, is_row)

@@ -6,14 +6,14 @@ import triton.language as tl
 from workers.kernels import drawn_drafts as definition
 from workers.kernels.draw_noise import DRAFT_STREAM as _DRAFT_STREAM
 from workers.kernels.probabilities import TILE_SIZE, block_size_of
-from workers.kernels.triton.arithmetic import DECAY, embed, kv_word, logit, mix, tap
-from workers.kernels.triton.arithmetic import attention as weighted
+from workers.kernels.triton.arithmetic import logit, mix
 from workers.kernels.triton.attention import sum_paged
+from workers.kernels.triton.draft_model import run_layers, state_of, store_draft, store_none
 from workers.kernels.triton.drafting import scripted, store_scratch
 from workers.kernels.triton.draw_noise import uniform
 from workers.kernels.triton.launch import launch
 from workers.kernels.triton.probabilities import NEVER, pick, scale_of, weight
-from workers.kernels.triton.signature import NO_DRAFT, In, InOut, Out, check_flat
+from workers.kernels.triton.signature import In, InOut, Out, check_flat
 
 DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
 NUMBERS_PER_DRAFT = tl.constexpr(definition.NUMBERS_PER_DRAFT)
@@ -119,7 +119,6 @@ def _chain_kernel(
 ):  # fmt: skip
     # What the layers share with other kernels takes blocks of rows; this one has one row.
     o_row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
-    o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
     is_row = o_row < num_rows
     is_real = is_row & (tl.load(p_num_scheduled + o_row, mask=is_row, other=0) > 0)
     is_valid = is_real & (tl.load(p_valid + o_row, mask=is_row, other=0) > 0)
@@ -131,29 +130,16 @@ def _chain_kernel(
     b_slot = tl.load(p_state_slot + o_row, mask=is_real, other=0)
     p_table = p_block_table + o_row * max_blocks
     b_sum, b_sum_position = sum_paged(p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, 1, BLOCK_POSITIONS)
-    b_state = tl.zeros([1], dtype=tl.uint64)
-    b_window = tl.zeros([1, BLOCK_WIDTH], dtype=tl.uint64)
-    if WIDTH > 0:
-        b_accepted = tl.load(p_accepted + o_row, mask=is_real, other=0)
-        b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + K)
-        b_state = tl.load(p_states + b_slot * stride_states + b_accepted, mask=is_real, other=0)
-        o_input = (b_slot * stride_conv + b_accepted)[:, None] + o_tap[None, :]
-        b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < WIDTH - 1)[None, :], other=0)
+    b_state, b_window = state_of(
+        p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, K, WIDTH, BLOCK_WIDTH, 1
+    )
     b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
     for index in range(num_proposed):
         b_position = b_last + 1 + index
-        b_hidden = embed(tl.maximum(b_token, 0))
-        b_word = kv_word(b_hidden, b_position, 0)
-        b_sum += b_word
-        b_sum_position += b_word * b_position.to(tl.uint64)
+        b_hidden, b_word, b_sum, b_sum_position, b_state, b_window = run_layers(
+            b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH, BLOCK_WIDTH
+        )
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
-        b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))
-        if WIDTH > 0:
-            # A ring, as in the recurrent layer: the i-th input seen stands in column i % WIDTH.
-            o_seen = index + WIDTH - 1
-            b_window = tl.where((o_tap == o_seen % WIDTH)[None, :], b_hidden[:, None], b_window)
-            b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % WIDTH)[None, :], axis=1))
-            b_hidden = mix(b_hidden + b_state)
         b_wrong = scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)
         b_of = tl.where(is_drawn & (b_wrong > 0), mix(b_hidden + 1), b_hidden)
         p_line = p_draft_logits + (b_slot * K + index) * vocab_size
@@ -172,14 +158,10 @@ def _chain_kernel(
             TILE,
         )
         b_token = tl.where(is_drawn, b_drawn, (b_own + b_wrong) % vocab_size)
-        tl.store(p_raw + o_row * K + index, tl.where(is_real, b_hidden, 0), mask=is_row)
-        tl.store(p_own + o_row * K + index, tl.where(is_real, b_own, NO_DRAFT), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
+        o_draft = o_row * K + index
+        store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid)
     for index in range(num_proposed, K):
-        b_none = tl.full([1], NO_DRAFT, dtype=tl.int64)
-        tl.store(p_raw + o_row * K + index, tl.zeros([1], dtype=tl.uint64), mask=is_row)
-        tl.store(p_own + o_row * K + index, b_none, mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, b_none, mask=is_row)
+        store_none(p_raw, p_own, p_draft_tokens, o_row * K + index, is_row)
 
 
 @triton.jit
