@@ -61,35 +61,51 @@ class Rows:
         ]
 
     def batch(self, method: SamplingMethod, num_tries: int = 0) -> Drafts:
-        """Return the rows as the ops take them, with the noise and the floors that other ops compute."""
-        num_rows, _, vocab_size = self.logits.shape
-        temperature = np.array([each.temperature * ONE for each in self.params], dtype=np.float32)
-        accept = np.full(num_rows * K, np.nan, dtype=np.float32)
-        select = np.full(num_rows * (1 + K) * (1 + num_tries) * 4, np.nan, dtype=np.float32)
-        seeds = np.array([each.seed for each in self.params], dtype=np.uint64)
-        noise_kernel.draw_noise(seeds, self.positions, accept, select, K, num_tries)
-        floors = np.full(num_rows * (1 + K), np.nan, dtype=np.float32)
-        limits = (
-            np.array([each.top_k for each in self.params]),
-            np.array([each.top_p for each in self.params], dtype=np.float32),
-        )
-        num_drafts = np.full(num_rows, K)
-        logit_floors(self.logits.ravel(), temperature, *limits, num_drafts, floors, K, vocab_size, vocab_size)
-        return drafts_of(
-            METHODS[method],
-            block_size_of(vocab_size),
-            TILE_SIZE,
-            logits=self.logits,
-            draft_logits=np.empty((0, K, vocab_size), dtype=np.float32),
-            drafts=self.drafts,
-            num_drafts=num_drafts,
-            temperature=temperature,
-            point_mass=np.ones(num_rows, dtype=np.int64),
-            accept_noise=accept.reshape(num_rows, K),
-            select_noise=select.reshape(num_rows, 1 + K, 1 + num_tries, 4),
-            floors=floors.reshape(num_rows, 1 + K),
-            rates=np.array(RATES, dtype=np.float32),
-        )
+        """Return the rows as the ops take them; their drafts are certain."""
+        none = np.empty((0, K, self.logits.shape[2]), dtype=np.float32)
+        return batch_of(method, self.logits, none, self.drafts, self.params, self.positions, num_tries)
+
+
+def batch_of(
+    method: SamplingMethod,
+    logits: Array,
+    draft_logits: Array,
+    drafts: Array,
+    params: Sequence[SamplingParams],
+    positions: Array,
+    num_tries: int,
+) -> Drafts:
+    """Return rows as the ops take them, with the noise and the floors that other ops compute.
+
+    Drafts without logits are certain.
+    """
+    num_rows, _, vocab_size = logits.shape
+    temperature = np.array([each.temperature * ONE for each in params], dtype=np.float32)
+    accept = np.full(num_rows * K, np.nan, dtype=np.float32)
+    select = np.full(num_rows * (1 + K) * (1 + num_tries) * 4, np.nan, dtype=np.float32)
+    seeds = np.array([each.seed for each in params], dtype=np.uint64)
+    noise_kernel.draw_noise(seeds, positions, accept, select, K, num_tries)
+    floors, num_drafts = np.full(num_rows * (1 + K), np.nan, dtype=np.float32), np.full(num_rows, K)
+    limits = (
+        np.array([each.top_k for each in params]),
+        np.array([each.top_p for each in params], dtype=np.float32),
+    )
+    logit_floors(logits.ravel(), temperature, *limits, num_drafts, floors, K, vocab_size, vocab_size)
+    return drafts_of(
+        METHODS[method],
+        block_size_of(vocab_size),
+        TILE_SIZE,
+        logits=logits,
+        draft_logits=draft_logits,
+        drafts=drafts,
+        num_drafts=num_drafts,
+        temperature=temperature,
+        point_mass=np.full(num_rows, not len(draft_logits), dtype=np.int64),
+        accept_noise=accept.reshape(num_rows, K),
+        select_noise=select.reshape(num_rows, 1 + K, 1 + num_tries, 4),
+        floors=floors.reshape(num_rows, 1 + K),
+        rates=np.array(RATES, dtype=np.float32),
+    )
 
 
 def rows_of(num_rows: int, vocab_size: int, seed: int) -> Rows:

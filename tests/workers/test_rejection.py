@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
-from tests.workers.test_chance import METHODS, RATES, K, around, rows_of, tokens_of
+from tests.workers.test_chance import METHODS, RATES, K, around, batch_of, rows_of, tokens_of
 from workers import rejection
 from workers.chance import Proposal, propose, target_of
 from workers.choice import ONE
-from workers.kernels import draw_noise as noise_kernel
 from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT, draft_noise, drawn
-from workers.kernels.logit_floors import logit_floors
 from workers.kernels.probabilities import TILE_SIZE, block_size_of, scale_of
 from workers.rejection import NUM_TRIES, Draft, Verified, is_within, kept_together
 
@@ -56,33 +54,9 @@ class Drawn:
         ]
 
     def batch(self, method: SamplingMethod) -> Drafts:
-        num_rows, _, vocab_size = self.logits.shape
-        temperature = np.array([each.temperature * ONE for each in self.params], dtype=np.float32)
-        accept = np.full(num_rows * K, np.nan, dtype=np.float32)
-        select = np.full(num_rows * (1 + K) * (1 + NUM_TRIES) * 4, np.nan, dtype=np.float32)
-        seeds = np.array([each.seed for each in self.params], dtype=np.uint64)
-        noise_kernel.draw_noise(seeds, self.positions, accept, select, K, NUM_TRIES)
-        floors, num_drafts = np.full(num_rows * (1 + K), np.nan, dtype=np.float32), np.full(num_rows, K)
-        limits = (
-            np.array([each.top_k for each in self.params]),
-            np.array([each.top_p for each in self.params], dtype=np.float32),
-        )
-        logit_floors(self.logits.ravel(), temperature, *limits, num_drafts, floors, K, vocab_size, vocab_size)
-        return drafts_of(
-            METHODS[method],
-            block_size_of(vocab_size),
-            TILE_SIZE,
-            logits=self.logits,
-            draft_logits=self.draft_logits.astype(np.float32),
-            drafts=np.array([[each.token for each in proposals] for proposals in self.proposals]),
-            num_drafts=num_drafts,
-            temperature=temperature,
-            point_mass=np.zeros(num_rows, dtype=np.int64),
-            accept_noise=accept.reshape(num_rows, K),
-            select_noise=select.reshape(num_rows, 1 + K, 1 + NUM_TRIES, 4),
-            floors=floors.reshape(num_rows, 1 + K),
-            rates=np.array(RATES, dtype=np.float32),
-        )
+        drafts = np.array([[each.token for each in proposals] for proposals in self.proposals])
+        drawn_from = self.draft_logits.astype(np.float32)
+        return batch_of(method, self.logits, drawn_from, drafts, self.params, self.positions, NUM_TRIES)
 
 
 @pytest.mark.parametrize("method", METHODS)
