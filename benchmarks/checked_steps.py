@@ -16,10 +16,10 @@ from scenarios.events import AcceptRate, AnyEvent, PromptDraw, Submit
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from workers.check import Options, Run, check
 from workers.engine.parts import Parts
-from workers.tape import Tapes
-from workers.verdict import Agreed
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, Run, check
 
 REPEATS = 21
 NUM_REQUESTS = 40

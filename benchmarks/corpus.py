@@ -18,11 +18,11 @@ from scenarios.shards import fitted
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
-from workers.check import Options, check
 from workers.faults.registry import FAULTS
-from workers.tape import Tapes
-from workers.trial import shoot
-from workers.verdict import Agreed
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, check
+from workers.run.trial import shoot
 
 REGRESSIONS = Path(__file__).resolve().parent.parent / "scenarios" / "regressions"
 RARELY_FOUND = (

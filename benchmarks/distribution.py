@@ -22,12 +22,12 @@ from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import Drafter, EngineSpec, SamplingMethod
 from scenarios.trace import Trace
-from workers import model
-from workers.chance import target_of
-from workers.check import Options, Run
-from workers.choice import Rules, processed
 from workers.faults.registry import FAULTS
-from workers.tape import Tape, Tapes
+from workers.oracle.logits_processing import Rules, processed
+from workers.oracle.random_sampling import target_of
+from workers.oracle.tape import Tape, Tapes
+from workers.record import model
+from workers.run.check import Options, Run
 
 FAMILY_ERROR = 1e-6
 # Outcomes that are expected less often are counted together.

@@ -18,20 +18,20 @@ from difflib import unified_diff
 from pathlib import Path
 from random import Random
 
-from cluster.campaign import Stop
-from cluster.coordinator import Event, ResultArrived, WorkerLost
-from cluster.host import running_file
-from cluster.hunt import Hunt
-from cluster.hunt_report import as_json, hunt_document
-from cluster.hunter import Hunter, Plan
-from cluster.job import AnyJob, ShardJob
-from cluster.pool import Pool, RayCluster, RayPool
-from cluster.store import Store
+from cluster.campaigns.campaign import Stop
+from cluster.campaigns.hunt import Hunt
+from cluster.campaigns.hunter import Hunter, Plan
+from cluster.dispatch.coordinator import Event, ResultArrived, WorkerLost
+from cluster.dispatch.host import running_file
+from cluster.dispatch.job import AnyJob, ShardJob
+from cluster.dispatch.pool import Pool, RayCluster, RayPool
+from cluster.reports.hunt_report import as_json, hunt_document
+from cluster.storage.store import Store
 from scenarios import codec
-from workers.check import check
 from workers.faults.registry import FAULTS
-from workers.hunting import shard_traces
-from workers.tape import Tapes
+from workers.oracle.tape import Tapes
+from workers.run.check import check
+from workers.run.shard import shard_traces
 
 FAULT = "vllm-38556-accepted-counts"
 WORKERS = 2

@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kills import Quiet
-from cluster.campaign import Stop
-from cluster.coordinator import Event, ResultArrived, WorkerReady
-from cluster.hunt import Hunt
-from cluster.hunter import Plan
-from cluster.job import ShardJob
-from cluster.pool import RayCluster, RayPool
-from cluster.store import Store
+from cluster.campaigns.campaign import Stop
+from cluster.campaigns.hunt import Hunt
+from cluster.campaigns.hunter import Plan
+from cluster.dispatch.coordinator import Event, ResultArrived, WorkerReady
+from cluster.dispatch.job import ShardJob
+from cluster.dispatch.pool import RayCluster, RayPool
+from cluster.storage.store import Store
 from scenarios.events import Schedule
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.trace import Trace
-from workers.check import Options, check
-from workers.hunting import judge_shard, shard_traces
-from workers.tape import Tapes
-from workers.verdict import Agreed
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, check
+from workers.run.shard import judge_shard, shard_traces
 
 SEED = 17
 TICKS = os.sysconf("SC_CLK_TCK")

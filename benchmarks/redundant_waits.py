@@ -15,9 +15,9 @@ from scenarios.events import Schedule
 from scenarios.spec import THROUGH_THE_HOST
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from workers.check import Options, Run
-from workers.tape import Tapes
-from workers.verdict import Agreed
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, Run
 
 Wait = tuple[str, str]
 Configuration = Literal["device", "host"]

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from cluster.artefact import comment
 from scenarios import codec
+from scenarios.codec import comment
 from scenarios.events import Schedule
 from scenarios.shards import fitted
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from workers.check import check
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS
-from workers.hunting import first_alike
-from workers.shrink import Shrinking, num_exceptions, shrink
-from workers.tape import Tapes
-from workers.verdict import Agreed, Diverged
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged
+from workers.run.check import check
+from workers.run.shard import first_alike
+from workers.shrink.shrinker import Shrinking, num_exceptions, shrink
 
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios" / "regressions"
 SEEDS = 2000

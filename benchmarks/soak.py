@@ -22,11 +22,11 @@ from scenarios.events import LANES, Schedule
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.trace import Trace
-from workers.check import Options, check
-from workers.devices import DEVICES, Device
 from workers.lanes.policies import lane_orders
-from workers.tape import Tapes
-from workers.verdict import DECISIONS_PER_AMBIGUOUS, Agreed, Verdict
+from workers.oracle.tape import Tapes
+from workers.record.verdict import DECISIONS_PER_AMBIGUOUS, Agreed, Verdict
+from workers.run.check import Options, check
+from workers.targets.devices import DEVICES, Device
 
 # What every soak must reach in at least 2 % of its traces, by the probe that counts it.
 REQUIRED = {

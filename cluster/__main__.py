@@ -1,6 +1,6 @@
 """`python -m cluster` is `specstorm`."""
 
-from cluster.cli import main
+from cluster.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -20,6 +20,8 @@ SUFFIX = ".yaml"
 
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
+COMMENT_LINE_MAX = 1000
+
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
     """Return the scenario files among and below some paths, each once, sorted.
@@ -138,3 +140,9 @@ def _flow(value: Any) -> str:
         case bool() | int() | float():
             return json.dumps(value)
     raise TypeError(f"{type(value).__name__} has no YAML form here")
+
+
+def comment(lines: list[str]) -> str:
+    """Return lines as a YAML comment; what YAML forbids even there becomes a question mark."""
+    parts = (part[:COMMENT_LINE_MAX] for line in lines for part in line.splitlines())
+    return "".join(f"# {''.join(char if char.isprintable() else '?' for char in part)}\n" for part in parts)

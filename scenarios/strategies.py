@@ -30,7 +30,7 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.late import late_comers
+from scenarios.late_requests import late_comers
 from scenarios.spec import REPEATING, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 from scenarios.trace import Trace
 

@@ -21,64 +21,73 @@ FUNCTION_LINES_MAX = 60
 KERNEL_LINES_MAX = 120
 MODEL_LINES_MAX = 100
 
-# The oracle is its fold and its tape; both are held to the same rule.
-ORACLE = (
-    "scenarios",
-    "workers.oracle",
-    "workers.cached",
-    "workers.truth",
-    "workers.draft_truth",
-    "workers.tape",
-    "workers.grown",
-    "workers.rejection",
-    "workers.decided",
-    "workers.choice",
-    "workers.chance",
-    "workers.model",
-    "workers.log",
-    "workers.observation",
-)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),
+    "workers.record": ("scenarios", "workers.record"),
     "workers.kernels": ("workers.kernels",),
-    "workers.lanes": ("workers.lanes", "scenarios.draw"),
-    "workers.oracle": ORACLE,
-    "workers.cached": ORACLE,
-    "workers.truth": ORACLE,
-    "workers.draft_truth": ORACLE,
-    "workers.tape": ORACLE,
-    "workers.grown": ORACLE,
-    "workers.rejection": ORACLE,
-    "workers.decided": ORACLE,
-    "workers.choice": ORACLE,
-    "workers.chance": ORACLE,
-    "workers.engine": (
+    "workers.lanes": ("scenarios.draw", "workers.lanes"),
+    "workers.engine": ("scenarios", "workers.record", "workers.kernels", "workers.lanes", "workers.engine"),
+    "workers.faults": (
         "scenarios",
-        "workers.engine",
+        "workers.record",
         "workers.kernels",
         "workers.lanes",
-        "workers.model",
-        "workers.log",
-        "workers.observation",
+        "workers.engine",
+        "workers.faults",
     ),
-    "workers": ("scenarios", "workers"),
-    "cluster": ("cluster", "workers", "scenarios"),
+    "workers.targets": (
+        "scenarios",
+        "workers.record",
+        "workers.kernels",
+        "workers.lanes",
+        "workers.engine",
+        "workers.faults",
+        "workers.targets",
+    ),
+    "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
+    "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
+    "workers.shrink": ("scenarios", "workers.record", "workers.shrink"),
+    "workers.run": ("scenarios", "workers"),
+    "cluster.dispatch": ("scenarios", "workers", "cluster.dispatch"),
+    "cluster.storage": ("scenarios", "workers", "cluster.dispatch", "cluster.storage"),
+    "cluster.statistics": ("scenarios", "workers", "cluster.dispatch", "cluster.storage", "cluster.statistics"),
+    "cluster.campaigns": (
+        "scenarios",
+        "workers",
+        "cluster.dispatch",
+        "cluster.storage",
+        "cluster.statistics",
+        "cluster.campaigns",
+    ),
+    "cluster.reports": (
+        "scenarios",
+        "workers",
+        "cluster.dispatch",
+        "cluster.storage",
+        "cluster.statistics",
+        "cluster.campaigns",
+        "cluster.reports",
+    ),
+    "cluster.cli": ("scenarios", "workers", "cluster"),
+    "cluster.__main__": ("cluster.cli",),
 }
-MAY_IMPORT_RAY = ("cluster.pool", "cluster.jobs", "cluster.metrics", "tests.cluster")
+# What stands loose beside the folders of a room.
+LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
+MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 MAY_IMPORT_TRITON = (
     "workers.kernels.triton",
     "workers.lanes.cuda",
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
-    "tests.workers.test_devices",
-    "tests.cluster.test_devices",
+    "tests.workers.targets.test_devices",
+    "tests.cluster.cli.test_devices",
     "tests.benchmarks",
 )
 # In a kernel or its launch: what would make a result depend on timing or a trial run, or break a CUDA graph's capture.
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
-LOADED_ON_SIM = ("workers.kernels", "workers.oracle", "workers.model", "workers.worker", "workers.engine", "scenarios")
+LOADED_ON_SIM = ("scenarios", "workers")
 
 
 def is_in(module: str, prefix: str) -> bool:
@@ -129,6 +138,7 @@ def imports_on_load(tree: ast.AST) -> Iterator[str]:
 
 
 def rule_of(module: str) -> tuple[str, ...]:
+    """Return what a module may import; the packages `workers` and `cluster` themselves hold nothing."""
     return MAY_IMPORT[max((room for room in MAY_IMPORT if is_in(module, room)), key=len)]
 
 
@@ -141,25 +151,40 @@ def test_every_module_imports_only_what_its_room_may() -> None:
     wrong = {
         module_of(path): names
         for path in files_of(*ROOMS)
+        if module_of(path) not in ROOMS
         if (names := forbidden_imports(module_of(path), all_imports(path)))
     }
     assert wrong == {}
 
 
+@pytest.mark.parametrize("room", LOOSE)
+def test_no_module_lies_loose_in_a_room(room: str) -> None:
+    assert {path.name for path in (ROOT / room).glob("*.py")} == LOOSE[room]
+
+
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("scenarios.codec", "workers.verdict"),
-        ("workers.kernels.attention", "workers.model"),
+        ("scenarios.codec", "workers.record.verdict"),
+        ("workers.kernels.attention", "workers.record.model"),
         ("workers.kernels.triton.attention", "scenarios.spec"),
         ("workers.lanes.simulated", "scenarios.spec"),
-        ("workers.oracle", "workers.engine.engine"),
-        ("workers.oracle", "workers.kernels.arithmetic"),
-        ("workers.tape", "workers.kernels.arithmetic"),
-        ("workers.engine.engine", "workers.oracle"),
-        ("workers.check", "cluster.job"),
-        ("workers.check", "tests.cluster"),
-        ("cluster.cli", "a relative import"),
+        ("workers.oracle.state_oracle", "workers.engine.engine"),
+        ("workers.oracle.state_oracle", "workers.kernels.arithmetic"),
+        ("workers.oracle.tape", "workers.kernels.arithmetic"),
+        ("workers.engine.engine", "workers.oracle.state_oracle"),
+        ("workers.oracle.anything_new", "workers.judge.checker"),
+        ("workers.judge.anything_new", "workers.engine.rules"),
+        ("workers.judge.races", "workers.lanes.simulated"),
+        ("workers.faults.counts", "workers.oracle.tape"),
+        ("workers.faults.counts", "workers.judge.referee"),
+        ("workers.targets.devices", "workers.judge.checker"),
+        ("workers.shrink.shrinker", "workers.run.check"),
+        ("cluster.dispatch.host", "cluster.storage.store"),
+        ("cluster.storage.store", "cluster.campaigns.hunter"),
+        ("workers.run.check", "cluster.dispatch.job"),
+        ("workers.run.check", "tests.cluster"),
+        ("cluster.cli.main", "a relative import"),
     ],
 )
 def test_the_rule_refuses_what_the_arrow_forbids(module: str, imported: str) -> None:
@@ -222,16 +247,17 @@ def test_nothing_that_runs_on_sim_loads_torch_triton_or_ray() -> None:
     starts = [module for module in modules if any(is_in(module, start) for start in LOADED_ON_SIM)]
     wrong = set()
     for start in starts:
-        if not is_in(start, "workers.kernels.triton"):
+        if not any(is_in(start, loads) for loads in ("workers.kernels.triton", "workers.lanes.cuda")):
             loaded = loaded_by(start)
             wrong |= {f"{by} imports {name}" for name, by in loaded.items() if name in NEVER_LOADED_ON_SIM}
     assert sorted(wrong) == []
 
 
-def test_nothing_the_oracle_loads_loads_the_engine_or_its_kernels() -> None:
-    loaded = loaded_by("workers.oracle")
-    engine = [name for name in loaded if is_in(name, "workers.engine") or is_in(name, "workers.kernels")]
-    assert engine == []
+@pytest.mark.parametrize("room", ["oracle", "judge"])
+def test_nothing_that_judges_loads_what_is_judged(room: str) -> None:
+    judged = ("workers.engine", "workers.kernels", "workers.faults", "workers.targets")
+    for path in files_of(f"workers/{room}"):
+        assert [name for name in loaded_by(module_of(path)) if any(is_in(name, prefix) for prefix in judged)] == []
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
@@ -239,7 +265,7 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
         module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files_of(*ROOMS, "tests")
     }
     assert {module: length for module, length in lengths.items() if length > FILE_LINES_MAX} == {}
-    assert lengths.get("workers.model", 0) <= MODEL_LINES_MAX
+    assert lengths.get("workers.record.model", 0) <= MODEL_LINES_MAX
 
 
 def test_no_function_is_longer_than_a_screen() -> None:

@@ -3,9 +3,9 @@
 import json
 
 from benchmarks.fault_page import KNOWN, PAGE, cells_of, summary, with_cells
-from cluster.measure import by_fault, document
-from cluster.trials import run_trial
-from workers.tape import Tapes
+from cluster.statistics.fault_table import by_fault, document
+from workers.oracle.tape import Tapes
+from workers.run.trials import run_trial
 
 FAULT = "vllm-38556-backup-token"
 TRIALS = [run_trial(FAULT, number, 3, True, Tapes()) for number in range(2)]

@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.rates import below_here, processor_times, turn
 from scenarios.shards import Shard
-from workers.worker import Worker
+from workers.run.worker import Worker
 
 
 def test_a_turn_counts_the_steps_of_its_shard_and_of_its_eager_runs() -> None:

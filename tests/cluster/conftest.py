@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.pool import RayCluster
+from cluster.dispatch.pool import RayCluster
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scenarios.spec import EngineSpec
+from workers.engine.captures import Probes
 from workers.engine.memory import Memory, View
 from workers.engine.parts import Parts
-from workers.engine.probes import Probes
 from workers.lanes.simulated import Lane
 
 

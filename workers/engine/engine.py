@@ -22,7 +22,7 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.spec import EngineSpec
-from workers.engine import shown
+from workers.engine import host_observations as shown
 from workers.engine.grammar_rules import keep_drafts
 from workers.engine.logprobs import TokenLogprobs, wanted_logprobs
 from workers.engine.parts import Parts
@@ -31,8 +31,8 @@ from workers.engine.runner import Runner
 from workers.engine.scheduler import Scheduler
 from workers.engine.step import Step
 from workers.lanes.simulated import Machine
-from workers.log import Aborted, Entry, Processed, Submitted
-from workers.observation import Observation, Recorder
+from workers.record.log import Aborted, Entry, Processed, Submitted
+from workers.record.observation import Observation, Recorder
 
 
 class Engine:

@@ -11,7 +11,7 @@ from workers.engine.block_pool import Pool
 from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
-from workers.engine.hand_over import staging_slot, wait_for_output, wait_for_readers
+from workers.engine.handover import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.params_line import params_line
 from workers.engine.prefix_cache import CachingPool

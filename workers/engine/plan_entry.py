@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workers.engine.request import Plan
-from workers.log import Scheduled, ScheduledRow, SkipReason
+from workers.record.log import Scheduled, ScheduledRow, SkipReason
 
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]], block_size: int) -> Scheduled:

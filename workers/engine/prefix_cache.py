@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from workers import model
 from workers.engine.block_pool import Pool
+from workers.record import model
 
 
 class CachingPool(Pool):

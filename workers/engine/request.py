@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scenarios.sampling import SamplingParams
-from workers.log import SkipReason
+from workers.record.log import SkipReason
 
 _NOTHING = SamplingParams()
 

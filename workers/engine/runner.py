@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
-from workers.engine import processing, shown
+from workers.engine import host_observations as shown
+from workers.engine import processing
+from workers.engine.captures import Probes
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
-from workers.engine.drafters.on_host import HostDrafts
+from workers.engine.drafters.host_drafters import HostDrafts
 from workers.engine.drafts_to_host import DraftsToHost
 from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.grammar import Grammars
@@ -18,7 +20,6 @@ from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, NAMED, Memory, Staging
 from workers.engine.parts import Parts
-from workers.engine.probes import Probes
 from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
 from workers.engine.request import Plan, PlanRow, Request
 from workers.engine.sampler import Sampler
@@ -34,8 +35,8 @@ from workers.engine.staging import (
 from workers.engine.step import Step
 from workers.kernels.signature import NO_DRAFT, NO_TOKEN
 from workers.lanes.simulated import Machine
-from workers.log import Corrected, Entry, Launched
-from workers.observation import Observation, Recorder
+from workers.record.log import Corrected, Entry, Launched
+from workers.record.observation import Observation, Recorder
 
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
 

@@ -1,8 +1,8 @@
 """Sample a step, count what is valid, and send both to the host."""
 
-from workers.engine.chance import Chance
 from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs
+from workers.engine.random_sampling import Chance
 from workers.engine.step import Step
 from workers.lanes.simulated import Machine
 

@@ -11,8 +11,8 @@ from workers.engine.parts import Parts
 from workers.engine.plan_entry import entry_of
 from workers.engine.prefixes import Prefixes
 from workers.engine.request import OpenPlan, Plan, PlanRow, Request
-from workers.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
-from workers.observation import Observation
+from workers.record.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
+from workers.record.observation import Observation
 
 
 class Scheduler:

@@ -1,4 +1,4 @@
-"""The model's arithmetic on arrays: equal, element by element, to the scalar functions of `workers.model`.
+"""The model's arithmetic on arrays: equal, element by element, to the scalar functions of `workers.record.model`.
 
 Arrays of a step are small, so a call costs more than its elements. Numbers that ops use again and again are arrays
 without dimensions, of the type they are combined with: NumPy takes several times as long with a Python number or

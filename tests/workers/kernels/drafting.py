@@ -15,8 +15,8 @@ from tests.workers.kernels.batches import (
     word_poison,
 )
 from tests.workers.kernels.test_draft import Kept, token_index
-from workers import model
 from workers.kernels.signature import NO_DRAFT
+from workers.record import model
 
 
 def seen_from(position: int, cached: list[int]) -> int:

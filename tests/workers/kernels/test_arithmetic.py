@@ -1,4 +1,4 @@
-"""The vectorised arithmetic equals `workers.model`, element by element."""
+"""The vectorised arithmetic equals `workers.record.model`, element by element."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from scenarios.spec import EngineSpec
 from tests.workers.kernels.batches import integers
-from workers import model
 from workers.kernels import arithmetic
+from workers.record import model
 
 WORD = st.integers(0, model.MASK)
 EDGES = st.sampled_from((0, 1, model.MASK, model.MASK - 1, 1 << 63, (1 << 63) - 1))

@@ -23,9 +23,9 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers import model
 from workers.kernels.draft import draft_chain, draft_first_pass
 from workers.kernels.signature import NO_DRAFT, POISON
+from workers.record import model
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from tests.workers.kernels.drafting import (
 )
 from tests.workers.kernels.test_draft import kept_of, token_index
 from tests.workers.kernels.test_recurrent_update import Caches
-from workers import model
 from workers.kernels.draft_model import draft_model_chain, draft_model_pass
 from workers.kernels.recurrent_update import recurrent_update
+from workers.record import model
 
 WIDTH = 3
 

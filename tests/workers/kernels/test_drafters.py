@@ -28,7 +28,6 @@ from tests.workers.kernels.drafting import (
     seen_from,
 )
 from tests.workers.kernels.test_draft import kept_of, token_index
-from workers import model
 from workers.kernels.dflash import dflash_block, dflash_context
 from workers.kernels.drafter_limit import limit_drafts, limit_slots
 from workers.kernels.extract_hidden_states import extract_hidden_states
@@ -36,6 +35,7 @@ from workers.kernels.medusa import medusa_heads
 from workers.kernels.mtp import mtp_chain, mtp_pass
 from workers.kernels.ngram import NGRAM_MAX, ngram_search, write_tokens
 from workers.kernels.signature import NO_DRAFT, PAD_SLOT
+from workers.record import model
 
 
 @each_shape

@@ -8,11 +8,11 @@ import pytest
 from scenarios.draw_params import params_of
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.choice import Rules, hash_of, processed
+from workers.engine.captures import hashes
 from workers.engine.params_line import params_line
-from workers.engine.probes import hashes
 from workers.engine.request import Request
 from workers.kernels.process_logits import line_of, process_logits, spoil_logits, write_history
+from workers.oracle.logits_processing import Rules, hash_of, processed
 
 LENGTH = 24
 

@@ -19,9 +19,9 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers import model
 from workers.kernels.recurrent_update import recurrent_update
 from workers.kernels.signature import PAD_STATE_SLOT, POISON
+from workers.record import model
 
 WIDTHS = (2, 3, 4)
 each_width = pytest.mark.parametrize("width", WIDTHS)

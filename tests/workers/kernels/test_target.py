@@ -19,11 +19,11 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers import model
 from workers.kernels.attention import attention
 from workers.kernels.compute_logits import compute_logits
 from workers.kernels.kv_write import kv_write
 from workers.kernels.signature import PAD_ROW, POISON
+from workers.record import model
 
 
 @each_shape

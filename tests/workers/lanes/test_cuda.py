@@ -14,15 +14,15 @@ from scenarios.events import LANES as SCHEDULED
 from scenarios.events import Hold, Label, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.check import Options, Run, check
-from workers.devices import DeviceError
-from workers.engine.probes import Probes
+from workers.engine.captures import Probes
 from workers.engine.runner import LANES
 from workers.lanes import cuda as lanes_of_cuda
 from workers.lanes.cuda import cuda, cycles_per_microsecond, host_delay, lane_delay
 from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
-from workers.tape import Tapes
-from workers.verdict import Agreed, Diverged
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged
+from workers.run.check import Options, Run, check
+from workers.targets.devices import DeviceError
 
 SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
 TAPES = Tapes()

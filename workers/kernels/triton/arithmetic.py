@@ -1,4 +1,4 @@
-"""The model's arithmetic on blocks of 64-bit words, as kernels use it: equal to `workers.model`, element by element.
+"""The model's arithmetic on blocks of 64-bit words: equal to `workers.record.model`, element by element.
 
 Words are uint64 wherever a value is multiplied or shifted, so products wrap modulo 2^64 and shifts are logical.
 Token ids and positions are int64, not negative.

@@ -24,13 +24,13 @@ from triton.runtime.jit import JITFunction
 
 from scenarios import codec
 from tests.workers.kernels.verification import random_drafts, verify
-from workers import devices
-from workers.check import Options, Run
 from workers.engine.parts import Parts
 from workers.kernels.residual_mass import residual_mass
 from workers.kernels.sampler_stats import sampler_stats
 from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT, SYNTHETIC, verify_drafts
-from workers.tape import Tapes
+from workers.oracle.tape import Tapes
+from workers.run.check import Options, Run
+from workers.targets import devices
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "workers" / "kernels" / "triton"

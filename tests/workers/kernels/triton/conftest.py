@@ -1,6 +1,6 @@
 """Choose where the Triton kernels run, before anything imports Triton: it reads its environment when it is loaded.
 
-On a GPU they are compiled as `workers.devices` has them compiled.
+On a GPU they are compiled as `workers.targets.devices` has them compiled.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The arithmetic of the kernels equals `workers.model`, element by element, on extreme words too."""
+"""The arithmetic of the kernels equals `workers.record.model`, element by element, on extreme words too."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.launches import DEVICE
-from workers import model
 from workers.kernels.triton import arithmetic
 from workers.kernels.triton.arithmetic import attention, draft_hidden, embed, kv_word, logit, mix, tap
+from workers.record import model
 
 COUNT = 256
 FUNCTIONS = 7

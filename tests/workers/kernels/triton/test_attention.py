@@ -7,10 +7,10 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers import model
 from workers.kernels import attention as definition
 from workers.kernels.signature import PAD_BLOCK, POISON
 from workers.kernels.triton.attention import attention
+from workers.record import model
 
 
 def arguments_of(batch: Case) -> dict[str, Any]:

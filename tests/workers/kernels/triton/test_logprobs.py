@@ -13,7 +13,7 @@ from workers.kernels.signature import NO_TOKEN
 from workers.kernels.triton.logprobs import flatten_logprobs, keep_logits, token_logprobs
 
 SHAPES = [(1, 0, 2), (7, 1, 5), (7, 3, 33), (3, 2, 1500)]
-# What `workers.logprobs.TOLERANCE` allows for float32 sums of exponentials, ten times over.
+# What `workers.oracle.logprobs.TOLERANCE` allows for float32 sums of exponentials, ten times over.
 TOLERANCE = 1e-5
 
 

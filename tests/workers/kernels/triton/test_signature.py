@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.workers.kernels.triton.launches import DEVICE
-from workers import devices
 from workers.kernels.triton.kv_write import kv_write
 from workers.kernels.triton.signature import check_flat
 from workers.lanes.lane import Function, op_of
+from workers.targets import devices
 
 FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels" / "triton"
 WITHOUT_OPS = ("__init__", "arithmetic", "drafting", "launch", "probabilities", "signature")

@@ -12,7 +12,7 @@ from scenarios.spec import SamplingMethod
 from tests.workers.kernels.enumeration import committed, total_variation, world
 from tests.workers.kernels.triton.launches import assert_equal, launch
 from tests.workers.kernels.verification import Drafts, random_drafts, verify
-from tests.workers.test_chance import METHODS, rows_of, tokens_of
+from tests.workers.oracle.test_random_sampling import METHODS, rows_of, tokens_of
 from workers.kernels import draw_noise as noise_definition
 from workers.kernels import logit_floors as floors_definition
 from workers.kernels.signature import NO_TOKEN

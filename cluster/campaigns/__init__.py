@@ -1,0 +1,1 @@
+"""What runs next, and what its answers come to."""

@@ -1,0 +1,107 @@
+"""Read and check everything a command is given, before any work starts."""
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.campaigns.campaign import Scenario
+from cluster.dispatch.job import Job
+from scenarios import codec
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.targets.devices import Device, exists_on, parts_on
+
+
+class InputError(ValueError):
+    """Something a command was given is wrong; the message is one line for the user."""
+
+
+def check_fault(fault: str) -> str:
+    """Return the id of a known fault."""
+    if fault in FAULTS:
+        return fault
+    near = difflib.get_close_matches(fault, FAULTS, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"unknown fault {fault!r}; {hint}known are {', '.join(sorted(FAULTS))}")
+
+
+def read_trace(path: Path) -> Trace:
+    """Return the trace of a file, all of whose faults are known."""
+    trace = codec.load(path)
+    for fault in trace.faults:
+        try:
+            check_fault(fault)
+        except InputError as error:
+            raise InputError(f"{path}: faults: {error}") from error
+    return trace
+
+
+def check_device(faults: Sequence[str], device: Device, source: str) -> None:
+    """Refuse faults that do not exist on a device: to ignore one would be to say that it was not found."""
+    for fault in faults:
+        devices = exists_on(FAULTS[fault])
+        if device not in devices:
+            made = "it is made of NumPy code of a device op"
+            raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
+
+
+def faults_on(device: Device) -> list[str]:
+    """Return the ids of the faults that exist on a device, in alphabetical order."""
+    return [fault for fault in sorted(FAULTS) if device in exists_on(FAULTS[fault])]
+
+
+def read_scenarios(
+    paths: Sequence[Path], seed: int | None, faults: Sequence[str], device: Device = "sim"
+) -> list[Scenario]:
+    """Return the scenarios of files and folders, with another seed and more faults where they are given.
+
+    A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so.
+    """
+    added = tuple(check_fault(fault) for fault in faults)
+    named = {path.resolve() for path in paths if path.is_file()}
+    scenarios, left_out = [], 0
+    for path in codec.find_scenarios(paths):
+        trace = read_trace(path)
+        if trace.faults and path.resolve() not in named:
+            left_out += 1
+            continue
+        update: dict[str, object] = {"faults": tuple(dict.fromkeys((*trace.faults, *added)))}
+        if seed is not None:
+            update["seed"] = seed
+        trace = trace.model_copy(update=update)
+        check_device(trace.faults, device, str(path))
+        scenarios.append(Scenario(str(path), Job.of(trace, sweep=True, device=device)))
+    below = ", ".join(str(path) for path in paths if path.is_dir())
+    how = "name the file of one to run it; `specstorm nightly` replays all"
+    if not scenarios:
+        raise InputError(f"{below}: no scenarios but {left_out} that switch faults on; {how}")
+    if left_out:
+        print(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", file=sys.stderr)
+    return scenarios
+
+
+def ray_address(choice: str, workers: int | None, device: Device) -> str | None:
+    """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
+
+    Raises:
+        DeviceError: there is no Ray, and this process cannot run on the device.
+    """
+    if choice == "off":
+        if (workers or 1) > 1:
+            raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
+        parts_on(device)
+        return None
+    address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
+    if "://" in address:
+        seen = "RAY_ADDRESS" if choice == "auto" else "--ray"
+        raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
+    return address
+
+
+def campaign_stem(paths: Sequence[Path]) -> str:
+    """Return the name of a new campaign's folder, less its number."""
+    name = paths[0].resolve().name.removesuffix(".yaml")
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name) or "campaign"

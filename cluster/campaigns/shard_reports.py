@@ -1,0 +1,88 @@
+"""Reports of shards, added up and put together."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cluster.campaigns.findings import killed
+from scenarios.events import Schedule
+from scenarios.shards import Shard
+from workers.record.verdict import Lost
+from workers.run.shard import Hit, ShardReport, shard_traces
+from workers.shrink.fingerprint import signature_of
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the traces of a hunt; `lengths` counts traces by engine steps, `probes` traces that hit each."""
+
+    traces: int = 0
+    runs: int = 0
+    steps: int = 0
+    commits: int = 0
+    captures: int = 0
+    reached: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: ShardReport) -> None:
+        """Add a shard."""
+        for name in ("traces", "runs", "steps", "commits", "captures", "reached"):
+            setattr(self, name, getattr(self, name) + getattr(report, name))
+        self.lengths.update(report.lengths)
+        self.probes.update(report.probes)
+
+
+def deadly_hits(shard: Shard, lost: Lost) -> Iterator[Hit]:
+    """Yield the finding that a trace, alone in its shard, kills its worker."""
+    (trace,) = shard_traces(shard)
+    trace = trace.model_copy(update={"schedule": Schedule()})
+    verdict = killed(lost)
+    signature = signature_of(verdict, trace)
+    assert signature is not None, "a finding has a signature"
+    yield Hit(signature=signature, count=1, index=shard.first, trace=trace, verdict=verdict)
+
+
+def no_report(hits: Iterator[Hit] | tuple[Hit, ...]) -> ShardReport:
+    """Return the report of a shard of which nothing is known but what it does to its worker."""
+    found = tuple(hits)
+    return ShardReport(
+        traces=len(found),
+        runs=0,
+        steps=0,
+        commits=0,
+        captures=0,
+        reached=0,
+        lengths=(),
+        digests=(),
+        probes={},
+        firsts={},
+        hits=found,
+    )
+
+
+def joined(reports: list[ShardReport]) -> ShardReport:
+    """Return the report of neighbouring traces as one."""
+    tally = Tally()
+    hits: dict[str, Hit] = {}
+    firsts: dict[str, int] = {}
+    for report in reports:
+        tally.add(report)
+        firsts = {**report.firsts, **firsts}
+        for hit in report.hits:
+            first = hits.setdefault(hit.signature.bug, hit)
+            if first is not hit:
+                hits[hit.signature.bug] = first.model_copy(update={"count": first.count + hit.count})
+    return ShardReport(
+        traces=tally.traces,
+        runs=tally.runs,
+        steps=tally.steps,
+        commits=tally.commits,
+        captures=tally.captures,
+        reached=tally.reached,
+        lengths=tuple(length for report in reports for length in report.lengths),
+        digests=tuple(digest for report in reports for digest in report.digests),
+        probes=dict(sorted(tally.probes.items())),
+        firsts=dict(sorted(firsts.items())),
+        hits=tuple(hits.values()),
+    )

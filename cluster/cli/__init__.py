@@ -1,0 +1,1 @@
+"""The commands of `specstorm`: options, inputs, messages, exit codes."""

@@ -1,0 +1,201 @@
+"""The commands of `specstorm`; each returns its exit code."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.campaigns.campaign import Campaign, Scenario, Stop, exit_code
+from cluster.campaigns.inputs import (
+    InputError,
+    campaign_stem,
+    check_device,
+    check_fault,
+    ray_address,
+    read_scenarios,
+    read_trace,
+)
+from cluster.campaigns.session import open_pool
+from cluster.cli.hunt_commands import hunt, nightly, shrink
+from cluster.cli.measure_commands import measure
+from cluster.cli.options import Deadline, Json, OnDevice, Out, Ray, Workers
+from cluster.dispatch.host import PoolError
+from cluster.dispatch.job import WORKER, build, command, load_judge
+from cluster.reports.report import Line, document, print_report, progress_for
+from cluster.storage.store import CampaignError, Store, new_campaign_folder
+from scenarios.codec import ScenarioError
+from scenarios.features import switched_off
+from scenarios.trace import Trace, problems
+from workers.faults.registry import FAULTS
+from workers.record.verdict import Lost, Vacuous
+from workers.targets.devices import Device, DeviceError, exists_on, parts_on
+
+UserError = (InputError, ScenarioError, CampaignError, DeviceError)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
+app.add_typer(faults_app, name="faults")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"specstorm {build()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def specstorm(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """Run speculative-decoding engines through hostile, replayable traces and judge every step.
+
+    Exit codes: 0 all agreed; 1 findings; 2 bad input or usage; 3 could not judge; 130 and 143 by signal.
+    """
+
+
+@app.command()
+def run(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
+    workers: Workers = None,
+    ray: Ray = "auto",
+    seed: Annotated[int | None, typer.Option(min=0, help="Replaces the seed of every scenario.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
+    out: Out = None,
+    deadline: Deadline = 300,
+    device: OnDevice = "sim",
+    as_json: Json = False,
+) -> int:
+    """Run scenarios under many schedules each and judge them."""
+    scenarios = read_scenarios(paths, seed, fault or (), device)
+    _warn({scenario.name: scenario.job.trace for scenario in scenarios})
+    address = ray_address(ray, workers, device)
+    folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
+    stop = Stop()
+    with Store(folder) as store:
+        campaign = Campaign(scenarios, store)
+        code = _carry_out(campaign, address, workers, deadline, device, stop)
+        lines = [_line(campaign, scenario, folder) for scenario in scenarios]
+        code = code or campaign.exit_code()
+        remarks = [*_remarks(campaign, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
+    if as_json:
+        print(document(lines, code, build()))
+        print("\n".join(remarks), file=sys.stderr)
+    else:
+        print_report(lines, sys.stdout, remarks)
+    return code
+
+
+def _warn(traces: Mapping[str, Trace]) -> None:
+    """Say once of each switch that is left off although it was asked for, where and why."""
+    named: dict[str, list[str]] = {}
+    for name, trace in traces.items():
+        for rule in switched_off(trace.spec, trace.faults):
+            named.setdefault(rule.message(trace.spec), []).append(name)
+    for message, names in named.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(f"warning: {names[0]}{more}: {message}", file=sys.stderr)
+
+
+def _carry_out(
+    campaign: Campaign, address: str | None, workers: int | None, deadline: float, device: Device, stop: Stop
+) -> int:
+    """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
+    if not campaign.missing:
+        return 0
+    progress = progress_for(sys.stderr)
+    try:
+        with open_pool(address, workers, len(campaign.missing), deadline, stop, device) as pool:
+            campaign.run(pool, progress, stop)
+    except PoolError as error:
+        print(f"specstorm: {error}", file=sys.stderr)
+        return campaign.exit_code()
+    finally:
+        progress.close()
+    return 0 if stop.signum is None else 128 + stop.signum
+
+
+def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
+    name, key, device = scenario.name, scenario.job.key, scenario.job.device
+    result = campaign.results.get(key)
+    if result is None:
+        return Line(name, None)
+    replay = None
+    if result.artefact is not None:
+        replay = command("replay", folder / result.artefact, device)
+    elif isinstance(result.judgement.verdict, Lost):
+        replay = command("run --ray off", folder / "running" / f"{key}.yaml", device)
+    return Line(name, result.judgement, result.artefact, replay)
+
+
+def _remarks(campaign: Campaign, lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
+    """Return what is to be said about the whole campaign."""
+    remarks = []
+    if campaign.kept:
+        remarks.append(f"kept from an earlier run: {campaign.kept} of {len(lines)} results")
+    vacuous = {line.scenario: line.verdict.missing for line in lines if isinstance(line.verdict, Vacuous)}
+    for fault in faults:
+        missed = [name for name, missing in vacuous.items() if any(fault in text for text in missing)]
+        if missed:
+            remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
+    return remarks
+
+
+def _contradictions(store: Store) -> list[str]:
+    return [f"two attempts of job {job} came to different results: see table late" for job in store.contradictions()]
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
+    no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
+    device: OnDevice = "sim",
+    as_json: Json = False,
+) -> int:
+    """Run one trace under its own schedule, in this process, without Ray."""
+    trace = read_trace(file)
+    if no_faults:
+        trace = trace.model_copy(update={"faults": ()})
+        for problem in problems(trace):
+            raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
+    _warn({str(file): trace})
+    check_device(trace.faults, device, str(file))
+    parts_on(device)
+    line = Line(str(file), load_judge(WORKER).judge(trace, False, device))
+    code = exit_code([line.verdict])
+    if as_json:
+        print(document([line], code, build()))
+    else:
+        print_report([line], sys.stdout)
+    return code
+
+
+app.command()(hunt)
+app.command()(nightly)
+app.command()(shrink)
+
+
+faults_app.command("measure")(measure)
+
+
+@faults_app.command("list")
+def list_faults() -> int:
+    """List all faults: id, plane, symptom."""
+    width = max((len(fault) for fault in FAULTS), default=0)
+    for name in sorted(FAULTS):
+        fault = FAULTS[name]
+        print(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
+    return 0
+
+
+@faults_app.command("show")
+def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")]) -> int:
+    """Show one fault: what the historical code did, and what it takes to see it."""
+    shown = FAULTS[check_fault(fault)]
+    for name in ("id", "source", "symptom", "trigger", "plane"):
+        print(f"{name + ':':<10}{getattr(shown, name)}")
+    requires = ", ".join(f"{key} = {value}" for key, value in shown.requires)
+    print(f"requires: {requires or 'nothing'}")
+    print(f"devices:  {', '.join(exists_on(shown))}")
+    return 0

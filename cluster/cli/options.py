@@ -1,0 +1,29 @@
+"""The options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workers.targets.devices import Device
+
+Workers = Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU, on cuda one a GPU.")]
+Ray = Annotated[
+    str, typer.Option(help="auto (RAY_ADDRESS if set, else local), local, off (this process), or HOST:PORT.")
+]
+Out = Annotated[Path | None, typer.Option(help="Campaign folder; one that exists is resumed. Default: a new one.")]
+Deadline = Annotated[float, typer.Option(min=1, help="Seconds a job may take (not with --ray off).")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+OnDevice = Annotated[
+    Device,
+    typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
+]
+Corpora = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--corpus",
+        metavar="PATH",
+        help="Begin a quarter of the traces from these files or folders; may be repeated. Default: none, or those of "
+        "the campaign that is resumed.",
+    ),
+]

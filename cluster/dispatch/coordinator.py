@@ -1,0 +1,286 @@
+"""Decide what runs where: a pure state machine from events of the pool to instructions for it and for the store.
+
+It has no clock, no processes and no randomness: the same events give the same instructions. Every job ends with
+exactly one `Record`, whatever is lost, repeated or late on the way.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cluster.dispatch.job import Answer
+from workers.record.verdict import Lost
+
+LOSSES_MAX = 3
+IDLE_LOSSES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobAdded:
+    """A job waits to be run; `attempts` of it were made by earlier runs of the same campaign.
+
+    After `losses_max` lost attempts it is given up. It runs on slot `avoid` only if there is no other.
+    """
+
+    job: str
+    attempts: int = 0
+    losses_max: int = LOSSES_MAX
+    avoid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """Worker number `worker` of a slot waits for its first job; workers of a slot are numbered from 0."""
+
+    slot: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker died, was killed or never started; `had_begun` says whether it had begun the job it was given."""
+
+    slot: int
+    worker: int
+    reason: str
+    had_begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResultArrived:
+    """An attempt was answered, perhaps long after it was given up."""
+
+    job: str
+    attempt: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRaised:
+    """The worker's own code raised, which is neither a verdict about the trace nor the death of a process."""
+
+    job: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Run an attempt of a job on a worker."""
+
+    slot: int
+    worker: int
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Make sure that the slot's worker is gone and start number `worker` in its place."""
+
+    slot: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write down the only result of a job, and how many workers died of it or had to be killed."""
+
+    job: str
+    attempt: int
+    result: Answer | Lost
+    deaths: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLoss:
+    """Write down that an attempt was lost."""
+
+    job: str
+    attempt: int
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLate:
+    """Write down an answer that came after its attempt was given up; it must equal the recorded one."""
+
+    job: str
+    attempt: int
+    answer: Answer
+
+
+Event: TypeAlias = JobAdded | WorkerReady | WorkerLost | ResultArrived | AttemptRaised
+Instruction: TypeAlias = Dispatch | Replace | Record | NoteLoss | NoteLate
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A place for one worker: `job` is what its worker runs, `idle_losses` workers lost since one began a job."""
+
+    worker: int = 0
+    ready: bool = False
+    retired: bool = False
+    idle_losses: int = 0
+    job: str | None = None
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job without a result: `attempt` is the newest one, `lost` the slot and reason of each lost attempt."""
+
+    attempt: int
+    losses_max: int
+    avoid: int | None
+    lost: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Coordinator:
+    """Jobs, slots and who runs what; `handle` is the only door."""
+
+    def __init__(self, num_slots: int) -> None:
+        assert num_slots >= 1
+        self._slots = [_Slot() for _ in range(num_slots)]
+        self._open: dict[str, _Job] = {}
+        self._queue: deque[str] = deque()
+        self._recorded: set[str] = set()
+
+    @property
+    def done(self) -> bool:
+        """Whether every job has its result."""
+        return not self._open
+
+    @property
+    def backlog(self) -> int:
+        """Return the number of jobs without a result, running or waiting."""
+        return len(self._open)
+
+    @property
+    def in_flight(self) -> dict[int, str]:
+        """Return the job each busy slot runs."""
+        return {index: slot.job for index, slot in enumerate(self._slots) if slot.job is not None}
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take one event in and return what is to be done, in order."""
+        match event:
+            case JobAdded():
+                self._add(event)
+                instructions = self._give_up_if_no_slot_is_left("no worker is left")
+            case WorkerReady():
+                instructions = self._ready(event)
+            case WorkerLost():
+                instructions = self._lost(event)
+            case ResultArrived():
+                instructions = self._result(event)
+            case AttemptRaised():
+                instructions = self._raised(event)
+        return instructions + self._assign()
+
+    def _add(self, event: JobAdded) -> None:
+        assert event.job not in self._open, f"job {event.job} was added twice"
+        assert event.job not in self._recorded, f"job {event.job} has its result already"
+        self._open[event.job] = _Job(event.attempts, event.losses_max, event.avoid)
+        self._queue.append(event.job)
+
+    def _ready(self, event: WorkerReady) -> list[Instruction]:
+        slot = self._slots[event.slot]
+        if slot.worker == event.worker and not slot.retired:
+            slot.ready = True
+        return []
+
+    def _lost(self, event: WorkerLost) -> list[Instruction]:
+        slot = self._slots[event.slot]
+        if slot.worker != event.worker or slot.retired:
+            return []
+        job = slot.job
+        slot.job, slot.ready = None, False
+        slot.idle_losses = 0 if event.had_begun else slot.idle_losses + 1
+        instructions = [] if job is None else self._lose(job, event)
+        if slot.idle_losses < IDLE_LOSSES_MAX:
+            slot.worker += 1
+            return [*instructions, Replace(event.slot, slot.worker)]
+        slot.retired = True
+        return instructions + self._give_up_if_no_slot_is_left(event.reason)
+
+    def _lose(self, key: str, event: WorkerLost) -> list[Instruction]:
+        """Queue a job again after a lost attempt, before all others, or quarantine it after the third.
+
+        A worker that died before it began the job says nothing about the job.
+        """
+        job = self._open[key]
+        note = NoteLoss(key, job.attempt, event.slot, event.reason)
+        if event.had_begun:
+            job.lost.append((event.slot, event.reason))
+        if len(job.lost) < job.losses_max:
+            self._queue.appendleft(key)
+            return [note]
+        return [note, self._record(key, Lost(reason=_quarantine_reason(job.lost)))]
+
+    def _result(self, event: ResultArrived) -> list[Instruction]:
+        index = self._slot_of(event.job, event.attempt)
+        if index is None:
+            return [NoteLate(event.job, event.attempt, event.answer)]
+        self._slots[index].job = None
+        self._slots[index].idle_losses = 0
+        return [self._record(event.job, event.answer)]
+
+    def _raised(self, event: AttemptRaised) -> list[Instruction]:
+        """Record the job as lost at once, since it would raise again, and never reuse that worker."""
+        index = self._slot_of(event.job, event.attempt)
+        if index is None:
+            return []
+        slot = self._slots[index]
+        slot.job, slot.ready = None, False
+        slot.worker += 1
+        return [self._record(event.job, Lost(reason=event.reason)), Replace(index, slot.worker)]
+
+    def _slot_of(self, key: str, attempt: int) -> int | None:
+        """Return the slot that runs this very attempt; a result of any other attempt is late."""
+        job = self._open.get(key)
+        if job is None or job.attempt != attempt:
+            return None
+        return next((index for index, slot in enumerate(self._slots) if slot.job == key), None)
+
+    def _record(self, key: str, result: Answer | Lost) -> Record:
+        assert key not in self._recorded, f"job {key} has its result already"
+        self._recorded.add(key)
+        job = self._open.pop(key)
+        return Record(key, job.attempt, result, len(job.lost))
+
+    def _give_up_if_no_slot_is_left(self, reason: str) -> list[Instruction]:
+        if not all(slot.retired for slot in self._slots):
+            return []
+        waiting, self._queue = list(self._queue), deque()
+        return [self._record(key, Lost(reason=f"no worker could be started: {reason}")) for key in waiting]
+
+    def _assign(self) -> list[Instruction]:
+        """Give each idle worker the first job that may run on it."""
+        dispatched: list[Instruction] = []
+        for index, slot in enumerate(self._slots):
+            if slot.retired or not slot.ready or slot.job is not None:
+                continue
+            key = next((key for key in self._queue if self._may_run(key, index)), None)
+            if key is not None:
+                self._queue.remove(key)
+                self._open[key].attempt += 1
+                slot.job = key
+                dispatched.append(Dispatch(index, slot.worker, key, self._open[key].attempt))
+        return dispatched
+
+    def _may_run(self, key: str, index: int) -> bool:
+        """Whether no slot is left that has not lost this job yet or is to be avoided, or this is one of them."""
+        job = self._open[key]
+        lost_on = {slot for slot, _ in job.lost} | ({job.avoid} if job.avoid is not None else set())
+        if not lost_on:
+            return True
+        fresh = [slot for slot in range(len(self._slots)) if slot not in lost_on and not self._slots[slot].retired]
+        return index in fresh or not fresh
+
+
+def _quarantine_reason(lost: list[tuple[int, str]]) -> str:
+    slots = sorted({slot for slot, _ in lost})
+    reasons = list(dict.fromkeys(reason for _, reason in lost))
+    where = f"on {len(slots)} slots" if len(slots) > 1 else "on one slot"
+    attempts = "1 attempt was" if len(lost) == 1 else f"{len(lost)} attempts were"
+    return f"{attempts} lost {where}: {'; '.join(reasons)}"

@@ -1,0 +1,83 @@
+"""What lives in a worker process: a judge behind JSON."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from cluster.dispatch.job import Answer, AnyJob, Huntsman, Job, ShardJob, TrialJob, TryJob, build, command, load_judge
+from cluster.dispatch.origin import foreign_packages
+from scenarios import codec
+from scenarios.codec import comment
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Judgement
+from workers.run.shard import ShardReport
+from workers.run.trials import Trial, run_trial
+from workers.shrink.shrinker import Tried
+from workers.targets.devices import Device
+
+_JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
+
+
+class PoolError(RuntimeError):
+    """The pool cannot work at all, whatever the jobs are."""
+
+
+class EngineHost:
+    """Runs one job at a time and keeps nothing between jobs."""
+
+    def __init__(self, factory: str) -> None:
+        foreign = foreign_packages()
+        if foreign:
+            raise PoolError("; ".join(foreign))
+        self._judge = load_judge(factory)
+
+    def ready(self) -> tuple[str, int]:
+        """Return which code this worker runs, and its process."""
+        return build(), os.getpid()
+
+    def perform(self, job: str) -> str:
+        """Return the answer to a job, both as JSON."""
+        return self._answer(_JOB.validate_json(job)).model_dump_json()
+
+    def _answer(self, job: AnyJob) -> Answer:
+        if isinstance(job, Job):
+            return self._judge.judge(job.trace, job.sweep, job.device)
+        if isinstance(job, TrialJob):
+            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), device=job.device)
+        assert isinstance(self._judge, Huntsman), "this judge does not hunt"
+        if isinstance(job, TryJob):
+            return self._judge.attempt(list(job.candidates), job.target, job.device)
+        file = running_file(Path(job.running), job.key)
+        reachable = file.parent.is_dir()
+        begin = partial(_write_ahead, file, job.device) if reachable else lambda trace: None
+        report = self._judge.hunt(job.shard, begin, job.device)
+        file.unlink(missing_ok=True)
+        return report
+
+
+def running_file(folder: Path, job: str) -> Path:
+    """Return where the trace that a job runs lies, and stays when the process dies."""
+    return folder / f"{job}.yaml"
+
+
+def read_answer(job: AnyJob, text: str) -> Answer:
+    """Return the answer to a job from what `EngineHost.perform` returned."""
+    kinds: dict[type[AnyJob], type[Answer]] = {
+        Job: Judgement,
+        ShardJob: ShardReport,
+        TryJob: Tried,
+        TrialJob: Trial,
+    }
+    return kinds[type(job)].model_validate_json(text)
+
+
+def _write_ahead(file: Path, device: Device, trace: Trace) -> None:
+    """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before."""
+    temporary = file.with_name(f".{file.name}.tmp")
+    again = command("run", file.name, device)
+    head = comment(["being run under eager, lazy and one random schedule", f"run it again: {again}"])
+    temporary.write_text(head + codec.dumps(trace), encoding="utf-8", newline="\n")
+    os.replace(temporary, file)

@@ -1,0 +1,19 @@
+"""Make sure that our packages are ours: other distributions hold packages of the same names."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("cluster", "scenarios", "workers")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def foreign_packages() -> list[str]:
+    """Return a sentence for each of our packages that would be imported from outside this file's distribution."""
+    found = []
+    for package in PACKAGES:
+        spec = find_spec(package)
+        origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+        if origin != ROOT / package / "__init__.py":
+            seen = "nowhere" if origin is None else str(origin.parent)
+            found.append(f"package {package!r} is imported from {seen}; wanted {ROOT / package}")
+    return found

@@ -1,0 +1,378 @@
+"""Run jobs in this process or on Ray actors, and tell the coordinator what became of them.
+
+Ray is imported when a `RayPool` starts, after its environment is set, and nowhere else. A pool never retries and never
+judges: whatever happens to a worker becomes an event.
+"""
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol, Self
+
+from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
+from cluster.dispatch.host import EngineHost, PoolError, read_answer
+from cluster.dispatch.job import WORKER, AnyJob, build
+from cluster.dispatch.origin import ROOT
+
+OBJECT_STORE_BYTES = 200 * 1024 * 1024
+START_SECONDS = 120.0
+REACH_SECONDS = 10.0
+
+
+class Pool(Protocol):
+    """Slots with a worker each; slot numbers go from 0, and each slot starts with worker number 0.
+
+    A pool tells each worker once that it is ready: it serves one coordinator.
+    """
+
+    slots: int
+
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
+        """Start an attempt on the idle worker of a slot."""
+
+    def replace(self, slot: int, worker: int) -> None:
+        """Kill the slot's worker, if it still lives, and start number `worker`."""
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Return what has happened, after at most about `seconds` if that is nothing."""
+
+    def close(self) -> None:
+        """Kill all workers."""
+
+
+class InProcessPool:
+    """One slot in this process. Jobs and answers still pass through JSON, as they do on a cluster."""
+
+    slots = 1
+
+    def __init__(self, factory: str = WORKER) -> None:
+        self._factory = factory
+        self._host = EngineHost(factory)
+        self._events: list[Event] = [WorkerReady(0, 0)]
+        self._waiting: tuple[AnyJob, int] | None = None
+
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
+        """Keep the attempt for the next wait."""
+        assert self._waiting is None, "slot 0 is busy"
+        self._waiting = job, attempt
+
+    def replace(self, slot: int, worker: int) -> None:
+        """Make a new judge."""
+        self._host = EngineHost(self._factory)
+        self._events.append(WorkerReady(slot, worker))
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Run the attempt that waits, for as long as it takes."""
+        if self._waiting is not None:
+            (job, attempt), self._waiting = self._waiting, None
+            try:
+                answer = read_answer(job, self._host.perform(job.model_dump_json()))
+            except Exception as error:  # whatever the worker's own code raises is told, as on a cluster
+                self._events.append(AttemptRaised(job.key, attempt, _raised(error)))
+            else:
+                self._events.append(ResultArrived(job.key, attempt, answer))
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """Forget the attempt that waits."""
+        self._waiting = None
+
+
+@dataclass(slots=True)
+class _Seat:
+    """One slot of a `RayPool`: its actor, the call under way, and when that call is given up.
+
+    `begun` is a call made just before a job's: an actor takes its calls in order, so a worker that answered it and
+    then died had begun the job, and one that did not answer had died before.
+    """
+
+    worker: int
+    actor: Any
+    call: Any
+    deadline: float
+    begun: Any = None
+    job: AnyJob | None = None
+    attempt: int = 0
+    pid: int | None = None
+
+
+class RayPool:
+    """Ray actors, one engine each, with `gpus` of a GPU each.
+
+    A worker that dies, runs out of memory or exceeds `deadline_seconds` with a job is reported as lost. Ray itself
+    neither restarts an actor nor repeats a call. A context manager.
+    """
+
+    def __init__(
+        self,
+        ray: "RayCluster",
+        slots: int,
+        deadline_seconds: float,
+        factory: str = WORKER,
+        start_seconds: float = START_SECONDS,
+        gpus: float = 0,
+    ) -> None:
+        self.slots = slots
+        self._start_seconds = start_seconds
+        self._ray = ray.module
+        self._deadline_seconds = deadline_seconds
+        self._factory = factory
+        remote = self._ray.remote(EngineHost)
+        self._actors = remote.options(
+            num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_pending_calls=4
+        )
+        self._seats = [self._start(0) for _ in range(slots)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int | None]:
+        """Return the process of each slot's worker, None for one that is not ready yet."""
+        return [seat.pid for seat in self._seats]
+
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
+        """Call the slot's actor, with a deadline."""
+        seat = self._seats[slot]
+        assert seat.call is None, f"slot {slot} is busy"
+        seat.job, seat.attempt = job, attempt
+        seat.deadline = time.monotonic() + self._deadline_seconds
+        seat.begun = seat.actor.ready.remote()
+        seat.call = seat.actor.perform.remote(job.model_dump_json())
+
+    def replace(self, slot: int, worker: int) -> None:
+        """Kill the slot's actor and start another."""
+        self._kill(self._seats[slot])
+        self._seats[slot] = self._start(worker)
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Return the outcomes of all calls that have ended or are overdue."""
+        calls = [seat.call for seat in self._seats if seat.call is not None]
+        if not calls:
+            time.sleep(seconds)
+            return []
+        finished = self._finished(calls, seconds)
+        now = time.monotonic()
+        events: list[Event] = []
+        for slot, seat in enumerate(self._seats):
+            if seat.call is None:
+                continue
+            if seat.call in finished:
+                events.append(self._outcome(slot, seat))
+            elif now > seat.deadline:
+                events.append(self._overdue(slot, seat))
+        return events
+
+    def close(self) -> None:
+        """Kill all actors."""
+        for seat in self._seats:
+            self._kill(seat)
+
+    def _finished(self, calls: list[Any], seconds: float) -> list[Any]:
+        """Wait for the first of some calls and return it with whatever else has ended by then."""
+        try:
+            finished, _ = self._ray.wait(calls, num_returns=1, timeout=seconds)
+            if finished:
+                finished, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
+        except self._ray.exceptions.RayError as error:
+            raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
+        return list(finished)
+
+    def _start(self, worker: int) -> _Seat:
+        actor = self._actors.remote(self._factory)
+        return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + self._start_seconds)
+
+    def _kill(self, seat: _Seat) -> None:
+        seat.call = None
+        self._ray.kill(seat.actor, no_restart=True)
+
+    def _outcome(self, slot: int, seat: _Seat) -> Event:
+        """Turn a finished call into an event: application errors first, then deaths; the rest ends the run."""
+        call, seat.call = seat.call, None
+        errors = self._ray.exceptions
+        deaths = errors.OutOfMemoryError, errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError
+        try:
+            value = self._ray.get(call, timeout=60)
+        except errors.RayTaskError as error:
+            if seat.job is None:
+                return WorkerLost(slot, seat.worker, _raised(error.cause), had_begun=False)
+            return AttemptRaised(seat.job.key, seat.attempt, _raised(error.cause))
+        except errors.RayActorError as error:
+            reason = _death(error, started=seat.pid is not None)
+            return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
+        except deaths as error:
+            reason = _DEATHS.get(type(error).__name__, "its process died")
+            return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
+        except errors.RayError as error:
+            raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
+        if seat.job is None:
+            return self._arrived(slot, seat, value)
+        job, seat.job = seat.job, None
+        return ResultArrived(job.key, seat.attempt, read_answer(job, value))
+
+    def _had_begun(self, seat: _Seat) -> bool:
+        """Whether a worker that is lost had begun the job it was given."""
+        if seat.job is None:
+            return False
+        try:
+            self._ray.get(seat.begun, timeout=0)
+        except self._ray.exceptions.RayError:
+            return False
+        return True
+
+    def _arrived(self, slot: int, seat: _Seat, value: tuple[str, int]) -> Event:
+        code, seat.pid = value
+        if code != build():
+            why = "the code was edited during the run, or another version is installed on a node"
+            raise PoolError(f"a worker runs specstorm {code}, this process {build()}: {why}")
+        return WorkerReady(slot, seat.worker)
+
+    def _overdue(self, slot: int, seat: _Seat) -> Event:
+        seat.call = None
+        if seat.job is not None:
+            reason = f"it took longer than the deadline of {self._deadline_seconds:g} s"
+            return WorkerLost(slot, seat.worker, reason, had_begun=True)
+        wanted = f"{self.slots} workers need a CPU each; give fewer --workers"
+        reason = f"it did not start within {self._start_seconds:g} s: {wanted}"
+        return WorkerLost(slot, seat.worker, reason, had_begun=False)
+
+
+_DEATHS: Mapping[str, str] = {
+    "OutOfMemoryError": "it ran out of memory",
+    "NodeDiedError": "its node died",
+    "ActorUnavailableError": "its node died or cannot be reached",
+}
+
+
+def _death(error: Exception, started: bool) -> str:
+    """Say in words, without process ids or addresses, how an actor ended."""
+    if not started and "creation task" in str(error):
+        return f"it could not start: {_last_line(str(error))}"
+    return _DEATHS.get(type(error).__name__, "its process died")
+
+
+def _raised(error: BaseException) -> str:
+    return f"the worker raised {type(error).__name__}: {_first_line(str(error))}"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
+
+
+def _reach(address: str) -> None:
+    """Raise OSError at once where nothing listens; Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+
+
+def gpu_share(slots: int, num_gpus: int) -> float:
+    """Return the share of a GPU that each of some actors gets; an actor lies on one GPU."""
+    return 1 / -(-slots // num_gpus)
+
+
+class RayCluster:
+    """A connection to a Ray cluster at `address`, or for `local` a private one on this host's loopback interface.
+
+    A context manager. Signal handlers are to be installed inside it, since Ray replaces them.
+    """
+
+    def __init__(self, address: str, num_cpus: int | None) -> None:
+        self._private = _PrivateEnvironment() if address == "local" else None
+        options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+        if self._private is not None:
+            options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        try:
+            _reach(address)
+            import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
+
+            ray.init(**options)
+        except BaseException as error:
+            if self._private is not None:
+                self._private.close()
+            if not isinstance(error, Exception):
+                raise
+            raise PoolError(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
+        self.module: Any = ray
+
+    @property
+    def num_cpus(self) -> int:
+        """Return the number of CPUs of all nodes, at least 1."""
+        return max(1, int(self.module.cluster_resources().get("CPU", 1)))
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs of all nodes, at least 1.
+
+        Raises:
+            PoolError: there is none.
+        """
+        found = int(self.module.cluster_resources().get("GPU", 0))
+        if not found:
+            raise PoolError("--device cuda needs a GPU; this Ray cluster has none")
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.module.shutdown()
+        if self._private is not None:
+            self._private.close()
+
+
+class _PrivateEnvironment:
+    """Environment of a private Ray: no telemetry, a token of its own, every socket on the loopback interface.
+
+    Processes of Ray inherit it, and find our packages through it. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 is what makes
+    Ray listen on loopback only; a test lists the sockets.
+    """
+
+    def __init__(self) -> None:
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        settings = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_ENABLE_AUTO_CONNECT": "0",
+            "RAY_DEDUP_LOGS": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+            "PYTHONPATH": os.pathsep.join(path),
+        }
+        self._token_folder: Path | None = None
+        if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or _default_token().is_file()):
+            self._token_folder = Path(tempfile.mkdtemp(prefix="specstorm-"))
+            token = self._token_folder / "token"
+            descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(token_hex(32))
+            settings["RAY_AUTH_TOKEN_PATH"] = str(token)
+        self._before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+
+    def close(self) -> None:
+        """Put the environment back as it was."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if self._token_folder is not None:
+            shutil.rmtree(self._token_folder, ignore_errors=True)
+
+
+def _default_token() -> Path:
+    return Path.home() / ".ray" / "auth_token"

@@ -1,0 +1,209 @@
+"""Tell people and programs what a hunt came to, and how far it is."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from cluster.campaigns.findings import Pursuit
+from cluster.campaigns.hunter import Hunter
+from cluster.campaigns.rare_probes import FOLDER, rare_probes
+from cluster.dispatch.job import build, command
+from cluster.reports.report import INDENT, LINE_SECONDS
+from cluster.storage.artefact import finding_lines, outcome_lines
+from cluster.storage.corpus import PARENTS_PER_SHARD
+from scenarios.probes import PROBES
+from scenarios.shards import TRACES_PER_SHARD
+from workers.record.verdict import plane
+from workers.shrink.fingerprint import signature_of
+from workers.targets.devices import Device
+
+_ERASE = "\r\x1b[2K"
+
+
+def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
+    """Yield the report of a hunt, a line at a time."""
+    plan, tally = hunter.plan, hunter.tally
+    faults = f", faults {', '.join(plan.faults)}" if plan.faults else ""
+    device = f", device {plan.device}" if plan.device != "sim" else ""
+    yield f"hunt: profile {plan.profile}, seed {plan.seed}{faults}{device}, specstorm {build()}"
+    yield (
+        f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
+        f"{tally.steps:,} steps and {tally.captures:,} observations checked"
+    )
+    if plan.corpus:
+        share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
+        yield f"corpus {plan.corpus} of {len(hunter.corpus.traces)} traces: {share}"
+    if plan.faults:
+        yield f"every fault was reached in {tally.reached:,} traces"
+    yield _canary_line(hunter)
+    yield _determinism_line(hunter)
+    hit = [probe for probe in PROBES if tally.probes[probe]]
+    never = [probe for probe in PROBES if not tally.probes[probe]]
+    yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
+    if rare := rare_probes(hunter):
+        yield f"rare, first traces in {folder / FOLDER}: {', '.join(rare)}"
+    yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
+    for number, pursuit in enumerate(hunter.findings, 1):
+        yield from _finding_lines(number, pursuit, folder, plan.device)
+    yield ""
+    count = len(hunter.findings)
+    yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
+
+
+def _median(hunter: Hunter) -> int:
+    lengths = sorted(hunter.tally.lengths.elements())
+    return lengths[len(lengths) // 2] if lengths else 0
+
+
+def _canary_line(hunter: Hunter) -> str:
+    canary, name = hunter.canary, hunter.plan.canary
+    if canary.is_blind:
+        return f"BLIND: the canary {name} was not found in {canary.tried} shards; a hunt that misses it proves nothing"
+    if canary.first is None:
+        return f"canary {name}: not looked for to the end"
+    where = f"{canary.first.signature.plane} {canary.first.signature.variable}"
+    return f"canary {name}: found at trace {canary.traces} ({where}), {canary.rounds} of {canary.rounds} times"
+
+
+def _determinism_line(hunter: Hunter) -> str:
+    if not hunter.mismatches:
+        return (
+            f"determinism: {hunter.num_again} shards were judged twice, "
+            f"{hunter.num_again_elsewhere} of them on another worker; all alike"
+        )
+    first = hunter.mismatches[0]
+    count = len(hunter.mismatches)
+    return f"NOT DETERMINISTIC: {count} shards differ; first at trace {first.trace}: {first.first}, then {first.again}"
+
+
+def _finding_lines(number: int, pursuit: Pursuit, folder: Path, device: Device) -> Iterator[str]:
+    state = pursuit.state
+    yield ""
+    times = f"met by {pursuit.count:,} {'trace' if pursuit.count == 1 else 'traces'}, first by trace {state.first}"
+    if state.same_as is not None:
+        yield f"FINDING {number}  {state.bug}: {times}; shrunk, it is {state.same_as}"
+        return
+    verdict = state.judgement.verdict if state.judgement is not None else state.verdict
+    assert verdict is not None, "a finding of a hunt has been seen"
+    yield f"FINDING {number}  {verdict.kind}, plane {plane(verdict)}: {times}"
+    outcomes = state.judgement.outcomes if state.judgement is not None else ()
+    texts = [*finding_lines(verdict), *outcome_lines(outcomes)]
+    if state.shrinking is not None:
+        small = state.judgement.trace if state.judgement is not None else state.shrinking.trace
+        done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
+        texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
+    if state.artefact is not None:
+        texts += [state.artefact, f"replay: {command('replay', folder / state.artefact, device)}"]
+    yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
+
+
+def hunt_document(hunter: Hunter, exit_code: int) -> dict[str, object]:
+    """Return the report as JSON values, the same for the same traces on any host and any number of workers."""
+    tally, canary = hunter.tally, hunter.canary
+    first = canary.first.signature.model_dump() if canary.first is not None else None
+    return {
+        "specstorm": build(),
+        "exit_code": exit_code,
+        **hunter.plan.model_dump(mode="json", exclude={"canary"}),
+        "traces": tally.traces,
+        "steps_median": _median(hunter),
+        "runs": tally.runs,
+        "steps": tally.steps,
+        "commits": tally.commits,
+        "captures": tally.captures,
+        "reached": tally.reached,
+        "canary": {"fault": hunter.plan.canary, "blind": canary.is_blind, "traces": canary.traces, "found": first},
+        "judged_twice": hunter.num_again,
+        "mismatches": [{"trace": each.trace, "first": each.first, "again": each.again} for each in hunter.mismatches],
+        "not_judged": {str(number): reason for number, reason in sorted(hunter.unjudged.items())},
+        "probes": {probe: tally.probes[probe] for probe in PROBES},
+        "probes_rare": {probe: hunter.firsts[probe] for probe in rare_probes(hunter)},
+        "probes_never_hit": [probe for probe in PROBES if not tally.probes[probe]],
+        "findings": [_finding_entry(pursuit) for pursuit in hunter.findings],
+    }
+
+
+def _finding_entry(pursuit: Pursuit) -> dict[str, object]:
+    state = pursuit.state
+    judgement = pursuit.smallest()
+    verdict, trace = (state.verdict, state.trace) if judgement is None else (judgement.verdict, judgement.trace)
+    assert verdict is not None, "a finding of a hunt has been seen"
+    signature = signature_of(verdict, trace)
+    return {
+        "bug": state.bug,
+        "count": pursuit.count,
+        "first_trace": state.first,
+        "stage": state.stage,
+        "same_as": state.same_as,
+        "signature": signature.model_dump() if signature is not None else None,
+        "events_before": state.size,
+        "events": len(trace.events),
+        "holds": len(trace.schedule.holds),
+        "policy": trace.schedule.policy,
+        "checks": state.shrinking.spent if state.shrinking is not None else 0,
+        "verdict": verdict.model_dump(mode="json"),
+        "artefact": state.artefact,
+    }
+
+
+def as_json(document: dict[str, object]) -> str:
+    """Return a document as text."""
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+class HuntLine:
+    """How far a hunt is, on one line: again and again in its place on a terminal, else a line every ten seconds."""
+
+    def __init__(
+        self,
+        stream: IO[str],
+        seconds: float | None,
+        num_traces: int | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._on_terminal = stream is sys.stderr and stream.isatty()
+        self._every = 0.5 if self._on_terminal else LINE_SECONDS
+        self._clock = clock
+        self._begin = self._last = clock()
+        self._seconds = seconds
+        self._num_traces = num_traces
+        self._traces_before: int | None = None
+
+    def update(self, hunter: Hunter) -> None:
+        """Print the line, if the last one is old enough."""
+        now, traces = self._clock(), hunter.tally.traces
+        if self._traces_before is None:
+            self._traces_before = traces
+        if now - self._last < self._every:
+            return
+        self._last = now
+        rate = (traces - self._traces_before) / (now - self._begin)
+        count = len(hunter.findings)
+        shrinking = f" ({hunter.num_open} being shrunk)" if hunter.num_open else ""
+        findings = f"{count} {'finding' if count == 1 else 'findings'}{shrinking}"
+        text = f"{traces:,} traces, {rate:.1f}/s, {findings}, {self._left(now, traces, rate)}"
+        if self._on_terminal:
+            self._stream.write(f"{_ERASE}{text}")
+            self._stream.flush()
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def _left(self, now: float, traces: int, rate: float) -> str:
+        left = None
+        if self._seconds is not None:
+            left = self._seconds - (now - self._begin)
+        elif self._num_traces is not None and rate > 0:
+            left = (self._num_traces - traces) / rate
+        if left is None:
+            return "time left unknown"
+        return f"about {left:,.0f} s left" if left > 0 else "finishing"
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._on_terminal:
+            self._stream.write(_ERASE)
+            self._stream.flush()

@@ -1,0 +1,186 @@
+"""Tell people and programs what a campaign came to, and how far it is."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichBar
+from rich.table import Table
+
+from cluster.storage.artefact import finding_lines, outcome_lines, portable
+from workers.record.verdict import Agreed, Judgement, Lost, Verdict, is_finding
+
+INDENT = " " * 10
+LINE_SECONDS = 10.0
+_COLUMNS = ("requests", "steps", "captures", "schedules", "run-ahead")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is known about one scenario; `judgement` is None when it has no result.
+
+    `artefact` is a path inside the campaign directory, `replay` a command that shows the verdict again.
+    """
+
+    scenario: str
+    judgement: Judgement | None
+    artefact: str | None = None
+    replay: str | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the verdict, if there is one."""
+        return None if self.judgement is None else self.judgement.verdict
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of verdict in a word."""
+        return "not run" if self.verdict is None else self.verdict.kind
+
+
+def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = ()) -> None:
+    """Print a line a scenario, a block for each that is not agreed, a summary, and remarks."""
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        # A file or a pipe has no width; lines are neither wrapped nor cut.
+        console = Console(file=stream, highlight=False, markup=False, emoji=False, width=10_000)
+    console.print(_table(lines))
+    for line in lines:
+        for text in block(line):
+            console.print(text, soft_wrap=True)
+    console.print()
+    console.print(summary(lines))
+    for remark in remarks:
+        console.print(remark, soft_wrap=True)
+
+
+def _table(lines: Sequence[Line]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("scenario", overflow="fold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for line in lines:
+        table.add_row(line.scenario, *_numbers(line.judgement), line.kind, style="red" if _is_bad(line) else None)
+    return table
+
+
+def _is_bad(line: Line) -> bool:
+    return line.verdict is not None and is_finding(line.verdict)
+
+
+def _numbers(judgement: Judgement | None) -> tuple[str, ...]:
+    if judgement is None or isinstance(judgement.verdict, Lost):
+        return ("-",) * len(_COLUMNS)
+    stats = judgement.verdict.stats
+    numbers = (stats.requests, stats.steps, stats.captures, judgement.schedules, stats.run_ahead_max)
+    return tuple(f"{number:,}" for number in numbers)
+
+
+def block(line: Line) -> Iterator[str]:
+    """Yield what was found in a scenario and how to see it again; nothing if it agreed to its end or was not run."""
+    if line.judgement is None:
+        return
+    if isinstance(line.judgement.verdict, Agreed):
+        if line.judgement.verdict.stats.probes.get("ambiguous_decision"):
+            yield ""
+            yield f"AGREED    {line.scenario}"
+            yield f"{INDENT}up to a token that may as well have been another; nothing is compared from there on"
+        return
+    yield ""
+    yield f"{line.kind.upper():<9} {line.scenario}"
+    texts = finding_lines(line.judgement.verdict) + outcome_lines(line.judgement.outcomes)
+    if line.artefact is not None:
+        texts.append(line.artefact)
+    if line.replay is not None:
+        texts.append(f"replay: {line.replay}")
+    for text in texts:
+        for part in text.splitlines():
+            yield f"{INDENT}{part}"
+
+
+def summary(lines: Sequence[Line]) -> str:
+    """Return the number of scenarios of each verdict in a sentence."""
+    counts = Counter(line.kind for line in lines)
+    kinds = ("agreed", "diverged", "crashed", "stuck", "vacuous", "lost", "not run")
+    parts = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
+    return f"{len(lines)} {'scenario' if len(lines) == 1 else 'scenarios'}: {', '.join(parts)}"
+
+
+def document(lines: Sequence[Line], exit_code: int, build: str) -> str:
+    """Return the report as JSON, the same for the same results on any host, at any time, on any pool."""
+    counts = Counter(line.kind for line in lines)
+    scenarios = [_entry(line) for line in lines]
+    whole = {"specstorm": build, "exit_code": exit_code, "summary": dict(sorted(counts.items()))}
+    return json.dumps({**whole, "scenarios": scenarios}, indent=2, ensure_ascii=False)
+
+
+def _entry(line: Line) -> dict[str, object]:
+    entry: dict[str, object] = {"scenario": portable(line.scenario), "verdict": None}
+    if line.judgement is not None:
+        entry["verdict"] = line.judgement.verdict.model_dump(mode="json")
+        entry["seed"] = line.judgement.trace.seed
+        entry["faults"] = list(line.judgement.trace.faults)
+        entry["schedules"] = line.judgement.schedules
+        entry["outcomes"] = [outcome.model_dump(mode="json") for outcome in line.judgement.outcomes]
+        entry["artefact"] = line.artefact
+    return entry
+
+
+class LineProgress:
+    """A plain line every ten seconds, for logs."""
+
+    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._begin = self._last = clock()
+        self._done_before: int | None = None
+
+    def update(self, done: int, total: int, findings: int) -> None:
+        """Print a line if the last one is ten seconds old."""
+        now = self._clock()
+        if self._done_before is None:
+            self._done_before = done
+        if now - self._last < LINE_SECONDS:
+            return
+        self._last = now
+        rate = (done - self._done_before) / (now - self._begin)
+        left = f"about {(total - done) / rate:.0f} s left" if rate > 0 else "time left unknown"
+        text = f"{done}/{total} scenarios, {rate:.2f}/s, {_findings(findings)}, {left}"
+        print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Say nothing more."""
+
+
+class BarProgress:
+    """A bar, for terminals."""
+
+    def __init__(self) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[findings]}"), TimeRemainingColumn())
+        self._bar = RichBar(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("run", total=None, findings=_findings(0))
+        self._bar.start()
+
+    def update(self, done: int, total: int, findings: int) -> None:
+        """Move the bar."""
+        self._bar.update(self._task, completed=done, total=total, findings=_findings(findings))
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+def _findings(count: int) -> str:
+    return f"{count} {'finding' if count == 1 else 'findings'}"
+
+
+def progress_for(stream: TextIO) -> LineProgress | BarProgress:
+    """Return the kind of progress that suits a stream: a bar for the terminal behind stderr, else lines."""
+    return BarProgress() if stream is sys.stderr and stream.isatty() else LineProgress(stream)

@@ -1,0 +1,1 @@
+"""Estimates over many trials: survival, fault tables, figures."""

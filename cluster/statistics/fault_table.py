@@ -1,0 +1,164 @@
+"""What trials of faults come to: a line a fault, the table of all of them, and the documents a measurement leaves."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cluster.dispatch.job import build
+from cluster.dispatch.origin import ROOT
+from cluster.statistics.survival import Median, Time, median
+from cluster.storage.artefact import write_atomically
+from scenarios import codec
+from scenarios.spec import Value
+from workers.faults.registry import FAULTS
+from workers.run.trials import Trial
+from workers.targets.devices import Device
+
+REGRESSIONS = ROOT / "scenarios" / "regressions"
+
+
+class Line(Value):
+    """What all trials of one fault come to: medians over trials (Kaplan-Meier) with 95 % bounds, and totals.
+
+    `planes` counts the trials by what found the fault, as plane:variable.
+    """
+
+    fault: str
+    expected_plane: str
+    trials: int
+    detected: int
+    traces: Median
+    steps: Median
+    seconds: Median
+    judged: int
+    reached: int
+    triggered: int
+    planes: dict[str, int]
+    baseline: bool
+    against_synchronous: int
+    against_correct: int
+    against_correct_traces: Median
+    shrunk_events: int | None
+    shrunk_holds: int | None
+
+
+def line_of(trials: Sequence[Trial]) -> Line:
+    """Return the line of a fault from its trials."""
+    found = [trial.detected.at is not None for trial in trials]
+
+    def over(values: Sequence[float]) -> Median:
+        return median([Time(at, happened) for at, happened in zip(values, found, strict=True)])
+
+    regression = REGRESSIONS / f"{trials[0].fault}.yaml"
+    shrunk = codec.load(regression) if regression.is_file() else None
+    correct = [
+        Time(trial.against_correct.at or trial.traces_max, trial.against_correct.at is not None) for trial in trials
+    ]
+    return Line(
+        fault=trials[0].fault,
+        expected_plane=FAULTS[trials[0].fault].plane,
+        trials=len(trials),
+        detected=sum(found),
+        traces=over([trial.judged for trial in trials]),
+        steps=over([trial.steps for trial in trials]),
+        seconds=over([trial.seconds for trial in trials]),
+        judged=sum(trial.judged for trial in trials),
+        reached=sum(trial.reached for trial in trials),
+        triggered=sum(trial.triggered for trial in trials),
+        planes=dict(Counter(f"{trial.plane}:{trial.variable}" for trial in trials if trial.plane).most_common()),
+        baseline=all(trial.baseline for trial in trials),
+        against_synchronous=sum(trial.against_synchronous.at is not None for trial in trials),
+        against_correct=sum(trial.against_correct.at is not None for trial in trials),
+        against_correct_traces=median(correct),
+        shrunk_events=None if shrunk is None else len(shrunk.events),
+        shrunk_holds=None if shrunk is None else len(shrunk.schedule.holds),
+    )
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """Return the lines of a table for the terminal, and what they come to."""
+    width = max((len(line.fault) for line in lines), default=0)
+    columns = "found  traces to detection  steps  seconds  reached triggered  outputs: sync correct  events  by"
+    shown = [f"{'fault':{width}}  {columns}"]
+    for line in lines:
+        by = next(iter(line.planes), "")
+        shown.append(
+            f"{line.fault:{width}}  {line.detected:2}/{line.trials:2}  {_bounds(line.traces):19}  "
+            f"{_number(line.steps.at):>5}  {_number(line.seconds.at, 2):>7}  "
+            f"{_share(line.reached, line.judged):>7} {_share(line.triggered, line.judged):>9}  "
+            f"{_outputs(line, line.against_synchronous):>13}  {_outputs(line, line.against_correct):>6}  "
+            f"{_number(line.shrunk_events):>6}  {by}"
+        )
+    found = sum(line.detected == line.trials for line in lines)
+    as_expected = sum(
+        count for line in lines for by, count in line.planes.items() if by.split(":")[0] == line.expected_plane
+    )
+    total = sum(line.detected for line in lines)
+    shown.append("")
+    shown.append(
+        f"found in every trial: {found} of {len(lines)} faults; in the expected plane: {as_expected} of {total}"
+    )
+    if not all(line.baseline for line in lines):
+        return [*shown, "outputs were not compared"]
+    synchronous = sum(line.against_synchronous > 0 for line in lines)
+    correct = sum(line.against_correct > 0 for line in lines)
+    shown.append(
+        f"found by outputs in any trial: {synchronous} against a synchronous run of the same code, "
+        f"{correct} against correct code"
+    )
+    return shown
+
+
+def elsewhere_line(count: int, device: Device) -> str:
+    """Return what is to be said of faults that do not exist on a device."""
+    return f"not measured: {count} faults that do not exist on --device {device}"
+
+
+def _bounds(value: Median) -> str:
+    return f"{_number(value.at):>5} [{_number(value.low)}, {_number(value.high)}]"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _outputs(line: Line, found: int) -> str:
+    return f"{found}/{line.trials:2}" if line.baseline else "-"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
+
+
+def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str]) -> dict[str, object]:
+    """Return everything that was measured as JSON values."""
+    return {
+        "faults": [_values(line) for line in lines],
+        "trials": [trial.model_dump() for trial in trials],
+        "lost": list(lost),
+    }
+
+
+def document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> str:
+    """Return everything that was measured as a JSON document."""
+    return json.dumps({"specstorm": build(), "exit_code": code, **fault_values(lines, trials, lost)}, indent=2)
+
+
+def _values(line: Line) -> dict[str, object]:
+    values = line.model_dump()
+    for name in ("traces", "steps", "seconds", "against_correct_traces"):
+        values[name] = getattr(line, name)._asdict()
+    return values
+
+
+def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
+    """Yield the line of each fault of which there are trials."""
+    for fault in dict.fromkeys(trial.fault for trial in trials):
+        yield line_of([trial for trial in trials if trial.fault == fault])
+
+
+def write_documents(folder: Path, text: str, report: str) -> None:
+    """Write the table and the values into a campaign folder."""
+    write_atomically(folder / "faults.txt", text + "\n")
+    write_atomically(folder / "faults.json", report + "\n")

@@ -1,0 +1,1 @@
+"""What a campaign leaves on the disk: results, artefacts, corpora."""

@@ -1,0 +1,92 @@
+"""A corpus: known traces that a hunt begins from, kept as a snapshot in the campaign so that nothing changes it."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+
+from cluster.storage.artefact import write_atomically
+from scenarios import codec
+from scenarios.events import Schedule
+from scenarios.shards import Parent
+from scenarios.trace import Trace, problems
+
+PARENTS_PER_SHARD = 3
+SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Explicit traces in a fixed order, without faults, expectations and schedules; a hunt has its own.
+
+    `num_left_out` traces had been given that no engine runs without their faults.
+    """
+
+    traces: tuple[Trace, ...] = ()
+    num_left_out: int = 0
+
+    @classmethod
+    def read(cls, paths: Sequence[Path]) -> "Corpus":
+        """Return the corpus of some files and folders; names, comments and order in them do not matter.
+
+        Raises:
+            ScenarioError: a file is no scenario, or no trace is left.
+        """
+        found: dict[str, Trace] = {}
+        num_left_out = 0
+        for path in codec.find_scenarios(paths):
+            bare = {"faults": (), "expect": {}, "schedule": Schedule()}
+            trace = codec.load(path).explicit().model_copy(update=bare)
+            if problems(trace):
+                num_left_out += 1
+            else:
+                found[codec.dumps(trace)] = trace
+        if not found:
+            names = ", ".join(map(str, paths))
+            raise codec.ScenarioError(f"{names}: no engine runs these traces without their faults; name others")
+        return cls(tuple(found[text] for text in sorted(found)), num_left_out)
+
+    @cached_property
+    def digest(self) -> str:
+        """Return what stands for the traces in the key of a job; empty if there are none."""
+        texts = "\x00".join(map(codec.dumps, self.traces))
+        return blake2b(texts.encode(), digest_size=8).hexdigest() if self.traces else ""
+
+    def parents(self, shard: int) -> tuple[Parent, ...]:
+        """Return the traces that a shard begins from: each of the corpus in turn, over and over."""
+        count = len(self.traces)
+        turns = range(shard * PARENTS_PER_SHARD, (shard + 1) * PARENTS_PER_SHARD) if count else ()
+        return tuple(Parent(trace=self.traces[turn % count], turn=turn // count) for turn in turns)
+
+    def keep(self, campaign: Path) -> None:
+        """Write the snapshot of a campaign, under the corpus's digest, read-only; one that is there stays."""
+        folder = campaign / SNAPSHOT / self.digest
+        if not self.traces or folder.is_dir():
+            return
+        begun = folder.with_name(f".{self.digest}.tmp")
+        shutil.rmtree(begun, ignore_errors=True)
+        for index, trace in enumerate(self.traces):
+            path = begun / f"{index:04d}.yaml"
+            write_atomically(path, codec.dumps(trace))
+            path.chmod(0o444)
+        begun.rename(folder)
+
+
+NO_CORPUS = Corpus()
+
+
+def kept_corpus(campaign: Path) -> Corpus:
+    """Return the corpus of a campaign from its snapshot, or none where it has none.
+
+    Raises:
+        ScenarioError: the snapshot is not what was written.
+    """
+    for folder in sorted((campaign / SNAPSHOT).glob("[!.]*")):
+        corpus = Corpus.read([folder])
+        if corpus.digest != folder.name:
+            what = f"these traces come to digest {corpus.digest}, so they were edited"
+            raise codec.ScenarioError(f"{folder}: {what}; begin another campaign with --out")
+        return corpus
+    return NO_CORPUS

@@ -1,0 +1,341 @@
+"""The program as its users meet it: commands, exit codes, files and what is printed."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main as cli
+from cluster.dispatch.origin import ROOT
+from scenarios import codec
+from tests.cluster.processes import descendants
+
+FOUND = "vllm-38556-backup-token"
+ELSEWHERE = "vllm-38556-accepted-counts"
+SECONDS_MAX = 600.0
+SCENARIO = """
+spec: {{max_num_batched_tokens: 8, max_num_seqs: 3, vocab_size: 16}}
+seed: {seed}
+events:
+- {{tick: 0, do: submit, request: r0, prompt: {{tokens: 19}}, max_tokens: 12, accept: {{rate: 0.5}}}}
+- {{tick: 1, do: submit, request: r1, prompt: {{tokens: 5}}, max_tokens: 9, accept: alternate}}
+- {{tick: 4, do: preempt, request: r1}}
+- {{tick: 6, do: reorder, how: reverse}}
+"""
+
+
+def scenarios(folder: Path, count: int) -> Path:
+    """Write scenarios that differ in their seed and return their folder."""
+    below = folder / "scn"
+    below.mkdir()
+    for seed in range(count):
+        (below / f"s{seed:02d}.yaml").write_text(SCENARIO.format(seed=seed))
+    return below
+
+
+def start(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    """Start `specstorm` in a folder, in a process group of its own."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cluster", *arguments],
+        env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def specstorm(
+    folder: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `specstorm` in a folder to its end."""
+    process = start(folder, *arguments, environment=environment)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what a command said on stderr, less the progress that it shows where it takes long."""
+    return [line for line in done.stderr.splitlines() if " scenarios, " not in line]
+
+
+def wait_for(happened: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    """Wait until something has happened while a process runs."""
+    end = time.monotonic() + SECONDS_MAX
+    while not happened():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def num_results(campaign: Path) -> int:
+    """Return the number of results of a campaign that may be running."""
+    try:
+        database = sqlite3.connect(f"file:{campaign / 'campaign.sqlite'}?mode=ro", uri=True)
+    except sqlite3.OperationalError:
+        return 0
+    try:
+        return int(database.execute("SELECT COUNT(*) FROM results").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        database.close()
+
+
+def test_scenarios_that_agree_exit_with_0_and_say_where_the_results_lie(tmp_path: Path) -> None:
+    scenarios(tmp_path, 2)
+    for number in (1, 2):
+        done = specstorm(tmp_path, "run", "scn", "--ray", "off")
+        assert done.returncode == 0, done.stderr
+        assert "2 scenarios: 2 agreed" in done.stdout
+        assert f"results: campaigns/scn-000{number}" in done.stdout
+        assert complaints(done) == []
+        assert num_results(tmp_path / "campaigns" / f"scn-000{number}") == 2
+
+
+def test_a_finding_exits_with_1_and_replays_to_the_same_verdict(tmp_path: Path) -> None:
+    scenarios(tmp_path, 1)
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND, "--json")
+    assert done.returncode == 1, done.stderr
+    (entry,) = json.loads(done.stdout)["scenarios"]
+    artefact = Path("out", entry["artefact"])
+    assert codec.load(tmp_path / artefact).faults == (FOUND,)
+    replayed = specstorm(tmp_path, "replay", str(artefact), "--json")
+    assert replayed.returncode == 1
+    assert json.loads(replayed.stdout)["scenarios"][0]["verdict"] == entry["verdict"]
+    shown = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND)
+    assert shown.returncode == 1
+    assert f"replay: specstorm replay {artefact}" in shown.stdout
+    healed = specstorm(tmp_path, "replay", str(artefact), "--no-faults")
+    assert healed.returncode == 0
+
+
+def test_a_fault_that_is_never_reached_exits_with_3_and_says_where(tmp_path: Path) -> None:
+    scenarios(tmp_path, 1)
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--fault", ELSEWHERE)
+    assert done.returncode == 3
+    assert f"fault {ELSEWHERE} was never reached in: scn/s00.yaml" in done.stdout
+
+
+BAD = [
+    (["run", "no-such-folder"], "no such file"),
+    (["run", "bad.yaml"], "bad.yaml"),
+    (["run", "scn", "--fault", "vllm-38556-backup"], f"did you mean {FOUND}?"),
+    (["run", "faulty.yaml"], "unknown fault"),
+    (["run", "scn", "--ray", "http://127.0.0.1:8265"], "wanted local, off or HOST:PORT"),
+    (["run", "scn", "--ray", "off", "--workers", "2"], "--ray off runs one engine"),
+    (["run", "scn", "--workers", "0"], "--workers"),
+    (["run", "scn", "--seed", "-1"], "--seed"),
+    (["run", "scn", "--seed", "three"], "--seed"),
+    (["run", "scn", "--out", "bad.yaml"], "cannot be written"),
+    (["run"], "PATH"),
+    (["runn", "scn"], "No such command"),
+    (["run", "scn", "--frobnicate"], "No such option"),
+    (["replay", "no-such-file.yaml"], "no-such-file.yaml"),
+    (["faults", "show", "vllm-38556-backup"], f"did you mean {FOUND}?"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_exits_with_2_and_one_message_before_any_work(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = scenarios(tmp_path, 1)
+    (tmp_path / "bad.yaml").write_text("events: [{do: dance}]\n")
+    (tmp_path / "faulty.yaml").write_text(SCENARIO.format(seed=0) + "faults: [no-such-fault]\n")
+    before = sorted(tmp_path.rglob("*"))
+    code = cli.run(arguments)
+    out, err = capsys.readouterr()
+    assert code == 2, err
+    assert message in err
+    assert err.startswith("specstorm: ")
+    assert len(err.splitlines()) == 1
+    assert out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+    assert folder.exists()
+
+
+def test_the_process_ends_with_the_exit_code_of_its_command_and_says_no_more(tmp_path: Path) -> None:
+    done = specstorm(tmp_path, "run", "no-such-folder")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("specstorm: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_cluster_that_cannot_be_reached_exits_with_3(tmp_path: Path) -> None:
+    scenarios(tmp_path, 1)
+    done = specstorm(tmp_path, "run", "scn", "--ray", "127.0.0.1:1")
+    assert done.returncode == 3
+    assert "Ray at 127.0.0.1:1" in done.stderr
+    assert "1 not run" in done.stdout
+
+
+def test_the_json_report_is_the_same_on_any_pool_and_names_no_host(tmp_path: Path) -> None:
+    folder = scenarios(tmp_path, 3)
+    off = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "a", "--fault", FOUND, "--json")
+    local = specstorm(tmp_path, "run", str(folder), "--ray", "local", "--out", "b", "--fault", FOUND, "--json")
+    assert (off.returncode, local.returncode) == (1, 1)
+    assert off.stdout == local.stdout
+    assert str(tmp_path) not in off.stdout
+    assert str(ROOT) not in off.stdout
+
+
+def test_the_seed_of_the_command_line_replaces_the_scenarios_own(tmp_path: Path) -> None:
+    scenarios(tmp_path, 2)
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--seed", "5", "--json")
+    first, second = json.loads(done.stdout)["scenarios"]
+    assert first["verdict"] == second["verdict"]
+    own = specstorm(tmp_path, "run", "scn", "--ray", "off", "--json")
+    assert json.loads(own.stdout)["scenarios"][0]["verdict"] != first["verdict"]
+
+
+# Far more than one is judged while a process hears of the first.
+STOPPED = 12
+STOPS = [("off", signal.SIGTERM, 143), ("off", signal.SIGINT, 130), ("local", signal.SIGINT, 130)]
+STOPS += [("local", signal.SIGTERM, 143)]
+
+
+@pytest.mark.parametrize(("ray", "signum", "code"), STOPS)
+def test_a_signal_stops_a_run_that_a_second_run_completes(
+    tmp_path: Path, ray: str, signum: signal.Signals, code: int
+) -> None:
+    scenarios(tmp_path, STOPPED)
+    arguments = ("run", "scn", "--ray", ray, "--out", "out")
+    process = start(tmp_path, *arguments)
+    wait_for(lambda: num_results(tmp_path / "out") >= 1, process)
+    # A terminal signals the whole group; a job server signals it too.
+    os.killpg(process.pid, signum)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == code, out + err
+    assert "not run" in out
+    kept = num_results(tmp_path / "out")
+    assert 1 <= kept < STOPPED
+    done = specstorm(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"kept from an earlier run: {kept} of {STOPPED} results" in done.stdout
+    assert num_results(tmp_path / "out") == STOPPED
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_ray_starts_stops_the_run_as_well(tmp_path: Path, signum: signal.Signals, code: int) -> None:
+    scenarios(tmp_path, 1)
+    process = start(tmp_path, "run", "scn", "--ray", "local", "--out", "out")
+    wait_for(lambda: bool(descendants(process.pid)), process)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == code, out + err
+    assert num_results(tmp_path / "out") == 0
+
+
+def test_a_killed_run_leaves_the_trace_it_was_running_and_resumes(tmp_path: Path) -> None:
+    scenarios(tmp_path, 4)
+    arguments = ("run", "scn", "--ray", "off", "--out", "out")
+    process = start(tmp_path, *arguments)
+    running = tmp_path / "out" / "running"
+    wait_for(lambda: num_results(tmp_path / "out") >= 1 and any(running.glob("*.yaml")), process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=SECONDS_MAX)
+    left = list(running.glob("*.yaml"))
+    assert len(left) <= 1
+    for file in left:
+        assert specstorm(tmp_path, "replay", str(file)).returncode == 0
+    done = specstorm(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert num_results(tmp_path / "out") == 4
+    assert list(running.iterdir()) == []
+
+
+def test_faults_are_listed_and_shown(tmp_path: Path) -> None:
+    assert FOUND in specstorm(tmp_path, "faults", "list").stdout
+    shown = specstorm(tmp_path, "faults", "show", FOUND)
+    assert shown.returncode == 0
+    assert "source:   vllm" in shown.stdout
+
+
+def test_a_package_of_the_same_name_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    foreign = tmp_path / "elsewhere" / "workers"
+    foreign.mkdir(parents=True)
+    (foreign / "__init__.py").write_text("")
+    code = f"import sys; sys.path[:0] = [{str(foreign.parent)!r}]; from cluster.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"package 'workers' is imported from {foreign}" in done.stderr
+
+
+def test_neither_replay_nor_a_run_without_ray_loads_ray_or_torch(tmp_path: Path) -> None:
+    scenarios(tmp_path, 1)
+    code = "import sys; from cluster.cli.main import run; code = run(sys.argv[1:]); "
+    code += "sys.exit(code or any(name in sys.modules for name in ('ray', 'torch', 'triton')))"
+    for arguments in (["replay", "scn/s00.yaml"], ["run", "scn", "--ray", "off"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_switch_that_has_no_effect_is_warned_of_once_with_its_reason(tmp_path: Path) -> None:
+    below = scenarios(tmp_path, 2)
+    for path in below.iterdir():
+        path.write_text(path.read_text().replace("spec: {", "spec: {cascade: true, "))
+    warned = "warning: scn/s00.yaml and 1 more: cascade is True, but switched off at depth 2: the host counts drafts"
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off")
+    assert done.returncode == 0, done.stderr
+    (complaint,) = complaints(done)
+    assert complaint.startswith(warned)
+    done = specstorm(tmp_path, "run", "scn/s00.yaml", "--ray", "off", "--fault", "vllm-32951-cascade-stays-on")
+    assert "warning" not in done.stderr
+
+
+def test_traces_of_known_faults_are_left_out_below_a_folder_and_run_where_they_are_named(tmp_path: Path) -> None:
+    below = scenarios(tmp_path, 1)
+    known = below / "regressions" / "known.yaml"
+    known.parent.mkdir()
+    known.write_text(SCENARIO.format(seed=0) + f"faults: [{FOUND}]\n")
+    done = specstorm(tmp_path, "run", "scn", "--ray", "off")
+    assert done.returncode == 0, done.stderr
+    assert "1 scenario: 1 agreed" in done.stdout
+    (complaint,) = complaints(done)
+    assert complaint.startswith("scn: 1 scenarios that switch faults on are left out; name the file")
+    assert specstorm(tmp_path, "run", "scn/regressions/known.yaml", "--ray", "off").returncode == 1
+    done = specstorm(tmp_path, "run", "scn/regressions", "--ray", "off")
+    assert done.returncode == 2
+    (complaint,) = complaints(done)
+    assert complaint.startswith("specstorm: scn/regressions: no scenarios but 1 that switch faults on")
+
+
+def test_a_trace_that_only_its_fault_makes_possible_is_not_replayed_without_it(tmp_path: Path) -> None:
+    (tmp_path / "deep.yaml").write_text(
+        SCENARIO.format(seed=0).replace("spec: {", "faults: [specstorm-depth-3]\nspec: {depth: 3, ")
+    )
+    assert specstorm(tmp_path, "replay", "deep.yaml").returncode in (0, 1)
+    done = specstorm(tmp_path, "replay", "deep.yaml", "--no-faults")
+    assert done.returncode == 2
+    assert "without its faults it cannot run: depth is 3; allowed are 1 and 2" in done.stderr

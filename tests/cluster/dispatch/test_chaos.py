@@ -1,0 +1,66 @@
+"""Fifty workers are killed with SIGKILL at random moments; nobody can tell from the results."""
+
+import sqlite3
+from pathlib import Path
+
+from benchmarks.kills import KillingPool, Kills
+from cluster.campaigns.campaign import Campaign, Scenario, Stop
+from cluster.dispatch.job import Job
+from cluster.dispatch.pool import Pool, RayCluster, RayPool
+from cluster.storage.store import Store
+from scenarios.events import AcceptRate, Preempt, PromptDraw, Reorder, Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.cluster.storage.test_store import NoProgress
+
+KILLS = 50
+KILLS_MID_JOB_MIN = 40
+ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
+
+
+def rows(folder: Path, scenarios: list[Scenario], pool: Pool) -> list[tuple[object, ...]]:
+    """Run a campaign and return its results."""
+    with Store(folder) as store:
+        Campaign(scenarios, store).run(pool, NoProgress(), Stop())
+    return query(folder, ROWS)
+
+
+def query(folder: Path, text: str) -> list[tuple[object, ...]]:
+    """Return the rows of a query on a closed campaign."""
+    database = sqlite3.connect(folder / "campaign.sqlite")
+    try:
+        return database.execute(text).fetchall()
+    finally:
+        database.close()
+
+
+def engine_trace(seed: int) -> Trace:
+    """Return a trace with chunked prefill, a preemption, a reorder and partial accepts; every fifth has a fault."""
+    submits = (
+        Submit(tick=0, request="r0", prompt=PromptDraw(tokens=11), max_tokens=7, accept=AcceptRate(rate=0.5)),
+        Submit(tick=1, request="r1", prompt=PromptDraw(tokens=5), max_tokens=6, accept="alternate"),
+    )
+    return Trace(
+        spec=EngineSpec(max_num_batched_tokens=8, max_num_seqs=3, vocab_size=16),
+        seed=seed,
+        events=(*submits, Preempt(tick=4, request="r1"), Reorder(tick=6)),
+        faults=("vllm-38556-backup-token",) if seed % 5 == 0 else (),
+    )
+
+
+def test_fifty_killed_engines_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    scenarios = [Scenario(f"seed {seed}", Job.of(engine_trace(seed), sweep=True)) for seed in range(64)]
+    kills = Kills(KILLS)
+    with RayPool(ray_cluster, 2, 120.0) as pool:
+        calm = rows(tmp_path / "calm", scenarios, pool)
+    with KillingPool(ray_cluster, 2, kills, seed=20261121, losses=2, seconds=0.25) as pool:
+        disturbed = rows(tmp_path / "chaos", scenarios, pool)
+    assert kills.made == KILLS
+    (mid_job,) = query(tmp_path / "chaos", "SELECT COUNT(*) FROM attempts WHERE outcome = 'lost: its process died'")[0]
+    assert isinstance(mid_job, int)
+    assert KILLS_MID_JOB_MIN <= mid_job <= KILLS
+    assert len(calm) == len(scenarios)
+    for before, after in zip(calm, disturbed, strict=True):
+        assert before == after
+    assert query(tmp_path / "chaos", "SELECT COUNT(*) FROM late") == [(0,)]
+    assert list((tmp_path / "chaos" / "running").iterdir()) == []

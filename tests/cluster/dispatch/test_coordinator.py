@@ -1,0 +1,260 @@
+"""The coordinator under every schedule of losses: one result a job, whatever happens."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.dispatch.coordinator import (
+    IDLE_LOSSES_MAX,
+    LOSSES_MAX,
+    AttemptRaised,
+    Coordinator,
+    Dispatch,
+    Event,
+    Instruction,
+    JobAdded,
+    NoteLate,
+    NoteLoss,
+    Record,
+    Replace,
+    ResultArrived,
+    WorkerLost,
+    WorkerReady,
+)
+from cluster.dispatch.job import Answer
+from tests.cluster.fake_judge import StandIn, trace
+from workers.record.verdict import Lost
+
+JUDGEMENT = StandIn().judge(trace("agree"), True)
+
+
+@dataclass
+class SimulatedPool:
+    """Workers that do what a list of choices says; it checks each instruction on the way."""
+
+    num_slots: int
+    worker: list[int] = field(default_factory=list)
+    running: dict[int, Dispatch] = field(default_factory=dict)
+    starting: list[int] = field(default_factory=list)
+    given_up: list[Dispatch] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    losses: Counter[str] = field(default_factory=Counter)
+    lost_on: dict[str, set[int]] = field(default_factory=dict)
+    idle_losses: Counter[int] = field(default_factory=Counter)
+    retired: set[int] = field(default_factory=set)
+    notes: int = 0
+    late: int = 0
+
+    def __post_init__(self) -> None:
+        self.worker = [0] * self.num_slots
+        self.starting = list(range(self.num_slots))
+
+    def obey(self, instructions: list[Instruction]) -> None:
+        """Carry out instructions."""
+        for instruction in instructions:
+            match instruction:
+                case Dispatch(slot=slot, worker=worker):
+                    assert slot not in self.running, "two jobs in flight in one slot"
+                    assert slot not in self.starting, "a job for a worker that is not ready"
+                    assert worker == self.worker[slot]
+                    tried = self.lost_on.get(instruction.job, set())
+                    fresh = set(range(self.num_slots)) - tried - self.retired
+                    assert slot in fresh or not fresh, "a slot that lost this job before"
+                    self.running[slot] = instruction
+                case Replace(slot=slot, worker=worker):
+                    assert worker == self.worker[slot] + 1
+                    assert slot not in self.running
+                    self.worker[slot] = worker
+                    self.starting.append(slot)
+                case Record():
+                    self.records.append(instruction)
+                case NoteLoss():
+                    self.notes += 1
+                case NoteLate():
+                    self.late += 1
+
+    def event(self, choice: int) -> Event | None:
+        """Return the next thing to happen: a start, a result, a death, a late result or a repeated message."""
+        kind, index = choice % 8, choice // 8
+        if kind == 0 and self.given_up:
+            late = self.given_up[index % len(self.given_up)]
+            return ResultArrived(late.job, late.attempt, JUDGEMENT)
+        if kind == 1 and self.given_up:
+            old = self.given_up[index % len(self.given_up)]
+            return WorkerLost(old.slot, old.worker, "its process died", had_begun=True)
+        if self.starting and (kind < 5 or not self.running):
+            slot = self.starting.pop(index % len(self.starting))
+            return WorkerReady(slot, self.worker[slot])
+        if not self.running:
+            return None
+        slot = sorted(self.running)[index % len(self.running)]
+        run = self.running.pop(slot)
+        if kind >= 6:
+            self.given_up.append(run)
+            had_begun = kind == 7
+            if had_begun:
+                self.losses[run.job] += 1
+                self.lost_on.setdefault(run.job, set()).add(slot)
+            self.idle_losses[slot] = 0 if had_begun else self.idle_losses[slot] + 1
+            if self.idle_losses[slot] == IDLE_LOSSES_MAX:
+                self.retired.add(slot)
+            return WorkerLost(slot, run.worker, "its process died", had_begun)
+        self.idle_losses[slot] = 0
+        return ResultArrived(run.job, run.attempt, JUDGEMENT)
+
+
+@given(
+    slots=st.integers(1, 4),
+    jobs=st.integers(0, 12),
+    choices=st.lists(st.integers(0, 1 << 16), max_size=200),
+)
+def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: int, choices: list[int]) -> None:
+    coordinator, pool = Coordinator(slots), SimulatedPool(slots)
+    for job in range(jobs):
+        pool.obey(coordinator.handle(JobAdded(f"job {job}")))
+    # After the drawn choices nothing is lost any more, so every job must come to its end.
+    for choice in choices + [2] * (8 * (jobs + slots + 2)):
+        event = pool.event(choice)
+        if event is not None:
+            pool.obey(coordinator.handle(event))
+    assert coordinator.done
+    assert sorted(record.job for record in pool.records) == sorted(f"job {job}" for job in range(jobs))
+    for record in pool.records:
+        nothing_left = len(pool.retired) == slots
+        if isinstance(record.result, Lost):
+            assert pool.losses[record.job] == LOSSES_MAX or nothing_left
+        else:
+            assert pool.losses[record.job] < LOSSES_MAX
+
+
+@given(choices=st.lists(st.integers(0, 1 << 16), max_size=60))
+def test_the_same_events_give_the_same_instructions(choices: list[int]) -> None:
+    def instructions() -> list[Instruction]:
+        coordinator, pool = Coordinator(2), SimulatedPool(2)
+        given_out = [each for job in range(4) for each in coordinator.handle(JobAdded(f"job {job}"))]
+        pool.obey(given_out)
+        for choice in choices:
+            event = pool.event(choice)
+            if event is not None:
+                step = coordinator.handle(event)
+                pool.obey(step)
+                given_out += step
+        return given_out
+
+    assert instructions() == instructions()
+
+
+def ready(num_slots: int) -> Coordinator:
+    """Return a coordinator all of whose workers are idle."""
+    coordinator = Coordinator(num_slots)
+    for slot in range(num_slots):
+        assert coordinator.handle(WorkerReady(slot, 0)) == []
+    return coordinator
+
+
+def test_a_lost_attempt_goes_to_another_slot_before_any_other_job() -> None:
+    coordinator = ready(2)
+    assert coordinator.handle(JobAdded("a")) == [Dispatch(0, 0, "a", 1)]
+    assert coordinator.handle(JobAdded("b")) == [Dispatch(1, 0, "b", 1)]
+    coordinator.handle(JobAdded("c"))
+    coordinator.handle(JobAdded("d"))
+    lost = coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
+    assert lost == [NoteLoss("a", 1, 0, "its process died"), Replace(0, 1)]
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "c", 1)]
+    assert coordinator.handle(ResultArrived("b", 1, JUDGEMENT)) == [Record("b", 1, JUDGEMENT), Dispatch(1, 0, "a", 2)]
+
+
+def test_a_late_result_is_noted_and_not_recorded() -> None:
+    coordinator = ready(2)
+    coordinator.handle(JobAdded("a"))
+    coordinator.handle(WorkerLost(0, 0, "its node died", had_begun=True))
+    assert coordinator.handle(ResultArrived("a", 1, JUDGEMENT)) == [NoteLate("a", 1, JUDGEMENT)]
+    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [Record("a", 2, JUDGEMENT, deaths=1)]
+    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [NoteLate("a", 2, JUDGEMENT)]
+
+
+def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> None:
+    coordinator, worker = ready(2), [0, 0]
+    instructions = coordinator.handle(JobAdded("a"))
+    results: list[Answer | Lost] = []
+    for _ in range(LOSSES_MAX):
+        dispatch = next(each for each in instructions if isinstance(each, Dispatch))
+        after = coordinator.handle(WorkerLost(dispatch.slot, worker[dispatch.slot], "its process died", had_begun=True))
+        results += [each.result for each in after if isinstance(each, Record)]
+        worker[dispatch.slot] += 1
+        instructions = after + coordinator.handle(WorkerReady(dispatch.slot, worker[dispatch.slot]))
+    assert results == [Lost(reason="3 attempts were lost on 2 slots: its process died")]
+    assert coordinator.done
+
+
+def test_a_worker_whose_own_code_raised_is_replaced_and_its_job_lost_at_once() -> None:
+    coordinator = ready(1)
+    coordinator.handle(JobAdded("a"))
+    coordinator.handle(JobAdded("b"))
+    raised = coordinator.handle(AttemptRaised("a", 1, "the worker raised ValueError"))
+    assert raised == [Record("a", 1, Lost(reason="the worker raised ValueError")), Replace(0, 1)]
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "b", 1)]
+
+
+def test_a_worker_that_was_replaced_before_it_was_ready_gets_no_job() -> None:
+    coordinator = Coordinator(1)
+    coordinator.handle(JobAdded("a"))
+    assert coordinator.handle(WorkerLost(0, 0, "too slow", had_begun=False)) == [Replace(0, 1)]
+    assert coordinator.handle(WorkerReady(0, 0)) == []
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "a", 1)]
+
+
+def retire(coordinator: Coordinator, slot: int) -> None:
+    """Let a slot's first workers die before they begin anything, until it is given up."""
+    for worker in range(IDLE_LOSSES_MAX):
+        coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
+
+
+def test_a_job_goes_back_to_the_slot_that_lost_it_when_no_other_is_left() -> None:
+    coordinator = ready(2)
+    coordinator.handle(JobAdded("a"))
+    retire(coordinator, 1)
+    coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
+    assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "a", 2)]
+
+
+def test_a_slot_is_given_up_only_for_losses_without_a_result_between_them() -> None:
+    coordinator, worker = ready(1), 0
+    for job in range(4):
+        dispatch = coordinator.handle(JobAdded(f"job {job}"))
+        for attempt in range(1, IDLE_LOSSES_MAX):
+            assert dispatch == [Dispatch(0, worker, f"job {job}", attempt)]
+            lost = coordinator.handle(WorkerLost(0, worker, "its process died", had_begun=False))
+            worker += 1
+            assert lost[1:] == [Replace(0, worker)]
+            dispatch = coordinator.handle(WorkerReady(0, worker))
+        coordinator.handle(ResultArrived(f"job {job}", IDLE_LOSSES_MAX, JUDGEMENT))
+    assert coordinator.done
+
+
+def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
+    coordinator = Coordinator(2)
+    coordinator.handle(JobAdded("a"))
+    records: list[Instruction] = []
+    for slot in range(2):
+        for worker in range(IDLE_LOSSES_MAX):
+            records = coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
+    assert records == [Record("a", 0, Lost(reason="no worker could be started: no such engine"))]
+    assert coordinator.done
+    assert [type(each) for each in coordinator.handle(JobAdded("b"))] == [Record]
+
+
+def test_a_worker_that_died_idle_is_not_held_against_the_job_it_was_given() -> None:
+    coordinator, dispatch = ready(2), Dispatch(0, 0, "a", 1)
+    assert coordinator.handle(JobAdded("a")) == [dispatch]
+    for attempt, (slot, worker) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)], start=1):
+        after = coordinator.handle(WorkerLost(slot, worker, "its process died", had_begun=False))
+        assert after[:2] == [NoteLoss("a", attempt, slot, "its process died"), Replace(slot, worker + 1)]
+        coordinator.handle(WorkerReady(slot, worker + 1))
+    assert coordinator.handle(ResultArrived("a", 5, JUDGEMENT)) == [Record("a", 5, JUDGEMENT)]
+
+
+def test_attempts_are_numbered_on_from_an_earlier_run() -> None:
+    assert ready(1).handle(JobAdded("a", attempts=4)) == [Dispatch(0, 0, "a", 5)]

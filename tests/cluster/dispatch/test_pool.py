@@ -1,0 +1,145 @@
+"""Workers die, hang, raise or never start; the campaign ends with the right results all the same."""
+
+import os
+import signal
+import sqlite3
+import stat
+from pathlib import Path
+
+from cluster.campaigns.campaign import Campaign, Scenario, Stop
+from cluster.dispatch.coordinator import IDLE_LOSSES_MAX, Event, WorkerLost
+from cluster.dispatch.job import AnyJob, Job
+from cluster.dispatch.pool import InProcessPool, Pool, RayCluster, RayPool
+from cluster.storage.store import Store
+from tests.cluster.fake_judge import STAND_IN, UNSTARTABLE, trace
+from tests.cluster.processes import descendants, listening, resident_bytes
+from tests.cluster.storage.test_store import NoProgress
+from workers.record.verdict import Agreed, Lost, Verdict
+
+DEADLINE_SECONDS = 300.0
+WORKER_BYTES_MAX = 300 * 1024 * 1024
+
+
+def campaign_of(pool: Pool, folder: Path, *requests: str, seed: int = 0) -> list[Verdict | None]:
+    """Run one scenario for each request name and return the verdicts."""
+    scenarios = [Scenario(each, Job.of(trace(each, seed), sweep=True)) for each in requests]
+    with Store(folder) as store:
+        campaign = Campaign(scenarios, store)
+        campaign.run(pool, NoProgress(), Stop())
+        return campaign.verdicts()
+
+
+def test_actors_and_this_process_come_to_the_same_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    requests = ("agree", "diverge", "crash", "stuck", "vacuous", "raise")
+    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+        on_ray = campaign_of(pool, tmp_path / "ray", *requests)
+    assert on_ray == campaign_of(InProcessPool(STAND_IN), tmp_path / "here", *requests)
+
+
+class Killing(RayPool):
+    """Kills the worker of its first job while that job runs."""
+
+    killed = 0
+
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
+        """Start the attempt, and kill the process of the first one with SIGKILL."""
+        super().dispatch(slot, job, attempt)
+        pid = self.pids[slot]
+        if not self.killed and pid is not None:
+            self.killed = pid
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_actor_is_replaced_and_its_job_is_run_again(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with Killing(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+        verdicts = campaign_of(pool, tmp_path, "slow-1", "slow-2", "slow-3", "slow-4", seed=300)
+        assert pool.killed not in pool.pids
+    assert [type(verdict) for verdict in verdicts] == [Agreed] * 4
+    database = sqlite3.connect(tmp_path / "campaign.sqlite")
+    lost = database.execute("SELECT attempt, outcome FROM attempts WHERE outcome != 'agreed'").fetchall()
+    database.close()
+    assert lost == [(1, "lost: its process died")]
+
+
+def test_a_job_that_kills_its_worker_three_times_is_lost_and_the_others_are_not(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+        verdicts = campaign_of(pool, tmp_path, "agree-1", "die", "agree-2", "agree-3")
+    assert verdicts[1] == Lost(reason="3 attempts were lost on 2 slots: its process died")
+    assert [type(verdict) for verdict in verdicts] == [Agreed, Lost, Agreed, Agreed]
+    assert len(list((tmp_path / "running").glob("*.yaml"))) == 1
+
+
+def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with RayPool(ray_cluster, 2, 3.0, STAND_IN) as pool:
+        verdicts = campaign_of(pool, tmp_path, "hang", "agree")
+    reason = "3 attempts were lost on 2 slots: it took longer than the deadline of 3 s"
+    assert verdicts[0] == Lost(reason=reason)
+    assert isinstance(verdicts[1], Agreed)
+
+
+def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, UNSTARTABLE) as pool:
+        verdicts = campaign_of(pool, tmp_path, "agree")
+    assert verdicts == [Lost(reason="no worker could be started: it could not start: ImportError: no such engine")]
+
+
+class Impatient(RayPool):
+    """Waits no longer for a worker once two others have started; counts the workers it gave up so."""
+
+    given_up = 0
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Let what has not started by then be overdue."""
+        if self.pids.count(None) == self.slots - 2:
+            for seat in self._seats:
+                seat.deadline = seat.deadline if seat.pid is not None else 0.0
+        events = super().wait(seconds)
+        lost = [event for event in events if isinstance(event, WorkerLost)]
+        assert all("did not start within" in event.reason and not event.had_begun for event in lost)
+        self.given_up += len(lost)
+        return events
+
+
+def test_slots_without_a_cpu_are_given_up_and_the_others_do_the_work(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    requests = [f"slow-{index}" for index in range(16)]
+    with Impatient(ray_cluster, 3, DEADLINE_SECONDS, STAND_IN) as pool:
+        verdicts = campaign_of(pool, tmp_path, *requests, seed=300)
+        assert None in pool.pids
+        assert pool.given_up == IDLE_LOSSES_MAX
+    assert [type(verdict) for verdict in verdicts] == [Agreed] * len(requests)
+
+
+class Counting(RayPool):
+    """Notes how big its workers get and on which interfaces its processes listen."""
+
+    def __init__(self, cluster: RayCluster) -> None:
+        super().__init__(cluster, 2, DEADLINE_SECONDS, STAND_IN)
+        self.bytes_max = 0
+        self.sockets: dict[str, bool] = {}
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Look at the workers after each wait."""
+        events = super().wait(seconds)
+        known = [pid for pid in self.pids if pid is not None]
+        self.bytes_max = max([self.bytes_max, *map(resident_bytes, known)])
+        self.sockets = self.sockets | listening(descendants(os.getpid()) | {os.getpid()})
+        return events
+
+
+def test_workers_are_small_and_every_socket_is_on_loopback(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with Counting(ray_cluster) as pool:
+        campaign_of(pool, tmp_path, "slow-1", "slow-2", seed=100)
+    assert 0 < pool.bytes_max < WORKER_BYTES_MAX
+    assert len(pool.sockets) >= 4, "a Ray without sockets was looked at"
+    assert [name for name, loopback in pool.sockets.items() if not loopback] == []
+
+
+def test_the_token_of_a_private_ray_is_readable_by_its_owner_only(ray_cluster: RayCluster) -> None:
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    default = Path.home() / ".ray" / "auth_token"
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", default))
+    if token != default:
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700

@@ -1,0 +1,102 @@
+"""What people and programs read: quiet when right, complete when wrong, the same on every host."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.reports.report import Line, LineProgress, document, print_report
+from tests.cluster.fake_judge import StandIn, trace
+from workers.record.verdict import Agreed, Judgement, Lost
+
+
+def line(request: str, **more: str) -> Line:
+    """Return the line of a scenario whose first request has this name."""
+    return Line(f"scn/{request}.yaml", StandIn().judge(trace(request), True), **more)
+
+
+def printed(*lines: Line, remarks: tuple[str, ...] = ()) -> list[str]:
+    """Return the report as it is printed to a file."""
+    stream = io.StringIO()
+    print_report(lines, stream, remarks)
+    return [text.rstrip() for text in stream.getvalue().splitlines()]
+
+
+def test_a_scenario_that_agrees_is_one_line() -> None:
+    assert printed(line("agree"), remarks=("results: out",)) == [
+        "scenario        requests  steps  captures  schedules  run-ahead  verdict",
+        "scn/agree.yaml         1     12     1,234         46          1  agreed",
+        "",
+        "1 scenario: 1 agreed",
+        "results: out",
+    ]
+
+
+def test_a_scenario_that_agrees_up_to_an_ambiguous_decision_says_so() -> None:
+    agreed = StandIn().judge(trace("agree"), True)
+    assert isinstance(agreed.verdict, Agreed)
+    stats = agreed.verdict.stats.model_copy(update={"probes": {"ambiguous_decision": 1}})
+    judgement = agreed.model_copy(update={"verdict": Agreed(stats=stats)})
+    assert printed(Line("scn/drawn.yaml", judgement))[2:5] == [
+        "",
+        "AGREED    scn/drawn.yaml",
+        "          up to a token that may as well have been another; nothing is compared from there on",
+    ]
+
+
+def test_a_finding_says_what_where_and_how_to_see_it_again() -> None:
+    report = printed(line("diverge", artefact="artefacts/r.yaml", replay="specstorm replay out/artefacts/r.yaml"))
+    assert report[2:12] == [
+        "",
+        "DIVERGED  scn/diverge.yaml",
+        "          request diverge at position 3, commit diverge/0/7, step 9",
+        "          state is 8f31, expected 02c7   (plane: recurrent)",
+        "          last writers, newest first: compute:recurrent_update@9, compute:state_copy@8",
+        "          missing order: copy_counts@7 and condense@8",
+        "          shows under: lazy",
+        "          does not show under: eager",
+        "          artefacts/r.yaml",
+        "          replay: specstorm replay out/artefacts/r.yaml",
+    ]
+
+
+def test_a_scenario_without_a_result_is_counted_as_not_run() -> None:
+    report = printed(line("agree"), Line("scn/b.yaml", None))
+    assert report[2].endswith("not run")
+    assert report[-1] == "2 scenarios: 1 agreed, 1 not run"
+
+
+def test_no_path_is_cut_however_long_it_is() -> None:
+    name = "/".join(["folder"] * 60) + ".yaml"
+    assert any(name in text for text in printed(Line(name, line("vacuous").judgement)))
+
+
+def test_brackets_in_a_message_are_printed_as_they_are() -> None:
+    lost = Judgement(verdict=Lost(reason="IndexError: [red] of [0, 1]"), trace=trace("agree"), schedules=0)
+    assert "          IndexError: [red] of [0, 1]" in printed(Line("scn/[bold].yaml", lost))
+    assert "LOST      scn/[bold].yaml" in printed(Line("scn/[bold].yaml", lost))
+
+
+def test_the_document_names_scenarios_without_this_hosts_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    judgement = line("agree").judgement
+    names = [str(tmp_path / "scn" / "a.yaml"), "/somewhere/else/b.yaml", "scn/c.yaml"]
+    text = document([Line(name, judgement) for name in names], 0, "0.1.0+aa")
+    assert [each["scenario"] for each in json.loads(text)["scenarios"]] == ["scn/a.yaml", "b.yaml", "scn/c.yaml"]
+    assert str(tmp_path) not in text
+
+
+def test_progress_is_a_line_every_ten_seconds_with_rate_findings_and_time_left() -> None:
+    stream, now = io.StringIO(), [0.0]
+    progress = LineProgress(stream, lambda: now[0])
+    for second in range(0, 26):
+        now[0] = float(second)
+        progress.update(10 + second * 2, 100, second // 12)
+    progress.close()
+    assert stream.getvalue().splitlines() == [
+        "30/100 scenarios, 2.00/s, 0 findings, about 35 s left",
+        "50/100 scenarios, 2.00/s, 1 finding, about 25 s left",
+    ]

@@ -1,0 +1,1 @@
+"""Tests of what a campaign leaves on the disk."""

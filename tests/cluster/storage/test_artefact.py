@@ -1,0 +1,90 @@
+"""A finding on disk is a trace that loads as itself, under a comment for people."""
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.storage.artefact import artefact_name, artefact_text, outcome_lines, write_artefact, write_atomically
+from scenarios import codec
+from scenarios.codec import comment
+from tests.cluster.fake_judge import StandIn, difference, trace
+from workers.record.verdict import Crashed, Diverged, Judgement, Outcome, Stats, plane
+
+STATS = Stats(requests=1, steps=1, commits=1, captures=1, run_ahead_max=0, digest="", probes={})
+
+
+@pytest.mark.parametrize("request_name", ["diverge", "crash", "stuck"])
+def test_an_artefact_loads_as_the_trace_of_its_finding(tmp_path: Path, request_name: str) -> None:
+    judgement = StandIn().judge(trace(request_name), True)
+    path = write_artefact(tmp_path, judgement, "scenarios/smoke/a.yaml")
+    assert path.name == artefact_name(judgement)
+    assert codec.load(path) == judgement.trace
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None:
+    judgement = StandIn().judge(trace("diverge"), True)
+    head = [line for line in artefact_text(judgement, "scenarios/smoke/a.yaml").splitlines() if line.startswith("#")]
+    assert head == [
+        "# diverged: found by scenarios/smoke/a.yaml",
+        "# request diverge at position 3, commit diverge/0/7, step 9",
+        "# state is 8f31, expected 02c7   (plane: recurrent)",
+        "# last writers, newest first: compute:recurrent_update@9, compute:state_copy@8",
+        "# missing order: copy_counts@7 and condense@8",
+        "# shows under: lazy",
+        "# does not show under: eager",
+        "# under eager: agreed",
+        "# under lazy: diverged: tokens",
+        f"# replay: specstorm replay {artefact_name(judgement)}",
+    ]
+
+
+@given(st.text(max_size=200), st.text(max_size=40))
+def test_no_text_in_a_finding_can_break_out_of_the_comment(error: str, schedule: str) -> None:
+    outcomes = (Outcome(schedule=schedule, agrees=True, result=error),)
+    crashed = Crashed(stats=STATS, error=error, where="op")
+    judgement = Judgement(verdict=crashed, trace=trace("r0").explicit(), schedules=1, outcomes=outcomes)
+    assert codec.loads(artefact_text(judgement, "a.yaml"), "artefact") == judgement.trace
+
+
+def test_the_same_finding_has_the_same_name_and_another_trace_another() -> None:
+    first, other = StandIn().judge(trace("diverge"), True), StandIn().judge(trace("diverge", seed=1), True)
+    assert artefact_name(first) == artefact_name(StandIn().judge(trace("diverge"), True))
+    assert artefact_name(first) != artefact_name(other)
+    assert artefact_name(first).startswith("recurrent-")
+
+
+def test_only_findings_have_a_plane() -> None:
+    assert plane(Diverged(stats=STATS, difference=difference("r0"))) == "recurrent"
+    with pytest.raises(ValueError, match="agreed is not a finding"):
+        plane(StandIn().judge(trace("agree"), True).verdict)
+
+
+def test_a_long_line_of_a_comment_is_cut() -> None:
+    assert len(comment(["x" * 100_000])) < 2_000
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file.yaml"
+    for text in ("first\n", "second\n"):
+        write_atomically(path, text)
+        assert path.read_text() == text
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_finding_that_depends_on_two_lanes_says_in_which_order_it_shows() -> None:
+    orders = {" > ".join(order): order for order in permutations(("host", "compute", "h2d"))}
+    outcomes = tuple(
+        Outcome(schedule=name, agrees=order.index("h2d") < order.index("host"), result="")
+        for name, order in orders.items()
+    )
+    lazy = Outcome(schedule="lazy", agrees=False, result="")
+    assert outcome_lines((lazy, *outcomes)) == [
+        "shows under: lazy, 3 lane orders",
+        "does not show under: 3 lane orders",
+        "it shows in exactly those lane orders with host before h2d",
+    ]
+    assert outcome_lines((lazy,)) == ["shows under: lazy"]

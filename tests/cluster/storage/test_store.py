@@ -1,0 +1,203 @@
+"""A campaign directory survives kills, resumes, and never holds two results of a job."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from cluster.campaigns.campaign import Campaign, Scenario, Stop, exit_code
+from cluster.dispatch.coordinator import Event
+from cluster.dispatch.job import Job, job_key
+from cluster.dispatch.pool import InProcessPool
+from cluster.storage.store import CampaignError, Store, new_campaign_folder
+from scenarios import codec
+from tests.cluster.fake_judge import STAND_IN, StandIn, trace
+from workers.record.verdict import Agreed, Judgement, Lost
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def update(self, done: int, total: int, findings: int) -> None:
+        """Do nothing."""
+
+
+def scenario(request: str) -> Scenario:
+    """Return a scenario whose first request has this name."""
+    return Scenario(f"{request}.yaml", Job.of(trace(request), sweep=True))
+
+
+def run(folder: Path, *requests: str) -> Campaign:
+    """Run scenarios in this process."""
+    with Store(folder) as store:
+        campaign = Campaign([scenario(request) for request in requests], store)
+        campaign.run(InProcessPool(STAND_IN), NoProgress(), Stop())
+        return campaign
+
+
+def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
+    """Return the rows of a query on a closed campaign."""
+    database = sqlite3.connect(folder / "campaign.sqlite")
+    try:
+        return database.execute(query).fetchall()
+    finally:
+        database.close()
+
+
+def test_a_campaign_records_each_job_once_and_cleans_up(tmp_path: Path) -> None:
+    campaign = run(tmp_path, "agree", "diverge", "agree-2", "crash", "stuck", "vacuous")
+    kinds = ["agreed", "diverged", "agreed", "crashed", "stuck", "vacuous"]
+    assert [verdict and verdict.kind for verdict in campaign.verdicts()] == kinds
+    assert rows(tmp_path, "SELECT COUNT(*) FROM results") == [(6,)]
+    assert rows(tmp_path, "SELECT DISTINCT attempt FROM attempts") == [(1,)]
+    assert list((tmp_path / "running").iterdir()) == []
+    names = sorted(path.name.partition("-")[0] for path in (tmp_path / "artefacts").iterdir())
+    assert names == ["crash", "liveness", "recurrent"]
+
+
+def test_two_scenarios_with_the_same_trace_share_a_job(tmp_path: Path) -> None:
+    campaign = run(tmp_path, "agree", "agree")
+    assert [type(verdict) for verdict in campaign.verdicts()] == [Agreed, Agreed]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM attempts") == [(1,)]
+
+
+def test_a_second_run_keeps_results_and_runs_only_what_is_new(tmp_path: Path) -> None:
+    first = run(tmp_path, "agree", "diverge")
+    second = run(tmp_path, "agree", "diverge", "agree-3")
+    assert second.kept == 2
+    assert second.verdicts()[:2] == first.verdicts()
+    assert rows(tmp_path, "SELECT COUNT(*), MAX(attempt) FROM attempts") == [(3, 1)]
+
+
+def test_an_attempt_that_was_cut_short_is_abandoned_and_made_again(tmp_path: Path) -> None:
+    job = scenario("agree").job
+    with Store(tmp_path) as store:
+        store.begin(job, 1, 0, "agree.yaml")
+        running = store.running_file(job.key)
+    assert codec.load(running) == job.trace
+    run(tmp_path, "agree")
+    attempts = rows(tmp_path, "SELECT attempt, outcome FROM attempts ORDER BY attempt")
+    assert attempts == [(1, "abandoned"), (2, "agreed")]
+    assert not running.exists()
+
+
+def test_a_lost_job_keeps_its_trace_and_is_tried_again_by_the_next_run(tmp_path: Path) -> None:
+    job = scenario("agree").job
+    with Store(tmp_path) as store:
+        store.begin(job, 1, 0, "agree.yaml")
+        lost = Judgement(verdict=Lost(reason="3 attempts were lost"), trace=job.trace, schedules=0)
+        store.record(job, 1, lost, "agree.yaml")
+        assert store.running_file(job.key).exists()
+    assert [type(verdict) for verdict in run(tmp_path, "agree").verdicts()] == [Agreed]
+    assert rows(tmp_path, "SELECT verdict, attempt FROM results") == [("agreed", 2)]
+
+
+def test_the_first_result_of_a_job_stays(tmp_path: Path) -> None:
+    job = scenario("agree").job
+    with Store(tmp_path) as store:
+        first = store.record(job, 1, StandIn().judge(job.trace, True), "agree.yaml")
+        second = store.record(job, 2, StandIn().judge(trace("diverge"), True), "agree.yaml")
+    assert first == second
+
+
+def test_a_late_result_that_differs_is_a_contradiction_and_an_equal_one_is_not(tmp_path: Path) -> None:
+    equal, different = scenario("agree").job, scenario("agree-2").job
+    with Store(tmp_path) as store:
+        for job in (equal, different):
+            store.record(job, 2, StandIn().judge(job.trace, True), "a.yaml")
+        store.note_late(equal.key, 1, StandIn().judge(equal.trace, True))
+        store.note_late(different.key, 1, StandIn().judge(trace("diverge"), True))
+        assert store.contradictions() == [different.key]
+
+
+def test_two_processes_cannot_write_one_campaign(tmp_path: Path) -> None:
+    with Store(tmp_path), pytest.raises(CampaignError, match="another process is writing"):
+        Store(tmp_path)
+    Store(tmp_path).close()
+
+
+def test_a_file_that_is_no_campaign_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "campaign.sqlite").write_text("not a database, and long enough to be read as one" * 30)
+    with pytest.raises(CampaignError, match="is not a campaign database"):
+        Store(tmp_path)
+
+
+def test_a_job_key_tells_traces_thoroughness_and_code_apart() -> None:
+    keys = {
+        job_key(each, sweep, code)
+        for each in (trace("agree"), trace("agree", seed=1))
+        for sweep in (False, True)
+        for code in ("0.1.0+aa", "0.1.0+ab")
+    }
+    assert len(keys) == 8
+    assert job_key(trace("agree"), True, "x") == job_key(trace("agree"), True, "x")
+
+
+def test_new_campaign_folders_do_not_collide(tmp_path: Path) -> None:
+    names = [new_campaign_folder(tmp_path / "campaigns", "smoke").name for _ in range(3)]
+    assert names == ["smoke-0001", "smoke-0002", "smoke-0003"]
+    assert new_campaign_folder(tmp_path / "campaigns", "stress").name == "stress-0001"
+
+
+def test_what_was_not_judged_never_hides_a_finding() -> None:
+    verdicts = {
+        request: StandIn().judge(trace(request), True).verdict
+        for request in ("agree", "diverge", "crash", "stuck", "vacuous")
+    }
+    assert exit_code([]) == 0
+    assert exit_code([verdicts["agree"]]) == 0
+    assert exit_code([verdicts["agree"], verdicts["vacuous"]]) == 3
+    assert exit_code([verdicts["agree"], Lost(reason="x")]) == 3
+    assert exit_code([verdicts["agree"], None]) == 3
+    for finding in ("diverge", "crash", "stuck"):
+        assert exit_code([None, verdicts["vacuous"], Lost(reason="x"), verdicts[finding]]) == 1
+
+
+def test_a_campaign_with_more_than_one_ambiguous_decision_in_a_thousand_was_not_judged() -> None:
+    agreed = StandIn().judge(trace("agree"), True).verdict
+    assert isinstance(agreed, Agreed)
+
+    def drawn(**probes: int) -> Agreed:
+        return agreed.model_copy(update={"stats": agreed.stats.model_copy(update={"probes": probes})})
+
+    assert exit_code([drawn(random_decision=999, ambiguous_decision=1)]) == 3
+    assert exit_code([drawn(random_decision=999, ambiguous_decision=1), drawn(random_decision=1)]) == 0
+
+
+def test_a_worker_that_raises_loses_only_its_own_job(tmp_path: Path) -> None:
+    campaign = run(tmp_path, "raise", "agree")
+    reason = "the worker raised ValueError: the worker is broken"
+    assert campaign.verdicts()[0] == Lost(reason=reason)
+    assert isinstance(campaign.verdicts()[1], Agreed)
+    assert exit_code(campaign.verdicts()) == 3
+
+
+class Stopping(InProcessPool):
+    """Asks for a stop while its second job is under way."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(STAND_IN)
+        self._stop = stop
+        self._waits = 0
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Count, and stop after the first job."""
+        self._waits += 1
+        if self._waits == 3:
+            self._stop.signum = 15
+        return super().wait(seconds)
+
+
+def test_a_stop_keeps_what_is_recorded_and_a_resume_does_the_rest(tmp_path: Path) -> None:
+    scenarios = [scenario(f"agree-{index}") for index in range(5)]
+    stop = Stop()
+    with Store(tmp_path) as store:
+        campaign = Campaign(scenarios, store)
+        campaign.run(Stopping(stop), NoProgress(), stop)
+        assert len(campaign.results) == 2
+        assert campaign.exit_code() == 3
+    with Store(tmp_path) as store:
+        campaign = Campaign(scenarios, store)
+        campaign.run(InProcessPool(STAND_IN), NoProgress(), Stop())
+        assert campaign.kept == 2
+        assert campaign.exit_code() == 0

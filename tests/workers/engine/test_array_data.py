@@ -1,0 +1,28 @@
+"""The host part of a decode step works in memory that is there: it makes no array. Lists of Python are not counted."""
+
+import json
+import subprocess
+import sys
+
+# The simulated device, what looks at its memory, and nothing else.
+DEVICE = ("kernels/", "engine/probes.py", "observation.py")
+
+
+def allocations(*arguments: str) -> dict[str, int]:
+    """Return how often each line of ours made NumPy allocate the data of an array, in a step after the warm-up."""
+    command = [sys.executable, "-m", "tests.workers.engine.array_data", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+def test_only_the_device_and_what_looks_at_it_make_arrays_in_a_decode_step() -> None:
+    found = allocations()
+    assert sum(found.values()) > 50
+    assert {line for line in found if not line.startswith(DEVICE)} == set()
+
+
+def test_an_array_that_the_host_makes_is_seen() -> None:
+    found = allocations("with arrays")
+    host = {line: count for line, count in found.items() if not line.startswith(DEVICE)}
+    assert list(host.values()) == [4]

@@ -1,0 +1,45 @@
+"""What the backup fault damages behind its first difference, seen by a checker that is blind to inputs."""
+
+from scenarios.codec import load
+from scenarios.strategies import random_trace
+from tests.workers.run.test_smoke import PATHS
+from workers.engine.parts import Parts
+from workers.judge.checker import Checker
+from workers.oracle.expected_captures import Layout
+from workers.oracle.tape import Tapes
+from workers.record.observation import Observation
+from workers.record.verdict import Difference, Diverged
+from workers.run.check import Options, Run
+
+FAULT = "vllm-38556-backup-token"
+TAPES = Tapes()
+
+
+class BlindToInputs(Checker):
+    """Compares everything but the backup token and the tokens rows go on from."""
+
+    def _host(self, observed: Observation) -> Difference | None:
+        return None if observed.point == "launched" else super()._host(observed)
+
+    def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
+        layout.pop("next_tokens", None)
+        return super()._layout(layout, capture)
+
+
+def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:
+    planes = []
+    traces = [load(path) for path in PATHS if "discard" in load(path).expect] + [
+        random_trace(seed) for seed in range(60)
+    ]
+    for trace in traces:
+        # Only what the EAGLE-like drafter keeps, as far as it keeps anything, depends on the token behind a chunk.
+        if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
+            continue
+        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Parts())
+        run.checker = BlindToInputs(run.trace, TAPES)
+        verdict = run.to_end()
+        if run.probes[f"fault {FAULT}"]:
+            assert isinstance(verdict, Diverged)
+            planes.append((verdict.difference.plane, verdict.difference.variable))
+    assert len(planes) >= 20
+    assert {variable for _, variable in planes} <= {"drafter_kv", "drafter_kv_at_end"}

@@ -1,0 +1,52 @@
+"""Three steps in flight: right as long as every request is in every step, wrong once one is left out."""
+
+from collections import Counter
+
+from scenarios.spec import THROUGH_THE_HOST
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Lost, Vacuous
+from workers.run.check import check
+
+TAPES = Tapes()
+FAULT = "specstorm-depth-3"
+SEEDS = range(100)
+
+
+def at_depth(seed: int, depth: int) -> Trace:
+    trace = random_trace(seed).explicit()
+    drafter = "eagle" if trace.spec.drafter in THROUGH_THE_HOST else trace.spec.drafter
+    spec = trace.spec.model_copy(update={"depth": depth, "drafter": drafter})
+    return trace.model_copy(update={"spec": spec, "faults": (FAULT,)})
+
+
+def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_is() -> None:
+    seen: Counter[tuple[str, bool]] = Counter()
+    for seed in SEEDS:
+        verdict = check(at_depth(seed, 3), TAPES)
+        assert not isinstance(verdict, Lost)
+        has_gap = verdict.stats.probes.get("gap", 0) > 0
+        seen[verdict.kind, has_gap] += 1
+        if isinstance(verdict, Diverged):
+            # Where no draft was rejected the count is right all the same, but the host does not know the last token, or
+            # by how many tokens the state advances.
+            assert verdict.difference.variable in ("num_computed", "input_ids", "accepted_read"), (seed, verdict)
+        else:
+            assert isinstance(verdict, Agreed | Vacuous), (seed, verdict)
+    assert seen["diverged", True] >= 4
+    assert seen["diverged", False] == 0
+    assert seen["agreed", False] >= 60
+
+
+def test_without_the_fault_no_engine_has_three_steps_in_flight() -> None:
+    verdict = check(at_depth(0, 3).model_copy(update={"faults": ()}), TAPES)
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.actual == "processed: step 0 was processed with 2 in flight, depth is 3"
+
+
+def test_the_fault_changes_nothing_at_depths_that_are_allowed_and_asks_for_depth_3() -> None:
+    for depth in (1, 2, 4):
+        verdict = check(at_depth(0, depth), TAPES)
+        assert isinstance(verdict, Vacuous)
+        assert verdict.missing == (f"fault {FAULT} requires depth = 3, the trace has {depth}",)

@@ -1,0 +1,375 @@
+"""Logs of clean runs with one decision changed: how each is changed, and how its refusal begins."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from scenarios.events import Abort, NoValidToken, Preempt
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.oracle.state_oracle import Oracle
+from workers.oracle.truth import Truth
+from workers.record.log import (
+    Aborted,
+    Corrected,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    SkipReason,
+    Submitted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A point of a clean log: everything before `at` was judged."""
+
+    trace: Trace
+    oracle: Oracle
+    log: list[Entry]
+    at: int
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that comes next."""
+        return self.log[self.at]
+
+    @property
+    def spec(self) -> EngineSpec:
+        """The engine's sizes."""
+        return self.trace.spec
+
+    @property
+    def num_free(self) -> int:
+        """Blocks nobody owns."""
+        return self.spec.num_blocks - sum(len(truth.blocks) for truth in self.oracle.requests)
+
+    def free_block(self) -> int | None:
+        """Return a block nobody owns."""
+        owned = {block for truth in self.oracle.requests for block in truth.blocks}
+        assert isinstance(self.entry, Scheduled)
+        owned |= {block for row in self.entry.rows for block in row.new_blocks}
+        return next((block for block in range(self.spec.num_blocks) if block not in owned), None)
+
+    def asks(self, kind: type, truth: Truth, tick: int) -> bool:
+        """Tell whether an event asks for something to happen to a request in a tick."""
+        events = (event for event in self.trace.events if isinstance(event, kind))
+        return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
+
+
+# With a prefix cache it is known which blocks are due.
+GIVEN, BACK = r"|blocks \(.*\) are given, due are", r"|gives back .* it owns"
+# What to judge instead of the entry at a place (the last of them is to be refused), or None: not possible there.
+Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
+
+
+def on_row(index: int, change: Callable[[Place, Any, Truth], dict[str, Any] | None]) -> Doctor:
+    """Return a doctor that changes the first (0) or last (-1) row of a step."""
+
+    def doctor(place: Place) -> list[Entry] | None:
+        entry = place.entry
+        if not isinstance(entry, Scheduled) or not entry.rows:
+            return None
+        row = entry.rows[index]
+        changes = change(place, row, place.oracle.requests[row.request])
+        if changes is None:
+            return None
+        rows = list(entry.rows)
+        rows[index] = row._replace(**changes)
+        return [replace(entry, rows=tuple(rows))]
+
+    return doctor
+
+
+def on(kind: type, change: Callable[[Place, Any], list[Entry] | None]) -> Doctor:
+    """Return a doctor that changes entries of one kind."""
+    return lambda place: change(place, place.entry) if isinstance(place.entry, kind) else None
+
+
+def is_chunk(row: Any, truth: Truth) -> bool:
+    """Tell whether a row is a prefill chunk that is not the last."""
+    return bool(truth.sched_computed + row.n < truth.committed + truth.sched_placeholders)
+
+
+def past_the_budget(place: Place, entry: Scheduled) -> list[Entry] | None:
+    if not entry.rows or sum(row.n for row in entry.rows) < place.spec.max_num_batched_tokens:
+        return None
+    last = entry.rows[-1]
+    return [replace(entry, rows=(*entry.rows[:-1], last._replace(n=last.n + 1)))]
+
+
+def swapped_rows(place: Place, entry: Scheduled) -> list[Entry] | None:
+    rows = entry.rows
+    if len(rows) < 2 or not all(place.oracle.requests[row.request].running for row in rows[:2]):
+        return None
+    return [replace(entry, rows=(rows[1], rows[0], *rows[2:]))]
+
+
+def newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:
+    rows = entry.rows
+    if len(rows) < 2 or place.oracle.requests[rows[-1].request].running or not place.oracle.running:
+        return None
+    if not place.oracle.requests[rows[0].request].running:
+        return None
+    return [replace(entry, rows=(rows[-1], *rows[:-1]))]
+
+
+def left_out(reason: SkipReason, is_running: bool) -> Doctor:
+    """Return a doctor that leaves the last row out for a reason that is not so."""
+
+    def doctor(place: Place) -> list[Entry] | None:
+        entry = place.entry
+        if not isinstance(entry, Scheduled) or not entry.rows or isinstance(place.log[place.at - 2], Preempted):
+            return None
+        row = entry.rows[-1]
+        truth = place.oracle.requests[row.request]
+        room = place.spec.max_num_batched_tokens - sum(row.n for row in entry.rows[:-1])
+        if truth.running != is_running or (not is_running and room < 1 + place.spec.num_speculative_tokens):
+            return None
+        if reason == "blocks" and place.num_free < place.spec.num_blocks // 2:
+            return None
+        return [replace(entry, rows=entry.rows[:-1], skipped=((row.request, reason), *entry.skipped))]
+
+    return doctor
+
+
+def taken_block(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
+    taken = next((other.blocks[0] for other in place.oracle.requests if other.blocks and other is not truth), None)
+    return None if taken is None or not row.new_blocks else {"new_blocks": (*row.new_blocks[:-1], taken)}
+
+
+def taken_slot(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
+    taken = next((other.state_slot for other in place.oracle.running if other is not truth), None)
+    return None if taken is None else {"state_slot": taken}
+
+
+def one_block_more(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
+    block = place.free_block()
+    return None if block is None else {"new_blocks": (*row.new_blocks, block)}
+
+
+def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
+    """Preempt the request admitted last although blocks are left, and leave it out of the step."""
+    if not entry.rows or not place.oracle.running or place.num_free < place.spec.num_blocks // 2:
+        return None
+    victim, row = place.oracle.running[-1], entry.rows[-1]
+    if row.request != victim.index or any(reason == "preempted" for _, reason in entry.skipped):
+        return None
+    skipped: tuple[tuple[int, SkipReason], ...] = ((row.request, "preempted"), *entry.skipped)
+    return [
+        Preempted(victim.index, victim.epoch + 1, "blocks", entry.tick),
+        Freed(victim.index, tuple(victim.blocks), victim.state_slot),
+        replace(entry, rows=entry.rows[:-1], skipped=skipped),
+    ]
+
+
+def victim_admitted_first(place: Place, entry: Scheduled) -> list[Entry] | None:
+    running = place.oracle.running
+    return [Preempted(running[0].index, running[0].epoch + 1, "blocks", entry.tick)] if len(running) > 1 else None
+
+
+def unasked(place: Place, entry: Scheduled, kind: type) -> list[Entry] | None:
+    for truth in place.oracle.running:
+        if not place.asks(kind, truth, entry.tick):
+            if kind is Abort:
+                return [Aborted(truth.index, entry.tick)]
+            return [Preempted(truth.index, truth.epoch + 1, "event", entry.tick)]
+    return None
+
+
+def one_too_many_in_flight(place: Place, entry: Processed) -> list[Entry] | None:
+    """Never process an empty step, so that the launch that follows is one too many."""
+    if place.oracle.steps[entry.step].rows:
+        return None
+    for after in range(place.at + 1, len(place.log)):
+        if isinstance(place.log[after], Launched):
+            return place.log[place.at + 1 : after + 1]
+        if isinstance(place.log[after], Aborted | Processed):
+            return None
+    return None
+
+
+def never_corrected(place: Place, entry: Corrected) -> list[Entry] | None:
+    for after in range(place.at + 1, len(place.log)):
+        if isinstance(place.log[after], Corrected):
+            return place.log[place.at + 1 : after + 1]
+    return None
+
+
+def freed_by_another(place: Place, entry: Freed) -> list[Entry] | None:
+    others = [truth for truth in place.oracle.running if truth.index != entry.request and truth.blocks]
+    return [replace(entry, blocks=(*entry.blocks, others[0].blocks[0]))] if others else None
+
+
+def freed_slot_of_another(place: Place, entry: Freed) -> list[Entry] | None:
+    others = [truth for truth in place.oracle.running if truth.index != entry.request]
+    return [replace(entry, state_slot=others[0].state_slot)] if others else None
+
+
+def freed_while_running(place: Place, entry: Scheduled) -> list[Entry] | None:
+    running = [truth for truth in place.oracle.running if truth.blocks]
+    return [Freed(running[0].index, tuple(running[0].blocks), running[0].state_slot)] if running else None
+
+
+def submitted_before_another(place: Place, entry: Submitted) -> list[Entry] | None:
+    more = len([event for event in place.trace.events if event.do == "submit"]) - len(place.oracle.requests)
+    return [replace(entry, request=entry.request + 1)] if more > 1 else None
+
+
+def sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
+    events = (event for event in place.trace.events if isinstance(event, NoValidToken))
+    asked = any(event.request == truth.name for event in events)
+    return None if asked or is_chunk(row, truth) else {"invalid": True}
+
+
+REFUSED: Mapping[str, tuple[str, Doctor]] = {
+    "past the budget": (r"\d+ tokens are scheduled, \d+ are due \(budget left", on(Scheduled, past_the_budget)),
+    "one token too many": (r"\d+ tokens are scheduled", on_row(0, lambda p, row, t: {"n": row.n + 1})),
+    "one token too few": (r"\d+ tokens are scheduled", on_row(-1, lambda p, row, t: {"n": row.n - 1})),
+    "one draft too many": (r"\d+ drafts are scheduled", on_row(-1, lambda p, row, t: {"d": row.d + 1})),
+    "one draft too few": (
+        r"\d+ drafts are scheduled",
+        on_row(0, lambda p, row, t: {"d": row.d - 1} if row.d else None),
+    ),
+    "a chunk with drafts": (
+        r"1 drafts are sched",
+        on_row(-1, lambda p, row, t: {"d": 1} if is_chunk(row, t) else None),
+    ),
+    "another epoch": (r"epoch is \d+, it was preempted", on_row(0, lambda p, row, t: {"epoch": row.epoch + 1})),
+    "padded while it runs": (
+        "it was padded with drafts, but",
+        on_row(0, lambda p, row, t: {"padded": True} if t.running else None),
+    ),
+    "padded and not said so": (
+        "it joins a uniform batch, but was not padded",
+        on_row(-1, lambda p, row, t: {"padded": False} if row.padded else None),
+    ),
+    "more drafts to propose": (
+        r"\d+ drafts are proposed, the events say",
+        on(Scheduled, lambda p, e: [replace(e, k_step=e.k_step + 1)]),
+    ),
+    "rows swapped": (r"rows are \[.*\], due are", on(Scheduled, swapped_rows)),
+    "a newcomer before those that run": ("rows are", on(Scheduled, newcomer_first)),
+    "scheduled and left out": (
+        "scheduled or skipped are requests",
+        on(Scheduled, lambda p, e: [replace(e, skipped=((e.rows[0].request, "budget"),))] if e.rows else None),
+    ),
+    "scheduled twice": (
+        "scheduled or skipped are requests",
+        on(Scheduled, lambda p, e: [replace(e, rows=(*e.rows, e.rows[0]))] if e.rows else None),
+    ),
+    "forgotten": (
+        "scheduled or skipped are requests",
+        on(Scheduled, lambda p, e: [replace(e, rows=e.rows[:-1])] if e.rows else None),
+    ),
+    "left out without being there": (
+        "scheduled or skipped are requests",
+        on(Scheduled, lambda p, e: [replace(e, skipped=(*e.skipped, (99, "budget")))]),
+    ),
+    "a block of another request": (r"block \d+ is given to it, but belongs to r\d" + GIVEN, on_row(-1, taken_block)),
+    "a block twice": (
+        r"block \d+ is given to it, but belongs to r\d" + GIVEN,
+        on_row(
+            -1,
+            lambda p, row, t: {"new_blocks": row.new_blocks[:1] * len(row.new_blocks)} if row.new_blocks[1:] else None,
+        ),
+    ),
+    "a block past the pool": (
+        "block .* belongs to nobody: there is no such block" + GIVEN,
+        on_row(
+            0, lambda p, row, t: {"new_blocks": (*row.new_blocks[1:], p.spec.num_blocks)} if row.new_blocks else None
+        ),
+    ),
+    "a negative block": (
+        "block -1 .* belongs to nobody: there is no such block" + GIVEN,
+        on_row(0, lambda p, row, t: {"new_blocks": (*row.new_blocks[1:], -1)} if row.new_blocks else None),
+    ),
+    "one block too few": (
+        r"\d+ blocks were given",
+        on_row(-1, lambda p, row, t: {"new_blocks": row.new_blocks[1:]} if row.new_blocks else None),
+    ),
+    "one block too many": (r"\d+ blocks were given", on_row(-1, one_block_more)),
+    "the state slot of another request": (r"state slot \d+ is given to it, but", on_row(-1, taken_slot)),
+    "a state slot past the last": ("state slot", on_row(0, lambda p, row, t: {"state_slot": p.spec.max_num_seqs})),
+    "a negative state slot": ("state slot -1 is given to it", on_row(0, lambda p, row, t: {"state_slot": -1})),
+    "a sample taken away": ("its sample was taken away, but no event asks", on_row(-1, sample_taken)),
+    "preempted for nothing": (
+        r"preempted for want of blocks are requests \[\d\], due are \[\]",
+        on(Scheduled, preempted_for_nothing),
+    ),
+    "another victim": (
+        r"request \d was preempted, but it is not the (one admitted last|least urgent)",
+        on(Scheduled, victim_admitted_first),
+    ),
+    "preempted without an event": ("preempt of request", on(Scheduled, lambda p, e: unasked(p, e, Preempt))),
+    "preempted into another epoch": (
+        r"request r\d was preempted into epoch \d",
+        on(Preempted, lambda p, e: [replace(e, epoch=e.epoch + 1)]),
+    ),
+    "aborted without an event": ("abort of request", on(Scheduled, lambda p, e: unasked(p, e, Abort))),
+    "aborted twice": (r"abort of request r\d at tick \d+, but no event", on(Aborted, lambda p, e: [e, e])),
+    "launched out of order": (r"step \d+ was launched after", on(Launched, lambda p, e: [replace(e, step=e.step + 1)])),
+    "launched twice": (r"step \d+ was launched after", on(Launched, lambda p, e: [e, e])),
+    "launched but not scheduled": (
+        r"step \d+ was launched, but not the last one scheduled",
+        on(Scheduled, lambda p, e: [p.log[p.at + 1]]),
+    ),
+    "launched without a row": (
+        r"step \d+ runs requests",
+        on(Launched, lambda p, e: [replace(e, order=e.order[1:])] if e.order else None),
+    ),
+    "one row of padding too many": (
+        "the batch is padded to",
+        on(Launched, lambda p, e: [replace(e, num_rows=e.num_rows + 1)]),
+    ),
+    "one token of padding too many": (
+        "the batch is padded to",
+        on(Launched, lambda p, e: [replace(e, num_tokens=e.num_tokens + 1)]),
+    ),
+    "too many in flight": (r"\d steps are in flight, depth is \d", on(Processed, one_too_many_in_flight)),
+    "processed out of order": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [Processed(e.step + 1)])),
+    "processed twice": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [e, e])),
+    "processed before it was launched": (
+        r"step \d+ is not launched yet",
+        on(Launched, lambda p, e: [Processed(e.step)]),
+    ),
+    "corrected out of turn": (
+        r"step \d+ was corrected out of turn",
+        on(Corrected, lambda p, e: [Corrected(e.step + 1)]),
+    ),
+    "corrected before the next launch": (
+        r"step 0 was corrected out of turn",
+        on(Launched, lambda p, e: [e, Corrected(0)] if e.step == 0 else None),
+    ),
+    "corrected twice": (r"step \d+ was corrected out of turn", on(Corrected, lambda p, e: [e, e])),
+    "never corrected": (
+        r"step \d+ was corrected out of turn",
+        on(Corrected, never_corrected),
+    ),
+    "freed by another": (
+        r"block \d+ is given back by request \d, but belongs to r\d" + BACK,
+        on(Freed, freed_by_another),
+    ),
+    "freed twice": (
+        r"(block|state slot) \d+ is given back by request",
+        on(Freed, lambda p, e: [e, e] if e.blocks else None),
+    ),
+    "the state slot of another freed": (r"state slot \d+ is given back", on(Freed, freed_slot_of_another)),
+    "not all blocks freed": (
+        r"request r\d gives back .* it owns",
+        on(Freed, lambda p, e: [replace(e, blocks=e.blocks[1:])] if e.blocks else None),
+    ),
+    "freed while it runs": (r"request r\d gives its blocks back while it runs", on(Scheduled, freed_while_running)),
+    "submitted before another": (r"request \d was submitted out of order", on(Submitted, submitted_before_another)),
+    **{
+        f"left out for {reason} while it runs": (f"request r\\d was left out for '{reason}'", left_out(reason, True))
+        for reason in ("stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted")
+    },
+    **{
+        f"left out for {reason} at the door": (f"request r\\d was left out for '{reason}'", left_out(reason, False))
+        for reason in ("stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted")
+    },
+}

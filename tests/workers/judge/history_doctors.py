@@ -1,0 +1,287 @@
+"""Logs of clean runs changed where only what came before shows it: events, the waiting queue, the rows of a batch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scenarios.events import NoValidToken
+from tests.workers.judge.doctors import BACK, Doctor, Place, is_chunk, on, on_row
+from workers.oracle.truth import Truth
+from workers.record.log import (
+    Aborted,
+    CacheReset,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    ScheduledRow,
+    SkipReason,
+    Submitted,
+)
+
+
+def another_slot_while_running(place: Place, entry: Scheduled) -> list[Entry] | None:
+    used = {truth.state_slot for truth in place.oracle.running} | {row.state_slot for row in entry.rows}
+    free = next((slot for slot in range(place.spec.max_num_seqs) if slot not in used), None)
+    if free is None or not entry.rows or not place.oracle.requests[entry.rows[0].request].running:
+        return None
+    return [replace(entry, rows=(entry.rows[0]._replace(state_slot=free), *entry.rows[1:]))]
+
+
+def later_newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:
+    """Admit the last two requests in the other order."""
+    last = entry.rows[-2:]
+    if len(last) < 2 or any(place.oracle.requests[row.request].running or row.padded for row in last):
+        return None
+    if last[0].n != last[1].n or max(row.request for row in last) != last[1].request:
+        return None
+    return [replace(entry, rows=(*entry.rows[:-2], last[1], last[0]))]
+
+
+def another_layout(place: Place, entry: Launched) -> list[Entry] | None:
+    """Say that a ragged batch is uniform where the padded shape does not show it."""
+    scheduled = place.log[place.at - 1]
+    if place.spec.pad or len(entry.order) < 2 or entry.uniform:
+        return None
+    return [replace(entry, uniform=True)] if isinstance(scheduled, Scheduled) else None
+
+
+def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] | None:
+    """Admit a new request in a step that took blocks from another."""
+    spec = place.spec
+    budget = spec.max_num_batched_tokens - sum(row.n for row in entry.rows)
+    used = {truth.state_slot for truth in place.oracle.running}
+    slots = [slot for slot in range(spec.max_num_seqs) if slot not in used]
+    given = {block for row in entry.rows for block in row.new_blocks}
+    owned = given | {block for truth in place.oracle.requests for block in truth.blocks}
+    free = [block for block in range(spec.num_blocks) if block not in owned]
+    for request, reason in entry.skipped:
+        truth = place.oracle.requests[request]
+        if reason != "preempted" or truth.epoch or truth.running or not slots or not budget:
+            continue
+        n = min(truth.committed, spec.long_prefill_token_threshold or truth.committed, budget)
+        num_blocks = -(-min(n + spec.num_speculative_tokens, spec.max_model_len) // spec.block_size)
+        if num_blocks <= len(free):
+            row = ScheduledRow(request, 0, 0, n, 0, tuple(free[:num_blocks]), slots[0], False, False)
+            skipped = tuple(each for each in entry.skipped if each[0] != request)
+            return [replace(entry, rows=(*entry.rows, row), skipped=skipped)]
+    return None
+
+
+def not_heard(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
+    """Leave out what an event did, and judge the next step or results."""
+    if isinstance(entry, Preempted) and entry.cause != "event":
+        return None
+    for after in place.log[place.at + 1 :]:
+        if isinstance(after, Scheduled | Processed):
+            return [after]
+        if not isinstance(after, Freed):
+            return None
+    return None
+
+
+def submitted_early(place: Place, entry: Scheduled) -> list[Entry] | None:
+    """Submit a request whose event is due after the next place."""
+    for number, event in enumerate(place.trace.submits()):
+        if event.tick > entry.tick and place.oracle.newest(event.request) is None:
+            return [Submitted(len(place.oracle.requests), number, event.tick)]
+    return None
+
+
+def second_sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
+    """Take another sample away for an event that took one."""
+    asked = [event for event in place.trace.events if isinstance(event, NoValidToken) and event.request == truth.name]
+    rows = (each for entry in place.log[: place.at] if isinstance(entry, Scheduled) for each in entry.rows)
+    taken = any(each.invalid and each.request == row.request for each in rows)
+    return {"invalid": True} if taken and len(asked) == 1 and not is_chunk(row, truth) else None
+
+
+def scheduled_all_the_same(reason: SkipReason) -> Doctor:
+    """Return a doctor that schedules a request that waits for a reason."""
+
+    def doctor(place: Place, entry: Scheduled) -> list[Entry] | None:
+        request = next((request for request, why in entry.skipped if why == reason), None)
+        if request is None:
+            return None
+        row = ScheduledRow(request, place.oracle.requests[request].epoch, 0, 1, 0, (), 0, False, False)
+        skipped = tuple(each for each in entry.skipped if each[0] != request)
+        return [replace(entry, rows=(*entry.rows, row), skipped=skipped)]
+
+    return on(Scheduled, doctor)
+
+
+def by_blocks(change: Callable[[Preempted], list[Entry]]) -> Doctor:
+    """Return a doctor that changes preemptions for want of blocks."""
+    return on(Preempted, lambda p, e: change(e) if e.cause == "blocks" else None)
+
+
+def with_its_step(change: Callable[[Preempted], Preempted]) -> Doctor:
+    """Return a doctor that changes a preemption for want of blocks and goes on up to the step that wanted them."""
+
+    def doctor(place: Place, entry: Preempted) -> list[Entry] | None:
+        if entry.cause != "blocks" or place.oracle.cache is not None:
+            return None
+        step = next(at for at in range(place.at, len(place.log)) if isinstance(place.log[at], Scheduled))
+        return [change(entry), *place.log[place.at + 1 : step + 1]]
+
+    return on(Preempted, doctor)
+
+
+def about(request: int) -> dict[str, tuple[str, Doctor]]:
+    """Return doctors that put an unknown request into each kind of entry."""
+    doctors: dict[str, tuple[str, Doctor]] = {
+        "aborted": ("was never submitted", on(Scheduled, lambda p, e: [Aborted(request, e.tick)])),
+        "preempted": ("was never submitted", on(Scheduled, lambda p, e: [Preempted(request, 1, "event", e.tick)])),
+        "freed": ("was never submitted", on(Freed, lambda p, e: [replace(e, request=request)])),
+        "submitted": ("was submitted out of order", on(Submitted, lambda p, e: [replace(e, request=request)])),
+        "scheduled": ("scheduled or skipped are", on_row(-1, lambda p, row, t: {"request": request})),
+        "left out": (
+            "scheduled or skipped are",
+            on(Scheduled, lambda p, e: [replace(e, skipped=(*e.skipped, (request, "budget")))]),
+        ),
+        "launched": (r"step \d+ runs requests", on(Launched, lambda p, e: [replace(e, order=(*e.order, request))])),
+    }
+    return {f"unknown request {request} is {what}": refused for what, refused in doctors.items()}
+
+
+REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
+    "a running request gets another state slot": (
+        r"state slot \d+ is given to it, but it has its own",
+        on(Scheduled, another_slot_while_running),
+    ),
+    "a request is admitted before one that came first": (
+        r"rows are \[.*\], due are",
+        on(Scheduled, later_newcomer_first),
+    ),
+    "a request is admitted in a step that preempts another": (
+        "was scheduled, it has to wait: 'preempted'",
+        on(Scheduled, admitted_beside_a_preemption),
+    ),
+    **{
+        f"scheduled, but {reason}": (f"was scheduled, it has to wait: '{reason}'", scheduled_all_the_same(reason))
+        for reason in ("stalled", "limit", "budget", "blocks", "rows", "stale", "preempted")
+    },
+    "left out for another reason": (
+        "was left out for 'rows', the reason is 'stalled'",
+        on(
+            Scheduled,
+            lambda p, e: (
+                [replace(e, skipped=((e.skipped[0][0], "rows"), *e.skipped[1:]))]
+                if e.skipped[:1] and e.skipped[0][1] == "stalled"
+                else None
+            ),
+        ),
+    ),
+    "a commit key counts one step too many": (
+        r"k is \d+, it was scheduled \d+ times",
+        on_row(0, lambda p, row, t: {"k": row.k + 1}),
+    ),
+    "a ragged batch is called uniform": ("the batch is called uniform", on(Launched, another_layout)),
+    "rows in another order": (
+        r"step \d+ runs requests .*, due in row order are",
+        on(Launched, lambda p, e: [replace(e, order=e.order[::-1])] if len(e.order) > 1 else None),
+    ),
+    "a request is submitted at another tick than its event's": (
+        r"submitted at tick \d+, its event is due at tick",
+        on(Submitted, lambda p, e: [replace(e, tick=e.tick + 3)]),
+    ),
+    "a request is submitted before its event": (
+        "request r. was submitted before its event",
+        on(Scheduled, submitted_early),
+    ),
+    "a step says another tick": (
+        r"it is step \d+ at tick \d+, next is",
+        on(Scheduled, lambda p, e: [replace(e, tick=e.tick + 1)]),
+    ),
+    "a step says another number": (
+        r"it is step \d+ at tick \d+, next is",
+        on(Scheduled, lambda p, e: [replace(e, step=e.step + 1)]),
+    ),
+    "a submit is not heard": ("request r. was not submitted, its event was due", on(Submitted, not_heard)),
+    "an abort is not heard": ("request r. goes on, its abort was due", on(Aborted, not_heard)),
+    "a preemption is not heard": ("request r. runs on, its preemption was due", on(Preempted, not_heard)),
+    "a preemption for blocks at another tick": (
+        r"request \d was preempted at tick \d+, next is",
+        by_blocks(lambda e: [replace(e, tick=e.tick + 1)]),
+    ),
+    "a preemption by an event in the other mode": (
+        "preempt of request r. at tick",
+        on(
+            Preempted,
+            lambda p, e: [replace(e, mode="deliver" if e.mode == "drop" else "drop")] if e.cause == "event" else None,
+        ),
+    ),
+    "a preemption for blocks that drops results": (
+        r"request \d was preempted for blocks in mode drop",
+        by_blocks(lambda e: [replace(e, mode="drop")]),
+    ),
+    "a block taken over too many": (
+        r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
+        on_row(
+            -1,
+            lambda p, row, t: (
+                {"shared_blocks": (*row.shared_blocks, row.new_blocks[0]), "hit_length": row.hit_length + 1}
+                if row.shared_blocks and row.new_blocks
+                else None
+            ),
+        ),
+    ),
+    "a block taken over too few": (
+        r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
+        on_row(-1, lambda p, row, t: {"shared_blocks": row.shared_blocks[:-1]} if row.shared_blocks else None),
+    ),
+    "another block than the next one": (
+        r"blocks \(.*\) are given, due are",
+        on_row(
+            0,
+            lambda p, row, t: (
+                {"new_blocks": row.new_blocks[::-1]} if p.oracle.cache is not None and row.new_blocks[1:] else None
+            ),
+        ),
+    ),
+    "a reset that nobody asked for": (
+        "the prefix cache was reset at tick",
+        on(
+            Scheduled,
+            lambda p, e: [CacheReset(e.tick)] if not any(event.do[:5] == "reset" for event in p.trace.events) else None,
+        ),
+    ),
+    "a reset is not heard": ("the prefix cache was not reset, its event was due", on(CacheReset, not_heard)),
+    "a reset before those that run are preempted": (
+        "the prefix cache was reset at tick",
+        on(Preempted, lambda p, e: [CacheReset(e.tick)] if e.cause == "reset" else None),
+    ),
+    "a reset that preempts in deliver mode": (
+        "preempt of request r. at tick",
+        on(Preempted, lambda p, e: [replace(e, mode="deliver")] if e.cause == "reset" else None),
+    ),
+    "blocks of this step given back by a victim that got none": (
+        r"request r. gives blocks .* of this step back, \d+ are due",
+        with_its_step(lambda e: replace(e, returned=(*e.returned, 0))),
+    ),
+    "results between preemptions and their step": (
+        r"requests were preempted for step \d+, which is not scheduled yet",
+        by_blocks(lambda e: [e, Processed(0)]),
+    ),
+    "a sample is not taken away": (
+        "its sample was not taken away, an event asks",
+        on_row(0, lambda p, row, t: {"invalid": False} if row.invalid else None),
+    ),
+    "one event takes two samples": ("its sample was taken away, but no event asks", on_row(0, second_sample_taken)),
+    "processed too early": (
+        r"step \d+ was processed with 1 in flight, depth is 2",
+        on(Processed, lambda p, e: [e, Processed(e.step + 1)] if p.spec.depth > 1 else None),
+    ),
+    "a block past the pool freed": (
+        r"block \d+ is given back by request \d, but belongs to nobody" + BACK,
+        on(Freed, lambda p, e: [replace(e, blocks=(*e.blocks, p.spec.num_blocks))]),
+    ),
+    "a negative state slot freed": (
+        "state slot -1 is given back",
+        on(Freed, lambda p, e: [replace(e, state_slot=-1)]),
+    ),
+    **about(-1),
+    **about(99),
+}

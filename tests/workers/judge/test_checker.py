@@ -1,0 +1,339 @@
+"""Flip one bit: inside a domain it is found and named, outside every domain nobody notices.
+
+Verifies: every line of `observation.VARIABLES` is compared in its domain, real values and padding; nothing else in
+device memory matters once the state of a step was captured.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from scenarios.draw import below
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_of, memory_of
+from workers.engine.memory import View
+from workers.engine.parts import Parts
+from workers.lanes.simulated import OpFailed
+from workers.oracle.expected_captures import position_of
+from workers.oracle.tape import Tapes
+from workers.record.observation import VARIABLES, Observation, Recorder
+from workers.record.verdict import Agreed, Difference, Diverged, Verdict
+from workers.run.check import Options, Run
+
+TAPES = Tapes()
+SEEDS = range(60)
+# Some variables exist in few specifications.
+SEEDS_TO_FIND = range(300)
+FLIPS_PER_VARIABLE = 8
+FLIPS_PER_RUN = 25
+PADDED = ("seq_lens", "positions", "slots", "input_ids")
+DEVICE = [name for name, variable in VARIABLES.items() if variable.clock == "device"]
+HOST = [name for name, variable in VARIABLES.items() if variable.clock != "device" and name != "leaks"]
+
+
+class Place(NamedTuple):
+    """One value that is in its domain: `step` numbers steps, or captures of freed blocks, or host observations."""
+
+    point: str
+    step: int
+    at: int
+    request: str
+    position: int | None
+
+
+@cache
+def trace_of(seed: int) -> Trace:
+    return random_trace(seed).explicit()
+
+
+@cache
+def clean_run(seed: int) -> tuple[Snapshots, Run]:
+    run = Run(trace_of(seed), TAPES, Options(), Parts())
+    snapshots = Snapshots(run.trace, TAPES)
+    run.checker = snapshots
+    verdict = run.to_end()
+    assert isinstance(verdict, Agreed), verdict
+    return snapshots, run
+
+
+def pick(places: list[Place], seed: int, label: str) -> list[Place]:
+    return [places[below(len(places), seed, "flip", label, 0)]] if places else []
+
+
+def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
+    point = VARIABLES[variable].point
+    places = []
+    for step in range(len(snapshots.releases)) if point == "freed" else snapshots.steps:
+        for segment in layout_of(snapshots, point, step).get(variable, ()):
+            offset, values, row, _ = segment
+            for index in range(len(values)):
+                owner = row[index] if isinstance(row, list) else row
+                name = owner.truth.name if owner is not None else "padding"
+                places.append(Place(point, step, offset + index, name, position_of(segment, index)))
+    return places
+
+
+def run_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Verdict:
+    """Flip a bit of device memory just before a capture, and flip it back right after."""
+    cells: list[tuple[str, int]] = []
+
+    def before(point: str, step: int, view: View | None, blocks: list[int]) -> None:
+        if (point, step) == (place.point, place.step):
+            cells.append(cell_of(variable, place.at, run, view, blocks))
+            flip(run.machine, *cells[0], bit)
+
+    def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
+        if (point, step) == (place.point, place.step):
+            flip(run.machine, *cells[0], bit)
+
+    run = hooked(trace, TAPES, before, after)
+    verdict = run.to_end()
+    assert cells, "the place was reached"
+    return verdict
+
+
+def found_by(verdict: Verdict) -> Difference:
+    assert isinstance(verdict, Diverged), verdict
+    return verdict.difference
+
+
+@pytest.mark.parametrize("variable", DEVICE)
+def test_a_flip_of_a_device_value_in_its_domain_is_found_and_named(variable: str) -> None:
+    flips: Counter[bool] = Counter()
+    for seed in SEEDS_TO_FIND:
+        if flips[False] >= FLIPS_PER_VARIABLE:
+            break
+        places = device_places(clean_run(seed)[0], variable)
+        padding = [place for place in places if place.request == "padding"]
+        real = [place for place in places if place.request != "padding"]
+        for place in pick(real, seed, variable) + pick(padding, seed, variable):
+            bit = below(64, seed, "bit", variable, place.at)
+            found = found_by(run_with_flip(trace_of(seed), variable, place, bit))
+            seen = (found.variable, found.plane, found.request, found.position)
+            assert seen == (variable, VARIABLES[variable].plane, place.request, place.position), (seed, place, bit)
+            assert place.point == "freed" or found.step == place.step
+            flips[place.request == "padding"] += 1
+    assert flips[False] >= FLIPS_PER_VARIABLE
+    assert bool(flips[True]) == (variable in PADDED)
+
+
+def flipped(value: Any, bit: int) -> Any:
+    """Return a value of the host with one bit flipped, or None if it has no bits."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value ^ (1 << bit)
+        # An id of a token, before its logprob.
+        case (int(), float(), *_):
+            return (value[0] ^ (1 << bit), *value[1:])
+        case (int(), *_):
+            return (*value[:-1], value[-1] ^ (1 << bit))
+        case str():
+            return chr(ord(value[0]) ^ 1) + value[1:]
+        case _:
+            return None
+
+
+def host_places(snapshots: Snapshots, variable: str) -> list[Place]:
+    places = []
+    for number, shown in enumerate(snapshots.shown):
+        values = shown.values.get(variable)
+        if values is None:
+            continue
+        if isinstance(values, int) or (isinstance(values, tuple) and values):
+            places.append(Place(shown.point, number, -1, "", None))
+            continue
+        for index, request in enumerate(() if isinstance(values, tuple) else shown.requests):
+            is_defined = flipped(values[index], 0) is not None
+            if variable == "backup":
+                is_defined = shown.values["discard"][index]
+            if variable in ("computed", "placeholders"):
+                is_defined = shown.values["finish_reason"][index] is None
+            if is_defined:
+                places.append(Place(shown.point, number, index, snapshots.oracle.requests[request].name, None))
+    return places
+
+
+class Tampered(Run):
+    """A run whose observation number `place.step` is shown with one bit flipped."""
+
+    def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
+        super().__init__(trace, TAPES, Options(), Parts())
+        self._flip = (variable, place, bit)
+        self._num_shown = 0
+
+    def _follow(self) -> Difference | None:
+        variable, place, bit = self._flip
+        log = self.engine.log
+        for at, entry in enumerate(log):
+            if isinstance(entry, Observation):
+                if self._num_shown == place.step:
+                    values = dict(entry.values)
+                    if place.at < 0:
+                        values[variable] = flipped(values[variable], bit)
+                    else:
+                        values[variable] = list(values[variable])
+                        values[variable][place.at] = flipped(values[variable][place.at], bit)
+                    log[at] = entry._replace(values=values)
+                self._num_shown += 1
+        return super()._follow()
+
+
+@pytest.mark.parametrize("variable", HOST)
+def test_a_flip_of_a_host_value_in_its_domain_is_found_and_named(variable: str) -> None:
+    flips = 0
+    for seed in SEEDS_TO_FIND:
+        if flips >= FLIPS_PER_VARIABLE:
+            break
+        for place in pick(host_places(clean_run(seed)[0], variable), seed, variable):
+            bit = below(63, seed, "bit", variable, place.at)
+            found = found_by(Tampered(trace_of(seed), variable, place, bit).to_end())
+            seen = (found.variable, found.plane, found.request, found.position)
+            assert seen == (variable, VARIABLES[variable].plane, place.request, None), (seed, place, bit)
+            flips += 1
+    assert flips >= FLIPS_PER_VARIABLE
+
+
+class Leaking(Run):
+    """A run whose pool loses something once everything is done."""
+
+    def _follow(self) -> Difference | None:
+        if self.engine.drained():
+            scheduler = self.engine.scheduler
+            pool = scheduler.blocks if self.trace.seed % 2 else scheduler.state_slots
+            pool.take(1)
+        return super()._follow()
+
+
+def test_a_block_or_a_state_slot_that_is_lost_at_the_end_is_a_leak() -> None:
+    for seed in range(FLIPS_PER_VARIABLE):
+        found = found_by(Leaking(trace_of(seed), TAPES, Options(), Parts()).to_end())
+        assert (found.variable, found.plane) == ("leaks", VARIABLES["leaks"].plane), seed
+
+
+def test_every_variable_is_flipped_by_one_of_these_tests() -> None:
+    assert {*DEVICE, *HOST, "leaks"} == set(VARIABLES)
+
+
+class Dead(NamedTuple):
+    """A bit that nobody may read after the state of a step was captured."""
+
+    step: int
+    buffer: str
+    at: int
+    bit: int
+
+
+def reads_unowned_counts(trace: Trace) -> bool:
+    """Tell whether the accepted count of a state slot nobody owns is used as an index: reported."""
+    return trace.spec.layers == "hybrid" and trace.spec.accepted_counts == "device"
+
+
+def dead_bits(seed: int) -> list[Dead]:
+    """Choose steps, buffers, and words of them that are in no domain."""
+    snapshots, run = clean_run(seed)
+    sizes = {name: len(words) for name, words in memory_of(run.machine).items()}
+    names, steps, found = sorted(sizes), list(snapshots.steps), []
+    if reads_unowned_counts(run.trace):
+        names.remove("slot_accepted")
+    for flip_number in range(FLIPS_PER_RUN):
+        name = names[below(len(names), seed, "dead", "buffer", flip_number)]
+        step = steps[below(len(steps), seed, "dead", "step", flip_number)]
+        live = snapshots.steps[step].live.get(name, set())
+        dead = np.setdiff1d(np.arange(sizes[name]), list(live))
+        if len(dead):
+            index = int(dead[below(len(dead), seed, "dead", "index", flip_number)])
+            found.append(Dead(step, name, index, below(64, seed, "dead", "bit", flip_number)))
+    return found
+
+
+def run_with_dead_bits(trace: Trace, bits: list[Dead]) -> Verdict | OpFailed:
+    reached: list[Dead] = []
+
+    def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
+        for dead in bits:
+            if (point, step) == ("state", dead.step):
+                flip(run.machine, dead.buffer, dead.at, dead.bit)
+                reached.append(dead)
+
+    run = hooked(trace, TAPES, after=after)
+    run.detector = None
+    try:
+        verdict = run.to_end()
+    except OpFailed as failed:
+        return failed
+    assert not isinstance(verdict, Agreed) or len(reached) == len(bits)
+    return verdict
+
+
+def test_flips_outside_every_domain_change_nothing() -> None:
+    flips: Counter[str] = Counter()
+    for seed in SEEDS:
+        bits = dead_bits(seed)
+        verdict = run_with_dead_bits(trace_of(seed), bits)
+        if not isinstance(verdict, Agreed):
+            guilty = [bit for bit in bits if not isinstance(run_with_dead_bits(trace_of(seed), [bit]), Agreed)]
+            pytest.fail(f"seed {seed}: {guilty} are outside every domain, but: {verdict}")
+        flips.update(bit.buffer for bit in bits)
+    assert flips.total() >= 1000
+    assert set(flips) == set(memory_of(clean_run(0)[1].machine))
+
+
+def test_a_state_slot_that_nobody_owns_may_hold_any_accepted_count() -> None:
+    # The highest slot is handed out first: the second request starts on slot 0.
+    events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=20) for tick in (0, 3))
+    trace = Trace(spec=EngineSpec(max_num_seqs=2, num_speculative_tokens=2), events=events).explicit()
+    for bit in (4, 40, 63):
+        verdict = run_with_dead_bits(trace, [Dead(0, "slot_accepted", 0, bit)])
+        assert isinstance(verdict, Agreed), verdict
+
+
+class FlipsOutside(Recorder):
+    """A recorder that flips one bit of every captured variable, outside its domain, where it has an outside."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        super().__init__()
+        self.flips: Counter[str] = Counter()
+        self._snapshots = snapshots
+        self._num_releases = 0
+
+    def capture(
+        self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
+    ) -> None:
+        number = step
+        if point == "freed":
+            number, self._num_releases = self._num_releases, self._num_releases + 1
+        layout = layout_of(self._snapshots, point, number)
+        shown = []
+        for name, array in zip(names, arrays, strict=True):
+            inside = [offset + at for offset, values, _, _ in layout.get(name, ()) for at in range(len(values))]
+            outside = np.setdiff1d(np.arange(len(array)), inside)
+            copy = array.copy()
+            if len(outside):
+                index = outside[below(len(outside), number, "outside", name, point == "freed")]
+                copy[index : index + 1].view(np.uint8)[0] ^= 1
+                self.flips[name] += 1
+            shown.append(copy)
+        super().capture(point, step, requests, names, shown)
+
+
+def test_what_is_captured_outside_a_domain_is_not_compared() -> None:
+    flips: Counter[str] = Counter()
+    for seed in SEEDS:
+        recorder = FlipsOutside(clean_run(seed)[0])
+        run = hooked(trace_of(seed), TAPES, recorder=recorder)
+        verdict = run.to_end()
+        assert isinstance(verdict, Agreed), (seed, verdict)
+        flips.update(recorder.flips)
+    assert flips.total() >= 1000
+    # Padding rows are outside the domain of almost everything; what has a pad value has no outside.
+    assert set(DEVICE) - set(flips) == set(PADDED)

@@ -1,0 +1,366 @@
+"""The race detector: what it calls a race, what it calls an order, and that it never calls the clean engine."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from scenarios.events import Schedule
+from scenarios.strategies import random_trace
+from tests.workers.lanes.ops import LANES, copy, device, fill, machine, pinned, stir
+from tests.workers.lanes.programs import Action, Program, actions, has_race, nearly_ordered
+from workers.engine.parts import Parts
+from workers.judge.races import RaceDetector
+from workers.kernels.signature import In, Out
+from workers.lanes.lane import Span
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
+from workers.lanes.simulated import Event
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, Run
+
+
+class Scene:
+    """A watched machine with one device buffer `x` and one pinned buffer `p`, and one-letter verbs for its lanes."""
+
+    def __init__(self) -> None:
+        self.detector = RaceDetector(LANES)
+        self.machine = machine(watcher=self.detector)
+        self.x, self.p = device(self.machine, "x"), pinned(self.machine, "p")
+        self._scratch = {lane: device(self.machine, f"scratch {lane}", 8) for lane in LANES}
+
+    def write(self, lane: str, span: Span | None = None) -> None:
+        self.machine.lane(lane).launch(fill, span or self.x.all, 1)
+
+    def read(self, lane: str, span: Span | None = None) -> None:
+        span = span or self.x.all
+        length = span.key[1] - span.key[0]
+        self.machine.lane(lane).launch(copy, span, self._scratch[lane].span(0, length))
+
+    def change(self, lane: str) -> None:
+        self.machine.lane(lane).launch(stir, self._scratch[lane].all, self.x.all, 1)
+
+    def record(self, lane: str) -> Event:
+        event = self.machine.event("event")
+        event.record(self.machine.lane(lane))
+        return event
+
+    def order(self, first: str, second: str) -> None:
+        self.machine.lane(second).wait(self.record(first))
+
+    def host(self, mode: str, span: Span | None = None) -> None:
+        with self.machine.host(span or self.p.all, mode):
+            pass
+
+    def race(self) -> str | None:
+        return str(self.detector.race) if self.detector.race else None
+
+
+def test_a_read_that_nothing_orders_after_a_write_is_a_race() -> None:
+    scene = Scene()
+    scene.machine.step = 3
+    scene.write("a")
+    scene.machine.step = 4
+    scene.read("b")
+    assert scene.race() == "nothing orders the write by a:fill@3 before the read by b:copy@4 (both use x)"
+    assert scene.detector.race is not None
+    assert (scene.detector.race.buffer, scene.detector.race.step) == ("x", 4)
+
+
+def test_a_write_that_nothing_orders_after_a_read_is_a_race() -> None:
+    scene = Scene()
+    scene.read("a")
+    scene.write("b")
+    assert scene.race() == "nothing orders the read by a:copy@0 before the write by b:fill@0 (both use x)"
+
+
+def test_a_write_that_nothing_orders_after_a_write_is_a_race() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.write("b")
+    assert scene.race() == "nothing orders the write by a:fill@0 before the write by b:fill@0 (both use x)"
+
+
+def test_two_reads_are_no_race() -> None:
+    scene = Scene()
+    scene.read("a")
+    scene.read("b")
+    assert scene.race() is None
+
+
+def test_the_ops_of_one_lane_are_ordered() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.change("a")
+    scene.read("a")
+    scene.write("a")
+    assert scene.race() is None
+
+
+def test_ranges_that_do_not_meet_are_no_race_and_ranges_that_share_one_cell_are() -> None:
+    scene = Scene()
+    scene.write("a", scene.x.span(0, 2))
+    scene.write("b", scene.x.span(2, 4))
+    scene.read("c", scene.x.span(4, 4))
+    assert scene.race() is None
+    scene.read("a", scene.x.span(0, 3))
+    assert scene.race() == "nothing orders the write by b:fill@0 before the read by a:copy@0 (both use x)"
+
+
+def test_a_wider_write_is_held_against_every_narrower_access_under_it() -> None:
+    for access in ("read", "write"):
+        scene = Scene()
+        getattr(scene, access)("a", scene.x.span(0, 1))
+        getattr(scene, access)("b", scene.x.span(3, 4))
+        scene.order("a", "c")
+        scene.write("c", scene.x.span(0, 3))
+        assert scene.race() is None
+        scene.write("c")
+        assert f"the {access} by b" in str(scene.race())
+
+
+def test_a_narrower_write_hides_nothing_of_a_wider_one() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.order("a", "b")
+    scene.write("b", scene.x.span(0, 2))
+    scene.order("b", "c")
+    scene.read("c")
+    assert scene.race() is None
+    scene.read("d", scene.x.span(2, 4))
+    assert scene.race() == "nothing orders the write by a:fill@0 before the read by d:copy@0 (both use x)"
+
+
+def test_an_event_orders_what_is_behind_the_wait_after_what_is_before_the_record() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.order("a", "b")
+    scene.read("b")
+    scene.order("b", "a")
+    scene.write("a")
+    assert scene.race() is None
+
+
+def test_an_event_does_not_order_what_is_behind_the_record() -> None:
+    scene = Scene()
+    event = scene.record("a")
+    scene.write("a")
+    scene.machine.lane("b").wait(event)
+    scene.read("b")
+    assert scene.race() is not None
+
+
+def test_an_event_does_not_order_what_is_before_the_wait() -> None:
+    scene = Scene()
+    scene.write("a")
+    event = scene.record("a")
+    scene.read("b")
+    scene.machine.lane("b").wait(event)
+    assert scene.race() is not None
+
+
+def test_a_wait_orders_after_the_record_that_was_newest_then() -> None:
+    scene = Scene()
+    event = scene.record("a")
+    scene.machine.lane("b").wait(event)
+    scene.write("a")
+    event.record(scene.machine.lane("a"))
+    scene.machine.lane("c").wait(event)
+    scene.read("c")
+    assert scene.race() is None
+    scene.read("b")
+    assert scene.race() is not None
+
+
+def test_order_passes_through_other_lanes_and_through_the_host() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.order("a", "b")
+    scene.order("b", "c")
+    scene.read("c")
+    scene.record("c").synchronize()
+    scene.write("d")
+    assert scene.race() is None
+
+
+def test_a_read_is_judged_again_once_somebody_has_written() -> None:
+    scene = Scene()
+    scene.read("a")
+    scene.read("a")
+    scene.order("a", "b")
+    scene.write("b")
+    assert scene.race() is None
+    scene.read("a")
+    assert scene.race() == "nothing orders the write by b:fill@0 before the read by a:copy@0 (both use x)"
+
+
+def test_only_the_last_of_several_reads_counts_and_it_does() -> None:
+    scene = Scene()
+    scene.read("a")
+    event = scene.record("a")
+    scene.machine.step = 2
+    scene.read("a")
+    scene.machine.lane("b").wait(event)
+    scene.write("b")
+    assert scene.race() == "nothing orders the read by a:copy@2 before the write by b:fill@2 (both use x)"
+
+
+def test_a_writer_is_held_against_every_reader() -> None:
+    for waits, is_race in (("", True), ("a", True), ("ab", True), ("abc", False)):
+        scene = Scene()
+        for lane in "abc":
+            scene.read(lane)
+        for lane in waits:
+            scene.order(lane, "d")
+        scene.write("d")
+        assert (scene.race() is not None) == is_race
+
+
+def test_an_op_that_changes_memory_both_reads_and_writes_it() -> None:
+    for access in ("read", "write", "change"):
+        before, after = Scene(), Scene()
+        getattr(before, access)("a")
+        before.change("b")
+        after.change("a")
+        getattr(after, access)("b")
+        assert before.race() is not None
+        assert after.race() is not None
+
+
+def test_a_launch_is_behind_everything_the_host_has_done() -> None:
+    scene = Scene()
+    scene.host("w")
+    scene.read("a", scene.p.all)
+    scene.host("r")
+    assert scene.race() is None
+
+
+def test_the_host_may_not_write_what_a_copy_still_reads() -> None:
+    scene = Scene()
+    scene.read("a", scene.p.all)
+    scene.host("w")
+    assert scene.race() == "nothing orders the read by a:copy@0 before the write by host:access@0 (both use p)"
+
+
+def test_the_host_may_not_read_what_a_copy_still_writes() -> None:
+    scene = Scene()
+    scene.write("a", scene.p.all)
+    scene.host("r")
+    assert scene.race() == "nothing orders the write by a:fill@0 before the read by host:access@0 (both use p)"
+
+
+def test_the_host_may_touch_the_rest_of_a_buffer_that_a_copy_uses() -> None:
+    scene = Scene()
+    scene.write("a", scene.p.span(0, 2))
+    scene.host("w", scene.p.span(2, 4))
+    assert scene.race() is None
+
+
+def test_synchronizing_orders_the_host_after_the_record_and_not_after_more() -> None:
+    scene = Scene()
+    scene.write("a", scene.p.all)
+    event = scene.record("a")
+    event.synchronize()
+    scene.host("w")
+    scene.read("a", scene.p.all)
+    scene.host("r")
+    assert scene.race() is None
+    event.synchronize()
+    scene.host("w")
+    assert scene.race() is not None
+
+
+def test_a_race_is_found_even_when_the_device_has_long_done_its_part() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.machine.drain()
+    scene.read("b")
+    assert scene.race() is not None
+
+
+def test_the_first_race_is_the_one_that_is_kept() -> None:
+    scene = Scene()
+    scene.write("a")
+    scene.read("b")
+    first = scene.race()
+    scene.write("c")
+    scene.host("w")
+    assert scene.race() == first
+
+
+def test_memory_of_one_lane_alone_is_not_judged() -> None:
+    scene = Scene()
+    private = scene.machine.buffer("private", scene.x.all._writable.copy(), lane="a")
+    scene.write("a", private.all)
+    assert scene.detector.num_accesses == 0
+    scene.write("a")
+    assert scene.detector.num_accesses == 1
+
+
+def test_memory_that_is_written_as_a_whole_is_judged_as_a_whole() -> None:
+    scene = Scene()
+    table = scene.machine.buffer("table", scene.x.all._writable.copy(), whole=True)
+    scene.read("a", table.span(0, 1))
+    scene.read("b", table.span(3, 4))
+    assert scene.race() is None
+    scene.order("a", "c")
+    with pytest.raises(ValueError, match="op fill: table is written as a whole or not at all"):
+        scene.write("c", table.span(0, 2))
+    scene.write("c", table.all)
+    assert scene.race() == "nothing orders the read by b:copy@0 before the write by c:fill@0 (both use table)"
+
+
+def test_an_op_that_reads_two_parts_of_such_memory_is_judged_once() -> None:
+    def compare(first: In, second: In, result: Out) -> None:
+        result[:] = np.array_equal(first, second)
+
+    scene = Scene()
+    table = scene.machine.buffer("table", scene.x.all._writable.copy(), whole=True)
+    scene.machine.lane("a").launch(compare, table.span(0, 2), table.span(2, 4), scene.x.all)
+    assert scene.detector.num_accesses == 2
+
+
+def every_policy() -> list[Policy]:
+    orders = lane_orders(("host", *LANES))
+    return [Eager(), Lazy(), *map(LaneOrder, orders), *map(Random, range(4))]
+
+
+@settings(max_examples=1500, deadline=None, database=None, derandomize=True)
+@given(actions(8) | nearly_ordered())
+def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesses(program: list[Action]) -> None:
+    detector = RaceDetector(LANES)
+    Program(Eager(), detector).run(program)
+    assert (detector.race is not None) == has_race(program)
+
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(actions(8) | nearly_ordered())
+def test_the_race_reported_is_the_same_under_every_policy(program: list[Action]) -> None:
+    races = set()
+    for policy in every_policy():
+        detector = RaceDetector(LANES)
+        Program(policy, detector).run(program)
+        races.add(detector.race)
+    assert len(races) == 1
+
+
+@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@given(actions(8) | nearly_ordered())
+def test_a_program_without_a_race_ends_the_same_under_every_policy(program: list[Action]) -> None:
+    if has_race(program):
+        return
+    expected = Program(Eager()).run(program)
+    for policy in every_policy():
+        assert Program(policy).run(program) == expected, policy.name
+
+
+def test_the_clean_engine_has_no_race() -> None:
+    tapes = Tapes()
+    judged = 0
+    for seed in range(60):
+        trace = random_trace(seed).model_copy(update={"schedule": Schedule()}).explicit()
+        run = Run(trace, tapes, Options(), Parts())
+        assert isinstance(run.to_end(), Agreed), seed
+        assert run.detector is not None
+        assert run.detector.race is None, f"seed {seed}: {run.detector.race}"
+        judged += run.detector.num_accesses
+    assert judged > 50_000

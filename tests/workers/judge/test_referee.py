@@ -1,0 +1,109 @@
+"""What no engine may do is refused, by name; what the clean engine does never is."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+
+import pytest
+
+from scenarios.events import Abort, NoValidToken, Preempt, Reorder, ResetPrefixCache, SetK, Stall, Submit
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.judge.doctors import REFUSED, Doctor, Place
+from tests.workers.judge.history_doctors import REFUSED_BY_HISTORY
+from tests.workers.judge.schedulers import SCHEDULERS
+from workers.engine.parts import Parts
+from workers.engine.scheduler import Scheduler
+from workers.judge.checker import Checker
+from workers.oracle.tape import Tapes
+from workers.record.log import Entry
+from workers.record.observation import Observation
+from workers.record.verdict import Agreed, Difference, Diverged
+from workers.run.check import Options, Run
+
+TAPES = Tapes()
+SEEDS = range(100)
+PLACES_MAX = 20
+ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
+
+
+class Logged(Run):
+    """A run that keeps its decisions."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace, TAPES, Options(races=False), Parts())
+        self.log: list[Entry] = []
+
+    def _follow(self) -> Difference | None:
+        self.log += [entry for entry in self.engine.log if not isinstance(entry, Observation)]
+        return super()._follow()
+
+
+@cache
+def clean_log(seed: int) -> tuple[Trace, list[Entry]]:
+    run = Logged(random_trace(seed).explicit())
+    verdict = run.to_end()
+    assert isinstance(verdict, Agreed), verdict
+    return run.trace, run.log
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_log_of_a_clean_engine_is_accepted(seed: int) -> None:
+    trace, log = clean_log(seed)
+    assert Checker(trace, TAPES).follow([*log]) is None
+
+
+def refusals(doctor: Doctor) -> Iterator[Difference | None]:
+    """Yield what becomes of the first entry that a doctor changes in each log."""
+    for seed in SEEDS:
+        trace, log = clean_log(seed)
+        checker = Checker(trace, TAPES)
+        for at, entry in enumerate(log):
+            changed = doctor(Place(trace, checker.oracle, log, at))
+            if changed is not None:
+                assert checker.follow([*changed[:-1]]) is None, (seed, at)
+                yield checker.follow([changed[-1]])
+                break
+            assert checker.follow([entry]) is None
+
+
+@pytest.mark.parametrize("name", ALL_REFUSED)
+def test_a_decision_that_no_engine_may_take_is_refused_by_name(name: str) -> None:
+    message, doctor = ALL_REFUSED[name]
+    found = list(islice(refusals(doctor), PLACES_MAX))
+    assert found, "some log has a place for it"
+    for difference in found:
+        assert difference is not None
+        assert (difference.plane, difference.variable) == ("books", "log")
+        assert re.search(message, difference.actual), difference.actual
+
+
+class Deaf(Run):
+    """A run whose engine never hears of one kind of event."""
+
+    def __init__(self, trace: Trace, kind: type) -> None:
+        super().__init__(trace, TAPES, Options(races=False), Parts())
+        heard = tuple(event for event in trace.events if not isinstance(event, kind))
+        other = Run(trace.model_copy(update={"events": heard}), TAPES, Options(races=False), Parts())
+        self.engine, self.machine, self.recorder = other.engine, other.machine, other.recorder
+        self.engine.last_tick = max(event.tick for event in trace.events)
+
+
+@pytest.mark.parametrize("kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder])
+def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
+    traces = (clean_log(seed)[0] for seed in SEEDS)
+    asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]
+    assert any(not isinstance(Deaf(trace, kind).to_end(), Agreed) for trace in asked)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_scheduler_with_one_mistake_is_found(scheduler: type[Scheduler]) -> None:
+    for seed in SEEDS:
+        run = Run(clean_log(seed)[0], TAPES, Options(races=False), Parts())
+        run.engine.scheduler.__class__ = scheduler
+        verdict = run.to_end()
+        if not isinstance(verdict, Agreed):
+            assert isinstance(verdict, Diverged)
+            return
+    pytest.fail(f"{scheduler.__name__}: not found in {len(SEEDS)} traces")

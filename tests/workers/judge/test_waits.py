@@ -1,0 +1,181 @@
+"""Every wait, record, synchronisation and ring slot of the engine: take one away, and one eager run tells.
+
+Verifies: what a clean run was seen to wait for is needed, or is listed here with the reason why it is not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from benchmarks.redundant_waits import REDUNDANT, Configuration, Wait
+from benchmarks.redundant_waits import trace_of as trace_of_seed
+from scenarios.events import LANES, Schedule
+from scenarios.spec import EngineSpec
+from workers.engine import memory
+from workers.engine.counts import CountsInFlight, gather_counts
+from workers.engine.parts import Parts
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Diverged
+from workers.run.check import Options, Run, check
+
+SEEDS = range(4)
+SEEDS_SILENT = range(100)
+SEEDS_SWEPT = range(100, 110)
+CONFIGURATIONS: tuple[Configuration, ...] = ("device", "host")
+SCHEDULES = (
+    Schedule(policy="eager"),
+    Schedule(policy="lazy"),
+    Schedule(policy="lane_order", order=LANES),
+    Schedule(policy="lane_order", order=LANES[::-1]),
+    Schedule(policy="random", seed=5),
+)
+TAPES = Tapes()
+PARTS = Parts()
+trace_of = cache(trace_of_seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one eager run ended: whether a race was seen, and whether everything agreed."""
+
+    raced: bool
+    agreed: bool
+
+
+def outcome_of(run: Run) -> Outcome:
+    """Run to the end, which may be a crash of an op that was fed what it should not have seen."""
+    assert run.detector is not None
+    try:
+        verdict = run.to_end()
+    except Exception:
+        return Outcome(run.detector.race is not None, agreed=False)
+    return Outcome(run.detector.race is not None, isinstance(verdict, Agreed))
+
+
+def eager(
+    seed: int, accepted_counts: Configuration, removed: frozenset[Wait] = frozenset(), parts: Parts = PARTS
+) -> Outcome:
+    """Run a trace once, eagerly, without some waits."""
+    return outcome_of(Run(trace_of(seed, accepted_counts), TAPES, Options(without=removed), parts))
+
+
+@cache
+def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
+    """Return every wait, record and synchronisation of a clean run."""
+    run = Run(trace_of(seed, accepted_counts), TAPES, Options(), PARTS)
+    assert outcome_of(run) == Outcome(raced=False, agreed=True)
+    return frozenset(run.machine.seen_waits)
+
+
+@cache
+def seen_waits(accepted_counts: Configuration) -> frozenset[Wait]:
+    """Return every wait, record and synchronisation of some clean runs."""
+    return frozenset[Wait]().union(*(waits_of(seed, accepted_counts) for seed in SEEDS))
+
+
+@pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
+def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accepted_counts: Configuration) -> None:
+    unreported = set()
+    for wait in seen_waits(accepted_counts):
+        # Some copies are made for some requests alone.
+        seeds = [seed for seed in SEEDS if wait in waits_of(seed, accepted_counts)]
+        outcomes = [eager(seed, accepted_counts, frozenset({wait})) for seed in seeds]
+        if not all(outcome.raced for outcome in outcomes):
+            unreported.add(wait)
+    assert len(seen_waits(accepted_counts)) > len(unreported) + 8
+    assert unreported == REDUNDANT[accepted_counts]
+
+
+@pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
+def test_a_missing_wait_is_in_the_verdict(accepted_counts: Configuration) -> None:
+    for wait in sorted(seen_waits(accepted_counts) - REDUNDANT[accepted_counts]):
+        seed = next(seed for seed in SEEDS if wait in waits_of(seed, accepted_counts))
+        verdict = check(trace_of(seed, accepted_counts), TAPES, Options(without=frozenset({wait})))
+        assert isinstance(verdict, Diverged | Crashed), wait
+        if isinstance(verdict, Diverged):
+            assert verdict.difference.plane == "races" or verdict.difference.missing_order, wait
+
+
+@pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
+def test_a_wait_that_is_listed_as_redundant_is_missed_by_no_trace_and_no_schedule(
+    accepted_counts: Configuration,
+) -> None:
+    for wait in REDUNDANT[accepted_counts]:
+        removed = frozenset({wait})
+        for seed in SEEDS_SILENT:
+            assert eager(seed, accepted_counts, removed) == Outcome(raced=False, agreed=True), (wait, seed)
+        for seed in SEEDS_SWEPT:
+            for schedule in SCHEDULES:
+                trace = trace_of(seed, accepted_counts).model_copy(update={"schedule": schedule})
+                assert isinstance(check(trace, TAPES, Options(without=removed)), Agreed), (wait, seed, schedule)
+
+
+def test_no_wait_is_redundant_in_every_configuration() -> None:
+    assert not frozenset.intersection(*REDUNDANT.values())
+
+
+def test_each_of_the_two_places_where_the_host_waits_for_counts_is_needed() -> None:
+    # One event, two calls: before rows are staged (host counts only), and before the mirrors are corrected.
+    def gather_by_another_name(counts: CountsInFlight | None, *rest: Any) -> Sequence[int]:
+        if counts is not None:
+            event = counts.machine.event("counts_gathered")
+            event.record_newest = counts.landed.record_newest
+            counts = replace(counts, landed=event)
+        return gather_counts(counts, *rest)
+
+    parts = Parts(gather_counts=gather_by_another_name)
+    for removed, seeds in ((("host", "counts_gathered"), SEEDS), (("host", "counts_done"), range(20))):
+        outcomes = [eager(seed, "host", frozenset({removed}), parts) for seed in seeds]
+        assert any(outcome.raced for outcome in outcomes), removed
+    assert all(eager(seed, "host", parts=parts) == Outcome(raced=False, agreed=True) for seed in SEEDS)
+
+
+def one_slot_fewer(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
+    """Make one ring of pinned memory one slot shorter."""
+    whole = memory.ring_size
+
+    def ring_size(ring: str, spec: EngineSpec) -> int:
+        return whole(ring, spec) - (ring == short)
+
+    monkeypatch.setattr(memory, "ring_size", ring_size)
+
+
+def test_a_staging_slot_fewer_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_slot_fewer(monkeypatch, "staging")
+    assert all(eager(seed, "device").raced for seed in SEEDS)
+
+
+def test_a_host_that_waits_for_counts_before_it_stages_needs_one_staging_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it waits for is behind the copies of the step before.
+    one_slot_fewer(monkeypatch, "staging")
+    assert all(eager(seed, "host") == Outcome(raced=False, agreed=True) for seed in SEEDS_SILENT)
+
+
+@pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
+@pytest.mark.parametrize("ring", ["output", "counts"])
+def test_an_output_or_counts_slot_fewer_is_reported_and_a_wrong_value_under_every_schedule(
+    ring: str, accepted_counts: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The slot's event is used again with the slot: the host waits for the later copy, and reads what that one wrote.
+    one_slot_fewer(monkeypatch, ring)
+    assert all(eager(seed, accepted_counts).raced for seed in SEEDS)
+    wrong = [seed for seed in range(10) if not eager(seed, accepted_counts).agreed]
+    assert len(wrong) >= 5
+    trace = trace_of(wrong[0], accepted_counts)
+    for schedule in SCHEDULES:
+        assert isinstance(check(trace.model_copy(update={"schedule": schedule}), TAPES), Diverged)
+
+
+@pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
+@pytest.mark.parametrize("ring", ["outputs", "counts"])
+def test_two_slots_that_share_their_memory_but_not_their_event_are_a_race(
+    ring: str, accepted_counts: Configuration
+) -> None:
+    for seed in SEEDS:
+        run = Run(trace_of(seed, accepted_counts), TAPES, Options(), PARTS)
+        slots = getattr(run.engine.runner.memory, ring)
+        slots[1] = slots[0]
+        assert outcome_of(run).raced, seed

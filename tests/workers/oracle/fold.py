@@ -1,0 +1,67 @@
+"""What the oracle expects of a run, from a trace and a log alone; imports nothing of an engine.
+
+Run as a module it refuses every import of one, reads a trace and a log from standard input, and prints the digest.
+"""
+
+import json
+import pickle
+import sys
+from collections.abc import Sequence
+from hashlib import blake2b
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+from scenarios.trace import Trace
+from workers.oracle.expected_captures import Layout, expected_inputs, expected_release, expected_sampled, expected_state
+from workers.oracle.state_oracle import Oracle
+from workers.oracle.tape import Tapes
+from workers.record.log import Entry, Freed, Launched
+
+REFUSED = ("workers.engine", "workers.kernels", "workers.lanes", "numpy.random", "ray", "torch")
+
+
+class NoEngine(MetaPathFinder):
+    """Refuse to import any part of an engine."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> None:
+        """Raise for a refused module, leave the others to the next finder."""
+        if any(name == refused or name.startswith(refused + ".") for refused in REFUSED):
+            raise ImportError(f"{name} is refused here")
+
+
+def expectations(trace: Trace, log: Sequence[Entry]) -> str:
+    """Return a digest of everything that is expected of the device, and of what the scheduler must believe."""
+    oracle = Oracle(trace, Tapes())
+    digest = blake2b()
+    for entry in log:
+        oracle.consume(entry)
+        found: list[Any] = []
+        if isinstance(entry, Launched) and entry.order:
+            step = oracle.steps[entry.step]
+            layouts = (expected(step, trace.spec) for expected in (expected_inputs, expected_sampled, expected_state))
+            found += [_plain(layout) for layout in layouts]
+        if isinstance(entry, Freed):
+            found.append(_plain(expected_release(oracle.releases[-1], trace.spec)))
+        found += [
+            (truth.name, truth.committed, truth.sched_computed, truth.sched_placeholders, truth.finish_reason)
+            for truth in oracle.requests
+        ]
+        digest.update(json.dumps(found).encode())
+    return digest.hexdigest()
+
+
+def _plain(layout: Layout) -> dict[str, Any]:
+    return {name: [_plain_segment(*segment) for segment in segments] for name, segments in layout.items()}
+
+
+def _plain_segment(offset: int, values: Sequence[Any], owner: Any, first: int | list[int] | None) -> list[Any]:
+    owners = owner if isinstance(owner, list) else [owner]
+    return [offset, list(values), [each.commit if each else None for each in owners], first]
+
+
+if __name__ == "__main__":
+    loaded = [name for name in sys.modules if name.startswith(REFUSED[:3])]
+    assert not loaded, f"the oracle imports {loaded}"
+    sys.meta_path.insert(0, NoEngine())
+    for text, pickled in pickle.load(sys.stdin.buffer):
+        print(expectations(Trace.model_validate_json(text), pickle.loads(pickled)))

@@ -1,0 +1,99 @@
+"""A tape that grows token by token holds what a tape of the same tokens holds, whatever was tried on the way.
+
+Verifies: values, drafter's words, logits and the end of a grammar; that drafts leave no trace; the tape of a prefix.
+"""
+
+import pytest
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import Drafter, EngineSpec
+from workers.oracle.incremental_tape import Grown, depends_on_drafts, script_of
+from workers.oracle.logits_processing import Rules, hash_of
+from workers.oracle.tape import Tape, Tapes
+
+PROMPT = (5, 1, 3, 1)
+LENGTH = 20
+# Every token leads on; after eight of them the output is over.
+GRAMMAR = (*(tuple((token, state + 1) for token in range(8)) for state in range(8)), ())
+DRAWN = Rules(SamplingParams(temperature=4.0, seed=3, frequency_penalty=0.5), frozenset())
+ENDING = Rules(SamplingParams(temperature=2.0, grammar=GRAMMAR), frozenset())
+
+
+def spec_of(drafter: Drafter) -> EngineSpec:
+    return EngineSpec(vocab_size=8, drafter=drafter, depth=1, num_speculative_tokens=1)
+
+
+def values(tape: Tape, length: int) -> list[list[int]]:
+    """Return everything at the positions below a length, and what the drafter holds where it knows the next token."""
+    lists = (tape.kv, tape.attention, tape.inputs, tape.states, tape.hidden)
+    return [each[:length] for each in lists] + [tape.drafter.words[: length - 1]]
+
+
+@pytest.mark.parametrize("rules", [None, DRAWN, ENDING], ids=["greedy", "drawn", "ending"])
+@pytest.mark.parametrize("drafter", ["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram"])
+def test_a_tape_grown_by_the_tokens_of_another_holds_the_same_after_any_drafts(
+    drafter: Drafter, rules: Rules | None
+) -> None:
+    whole = Tape(PROMPT, spec_of(drafter), rules)
+    whole.extend(LENGTH)
+    grown = Grown(PROMPT, spec_of(drafter), rules)
+    for length in range(len(PROMPT), LENGTH):
+        right, *_ = grown.lines(whole.tokens[length : length + 3])
+        wrong = grown.lines([7 - whole.tokens[length], -1, 2])
+        assert len(wrong) == 2
+        assert right == wrong[0]
+        grown.append(whole.tokens[length], right)
+        assert values(grown, length + 1) == values(whole, length + 1)
+    assert grown.tokens == whole.tokens[:LENGTH]
+    assert grown.logits == whole.logits[: len(grown.logits)]
+    assert grown.final == whole.final
+    assert (grown.final == len(PROMPT) + 8) == (rules is ENDING)
+
+
+def test_the_lines_of_drafts_are_those_of_a_tape_that_has_these_tokens() -> None:
+    grown = Grown(PROMPT, spec_of("eagle"), DRAWN)
+    lines = grown.lines([2, 0, 6])
+    for draft, line in zip((2, 0, 6), lines, strict=False):
+        assert grown.lines([])[0] == line
+        grown.append(draft, line)
+    assert grown.lines([]) == lines[3:]
+    assert grown.logits == [hash_of(line) for line in lines[:3]]
+
+
+def test_the_tape_of_a_prefix_goes_on_by_other_tokens_and_leaves_the_first_as_it_was() -> None:
+    grown = Grown(PROMPT, spec_of("eagle"), DRAWN)
+    for token in (2, 0, 6, 6):
+        grown.append(token, grown.lines([])[0])
+    before = values(grown, 8)
+    prefix = grown.until(6)
+    assert (prefix.tokens, prefix.logits) == (grown.tokens[:6], grown.logits[:2])
+    prefix.append(1, prefix.lines([])[0])
+    assert values(prefix, 6) == values(grown, 6)
+    assert prefix.hidden[6] != grown.hidden[6]
+    assert values(grown, 8) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "greedy", "drawn"),
+    [("strict", False, False), ("standard", False, True), ("block", False, True), ("synthetic", True, True)],
+)
+def test_tokens_depend_on_drafts_where_these_are_kept_by_chance(method: str, greedy: bool, drawn: bool) -> None:
+    spec = EngineSpec.model_validate({"sampling": method})
+    assert depends_on_drafts(SamplingParams(), spec) == greedy
+    assert depends_on_drafts(SamplingParams(temperature=1.0), spec) == drawn
+
+
+@pytest.mark.parametrize("method", ["strict", "standard", "block", "synthetic"])
+def test_a_script_follows_from_the_noise_of_its_request_only_where_drafts_decide_nothing(method: str) -> None:
+    spec = EngineSpec.model_validate({"sampling": method, "vocab_size": 8})
+    params = [DRAWN.params.model_copy(update={"seed": seed}) for seed in (3, 4)]
+    greedy = DRAWN.params.model_copy(update={"temperature": 0.0})
+    one, other, likeliest = (
+        script_of(
+            Submit(tick=0, request="a", prompt=PROMPT, max_tokens=LENGTH, accept="110", params=each), spec, Tapes()
+        )
+        for each in (*params, greedy)
+    )
+    assert (one == other == likeliest) == (method != "strict")
+    assert one != other or method != "strict"

@@ -1,0 +1,130 @@
+"""The pool and what the oracle knows of it, written apart, agree on every block after anything that happens."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.engine.prefix_cache import CachingPool, extend_hashes
+from workers.oracle.prefix_cache import cached_blocks
+from workers.record import model
+
+SIZE = 7
+
+
+class Pair:
+    """A pool and what is known of it; `held` lists the blocks of each holder."""
+
+    def __init__(self) -> None:
+        self.pool = CachingPool(SIZE)
+        self.known = cached_blocks(SIZE)
+        self.held: list[tuple[int, ...]] = []
+
+    def take(self, count: int) -> None:
+        due = self.known.next_ones(count)
+        taken = self.pool.take(count)
+        assert (taken is None) == (len(due) < count)
+        if taken is not None:
+            assert taken == due
+            self.known.claim(due)
+            self.held.append(taken)
+
+    def give_back(self, which: int) -> None:
+        if self.held:
+            blocks = self.held.pop(which % len(self.held))
+            self.pool.release(blocks)
+            self.known.release(blocks)
+
+    def register(self, which: int, content: int) -> None:
+        blocks = self.held[which % len(self.held)] if self.held else ()
+        for block in blocks:
+            if self.pool.hash_of[block] is None:
+                self.pool.register(block, content)
+                self.known.register(block, content, None)
+                return
+
+    def share(self, contents: list[int]) -> None:
+        found = self.pool.find(contents)
+        assert tuple(found) == self.known.chain(contents)
+        if found:
+            self.pool.share(found)
+            self.known.share(found)
+            self.held.append(tuple(found))
+
+    def reset(self) -> None:
+        assert self.pool.reset() == self.known.idle
+        self.known.reset()
+
+    def agrees(self) -> bool:
+        pool, known = self.pool, self.known
+        return (
+            pool.references == known.num_holders
+            and [content or 0 for content in pool.hash_of] == known.hash_of
+            and [*pool.idle] == known.idle
+            and pool.num_free == known.num_free
+        )
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(1, 5)), max_size=40))
+def test_a_pool_and_what_is_known_of_it_agree_whatever_happens(moves: list[tuple[int, int, int]]) -> None:
+    pair = Pair()
+    for kind, which, size in moves:
+        match kind:
+            case 0 | 1:
+                pair.take(size)
+            case 2:
+                pair.give_back(which)
+            case 3:
+                pair.register(which, size)
+            case 4:
+                pair.share([*range(size, 6)][:3])
+            case _:
+                pair.reset()
+        assert pair.agrees()
+
+
+def test_the_least_recently_used_block_loses_its_contents_and_of_one_request_the_last() -> None:
+    pool = CachingPool(4)
+    old, new = pool.take(2), pool.take(2)
+    assert old is not None
+    assert new is not None
+    for content, block in enumerate([*old, *new], start=1):
+        pool.register(block, content)
+    pool.release(old)
+    pool.release(new)
+    assert pool.take(3) == (old[1], old[0], new[1])
+    assert pool.find([3]) == [new[0]]
+    assert pool.find([1]) == []
+
+
+def test_blocks_without_contents_are_handed_out_before_any_other() -> None:
+    pool = CachingPool(2)
+    (first,), (second,) = pool.take(1) or [], pool.take(1) or []
+    pool.register(first, 1)
+    pool.release([first])
+    pool.release([second])
+    assert pool.take(1) == (second,)
+    assert pool.find([1]) == [first]
+
+
+def test_idle_blocks_that_are_to_be_shared_are_no_room_for_others() -> None:
+    pool = CachingPool(3)
+    (shared,) = pool.take(1) or []
+    pool.register(shared, 1)
+    pool.release([shared])
+    assert pool.has_room([shared], 2)
+    assert not pool.has_room([shared], 3)
+
+
+@given(st.lists(st.integers(0, 9), max_size=24), st.integers(1, 5))
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+def test_a_hash_depends_on_every_token_up_to_the_end_of_its_block(tokens: list[int], size: int) -> None:
+    hashes: list[int] = []
+    count = len(tokens) // size
+    extend_hashes(hashes, tokens, count, size)
+    for index in range(count):
+        assert hashes[index] == model.block_hash(0, tokens[: (index + 1) * size])
+    for changed in range(count * size):
+        others: list[int] = []
+        extend_hashes(others, [*tokens[:changed], tokens[changed] + 1, *tokens[changed + 1 :]], count, size)
+        same = [a == b for a, b in zip(hashes, others, strict=True)]
+        assert same == [index < changed // size for index in range(count)]

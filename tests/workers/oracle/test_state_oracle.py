@@ -1,0 +1,272 @@
+"""The oracle needs no engine, its tape is the model's definition, and it believes what the specification says.
+
+Verifies: expectations from (trace, log) alone; every value of a tape against a slow recomputation; scripts; the worked
+example of the specification; identity I1 after every processed step.
+"""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.oracle.fold import expectations
+from workers.engine.parts import Parts
+from workers.oracle.state_oracle import LogError, Oracle
+from workers.oracle.tape import Tape, Tapes, script, tape_length
+from workers.record import model
+from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
+from workers.record.observation import Observation
+from workers.record.verdict import Agreed, Difference
+from workers.run.check import Options, Run
+
+ROOT = Path(__file__).resolve().parents[3]
+TAPES = Tapes()
+
+
+class Told(Run):
+    """A run that keeps what its engine's host said: decisions in `log`, values in `shown`."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace, TAPES, Options(races=False), Parts())
+        self.log: list[Entry] = []
+        self.shown: list[Observation] = []
+
+    def _follow(self) -> Difference | None:
+        for entry in self.engine.log:
+            if isinstance(entry, Observation):
+                self.shown.append(entry)
+            else:
+                self.log.append(entry)
+        return super()._follow()
+
+
+def told(trace: Trace) -> Told:
+    run = Told(trace.explicit())
+    verdict = run.to_end()
+    assert isinstance(verdict, Agreed), verdict
+    return run
+
+
+def test_the_oracle_expects_the_same_in_a_process_that_has_no_engine() -> None:
+    runs = [told(random_trace(seed)) for seed in range(20)]
+    here = [expectations(run.trace, run.log) for run in runs]
+    there = [(run.trace.model_dump_json(), pickle.dumps(run.log)) for run in runs]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.workers.oracle.fold"],
+        cwd=ROOT,
+        input=pickle.dumps(there),
+        capture_output=True,
+        check=True,
+        timeout=600,
+    )
+    assert done.stdout.decode().split() == here
+    assert len(set(here)) == len(here)
+
+
+def test_a_process_that_refuses_engines_refuses_them() -> None:
+    code = (
+        "import sys; from tests.workers.oracle.fold import NoEngine; sys.meta_path.insert(0, NoEngine()); "
+        "import workers.engine.engine"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode != 0
+    assert "workers.engine is refused here" in done.stderr
+
+
+class Slow:
+    """A model run token by token, every sum taken anew; nothing is shared with `Tape` but the scalar functions."""
+
+    def __init__(self, tokens: list[int], spec: EngineSpec) -> None:
+        self.kv = [model.kv_word(model.embed(token), at, 0) for at, token in enumerate(tokens)]
+        self.attention = [self.attended(self.kv, at) for at in range(len(tokens))]
+        hidden = [
+            model.after_attention(model.embed(token), output)
+            for token, output in zip(tokens, self.attention, strict=True)
+        ]
+        self.states: list[int] = []
+        self.inputs = hidden if spec.layers == "hybrid" else []
+        if spec.layers == "hybrid":
+            state, width = 0, spec.conv_width
+            padded = [0] * (width - 1) + hidden
+            for at in range(len(tokens)):
+                state = (model.DECAY * state + model.convolve(padded[at : at + width])) % 2**64
+                self.states.append(state)
+            pairs = zip(hidden, self.states, strict=True)
+            hidden = [model.mix((word + state) % 2**64) for word, state in pairs]
+        self.hidden = hidden
+
+    @staticmethod
+    def attended(kv: list[int], at: int) -> int:
+        return sum(kv[j] * (2 * (at - j) + 1) for j in range(at + 1)) % 2**64
+
+    def next_token(self, vocab_size: int) -> int:
+        logits = [model.logit(self.hidden[-1], token) for token in range(vocab_size)]
+        return logits.index(max(logits))
+
+
+SPECS = st.builds(
+    EngineSpec,
+    layers=st.sampled_from(["hybrid", "attention"]),
+    vocab_size=st.sampled_from([2, 3, 32, 97]),
+    conv_width=st.integers(2, 8),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
+def test_a_tape_holds_what_a_slow_recomputation_from_the_tokens_gives(
+    spec: EngineSpec, prompt: list[int], more: int
+) -> None:
+    tape = Tape(tuple(prompt), spec)
+    tape.extend(len(prompt) + more)
+    slow = Slow(tape.tokens[:-1], spec)
+    assert (tape.kv, tape.attention, tape.states) == (slow.kv, slow.attention, slow.states)
+    assert (tape.inputs, tape.hidden) == (slow.inputs, slow.hidden)
+    assert tape.tokens[: len(prompt)] == prompt
+    for length in range(len(prompt), len(tape.tokens)):
+        assert tape.tokens[length] == Slow(tape.tokens[:length], spec).next_token(spec.vocab_size)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
+def test_the_drafter_of_a_tape_sees_each_hidden_word_and_the_token_after_it(
+    spec: EngineSpec, prompt: list[int], more: int
+) -> None:
+    tape = Tape(tuple(prompt), spec)
+    tape.extend(len(prompt) + more)
+    for at, word in enumerate(tape.drafter.words):
+        vector = model.draft_hidden(tape.hidden[at], tape.tokens[at + 1])
+        assert word == model.kv_word(vector, at, model.DRAFTER_LAYER)
+        total, weighted = tape.drafter.sums[at]
+        assert total == sum(tape.drafter.words[: at + 1]) % 2**64
+        assert weighted == sum(index * kv for index, kv in enumerate(tape.drafter.words[: at + 1])) % 2**64
+        assert model.attention(total, weighted, at) == Slow.attended(tape.drafter.words, at)
+
+
+def test_a_tape_extended_in_pieces_is_the_tape_extended_at_once() -> None:
+    spec = EngineSpec()
+    pieces, whole = Tape((5, 6), spec), Tape((5, 6), spec)
+    for length in (1, 2, 7, 7, 30):
+        pieces.extend(length)
+    whole.extend(30)
+    assert vars(pieces).keys() == vars(whole).keys()
+    for name in ("tokens", "kv", "attention", "inputs", "states", "hidden"):
+        assert getattr(pieces, name) == getattr(whole, name)
+    for name in ("words", "sums"):
+        assert getattr(pieces.drafter, name) == getattr(whole.drafter, name)
+
+
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_a_window_is_the_last_inputs_before_a_position_and_zeros_before_the_first(width: int) -> None:
+    tape = Tape((5, 6, 7), EngineSpec(conv_width=width))
+    tape.extend(6)
+    padded = [0] * (width - 1) + tape.inputs
+    for end in range(7):
+        assert tape.window(end) == padded[end : end + width - 1]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 9), st.text("01", min_size=1, max_size=9), st.sampled_from([2, 3, 32]), st.integers(12, 60))
+def test_a_script_is_right_where_its_bit_is_1_and_another_valid_token_where_it_is_0(
+    num_prompt: int, bits: str, vocab_size: int, max_model_len: int
+) -> None:
+    spec = EngineSpec(vocab_size=vocab_size, max_model_len=max_model_len)
+    tape = Tapes().tape((1,) * num_prompt, spec, tape_length(num_prompt, 20, spec))
+    drafts = script(tape, num_prompt, bits, spec)
+    assert len(drafts) == max_model_len
+    assert drafts[:num_prompt] == tape.tokens[:num_prompt]
+    for position in range(num_prompt, min(len(tape.tokens), max_model_len)):
+        is_right = bits[(position - num_prompt) % len(bits)] == "1"
+        assert (drafts[position] == tape.tokens[position]) == is_right
+        assert 0 <= drafts[position] < vocab_size
+
+
+def test_the_worked_example_of_the_specification_is_what_the_scheduler_counts() -> None:
+    # state_machine.md, 1.8: one request, P = 5, K = 2; step 2 accepts one of two drafts, step 3 none.
+    spec = EngineSpec(num_speculative_tokens=2)
+    request = Submit(tick=0, request="a", prompt=(1, 2, 3, 4, 5), max_tokens=40, accept="010000000")
+    run = told(Trace(spec=spec, events=(request,)))
+    scheduled = [shown.values for shown in run.shown if shown.point == "scheduled"][:4]
+    counts = [(values["scheduled_computed"][0], values["scheduled_placeholders"][0]) for values in scheduled]
+    assert counts == [(5, 1), (8, 4), (11, 6), (13, 6)]
+    processed = [shown for shown in run.shown if shown.point == "processed"]
+    known, columns = 5, []
+    for shown in processed[:3]:
+        known += len(shown.values["tokens"][0])
+        columns.append((shown.values["computed"][0], shown.values["placeholders"][0], known))
+    assert columns == [(8, 3, 6), (10, 3, 8), (11, 3, 9)]
+    launched = [shown.values["mirror_computed"][0] for shown in run.shown if shown.point == "launched"][:4]
+    assert launched == [0, 5, 8, 10], "sent computed"
+    corrected = [shown.values["corrected_computed"] for shown in run.shown if shown.point == "corrected"][:3]
+    assert corrected == [[5], [7], [8]], "the true counts"
+
+
+class Identities(Run):
+    """A run that asserts I1 of the specification after every step: computed - placeholders == tokens - 1.
+
+    It holds for a request whose first sampling step, in its epoch, has been scheduled.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace, TAPES, Options(races=False), Parts())
+        self.num_held = 0
+        self._sampling: set[tuple[int, int]] = set()
+
+    def _follow(self) -> Difference | None:
+        epochs: dict[int, int] = {}
+        for entry in self.engine.log:
+            if isinstance(entry, Scheduled):
+                epochs = {row.request: row.epoch for row in entry.rows}
+            if isinstance(entry, Observation) and entry.point == "scheduled":
+                counts = zip(entry.requests, entry.values["scheduled_placeholders"], strict=True)
+                self._sampling |= {(index, epochs[index]) for index, count in counts if count and index in epochs}
+        for request in self.engine.scheduler.running:
+            if (request.index, request.epoch) in self._sampling:
+                assert request.num_computed - request.num_placeholders == len(request.tokens) - 1, request
+                self.num_held += 1
+        return super()._follow()
+
+
+def test_i1_holds_after_every_step_of_random_traces() -> None:
+    num_held = 0
+    for seed in range(100):
+        run = Identities(random_trace(seed).explicit())
+        assert isinstance(run.to_end(), Agreed)
+        num_held += run.num_held
+    assert num_held > 2000
+
+
+def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_traces() -> None:
+    num_held = 0
+    for seed in range(100):
+        run = told(random_trace(seed))
+        oracle = Oracle(run.trace, TAPES)
+        for entry in run.log:
+            oracle.consume(entry)
+            for truth in oracle.running:
+                if truth.sched_placeholders:
+                    assert truth.sched_computed - truth.sched_placeholders == truth.committed - 1
+                    num_held += 1
+                assert truth.computed <= truth.sched_computed, "the truth is never ahead of the optimistic count"
+    assert num_held > 2000
+
+
+def test_the_oracle_refuses_a_log_that_contradicts_itself() -> None:
+    run = told(random_trace(0))
+    launched = next(entry for entry in run.log if isinstance(entry, Launched))
+    oracle = Oracle(run.trace, TAPES)
+    with pytest.raises(LogError, match=r"step \d+ was launched, but not the last one scheduled"):
+        oracle.consume(launched)
+    with pytest.raises(LogError, match=r"step \d+ was processed, but not launched"):
+        oracle.consume(Processed(launched.step))
+    with pytest.raises(LogError, match=r"request 0 is not alive"):
+        oracle.consume(Aborted(0, 0))

@@ -1,0 +1,1 @@
+"""Tests of one trace, a sweep, a shard, a trial."""

@@ -1,0 +1,233 @@
+"""Every kind of verdict, and engines with one mistake each: found, in the plane where the mistake lies.
+
+Does not verify: mistakes of the scheduler and the runner, which are no parts.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from scenarios.events import NoValidToken, Place, Schedule, Submit
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.run.device_mutants import DEVICE_MUTANTS, EQUIVALENT
+from tests.workers.run.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as
+from workers.engine.counts import CountsInFlight, gather_counts
+from workers.engine.engine import Engine
+from workers.engine.parts import Parts, roll_back
+from workers.engine.request import PlanRow, Request
+from workers.faults.registry import FAULTS
+from workers.lanes.lane import Record
+from workers.oracle.tape import Tapes
+from workers.record.observation import VARIABLES
+from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
+from workers.run.check import Options, Run, check
+
+TAPES = Tapes()
+SEEDS = range(60)
+# Some mistakes need a feature that few traces draw.
+SEEDS_OF_MISTAKES = range(400)
+TWO_REQUESTS = Trace(
+    spec=EngineSpec(accepted_counts="host", max_num_batched_tokens=8),
+    events=tuple(Submit(tick=0, request=name, prompt=(1, 2, 3), max_tokens=12, accept="alternate") for name in "ab"),
+).explicit()
+
+
+@cache
+def eager(seed: int) -> Trace:
+    return random_trace(seed).explicit().model_copy(update={"schedule": Schedule()})
+
+
+@pytest.mark.parametrize("mutant", [*HOST_MUTANTS, *DEVICE_MUTANTS], ids=lambda mutant: mutant.name)
+def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
+    for seed in SEEDS_OF_MISTAKES:
+        verdict = check(eager(seed), TAPES, parts=mutant.parts)
+        if isinstance(verdict, Agreed):
+            continue
+        assert isinstance(verdict, Diverged), (seed, verdict)
+        assert verdict.difference.plane in mutant.planes.split(), (seed, verdict.difference)
+        return
+    pytest.fail(f"{mutant.name}: not found in {len(SEEDS_OF_MISTAKES)} traces")
+
+
+def test_every_part_has_a_mistake_that_is_found() -> None:
+    wrong = [mutant.parts for mutant in (*HOST_MUTANTS, *DEVICE_MUTANTS)]
+    # `test_faults` demands that each of these is found.
+    wrong += [fault.apply(CLEAN, lambda: None) for fault in FAULTS.values()]
+    changed = {
+        part
+        for parts in wrong
+        for part in Parts.__dataclass_fields__
+        if getattr(parts, part) is not getattr(CLEAN, part)
+    }
+    assert changed == set(Parts.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("mutant", EQUIVALENT, ids=lambda mutant: mutant.name)
+def test_a_change_that_no_engine_may_notice_is_not_found(mutant: Mutant) -> None:
+    for seed in SEEDS:
+        verdict = check(eager(seed), TAPES, parts=mutant.parts)
+        assert isinstance(verdict, Agreed), (seed, verdict)
+
+
+def test_a_host_part_that_raises_is_a_crash_that_says_what_and_where() -> None:
+    def backup_index(known: int, length: int) -> int:
+        raise LookupError("no backup token")
+
+    verdict = check(TWO_REQUESTS, TAPES, parts=Parts(backup_index=backup_index))
+    assert isinstance(verdict, Crashed)
+    assert verdict.error == "LookupError: no backup token"
+    assert verdict.where.startswith("backup_index in test_check.py:")
+    assert verdict.stats.requests == 2
+
+
+def test_a_device_op_that_raises_is_a_crash_that_names_op_and_step() -> None:
+    def divide(given: object) -> None:
+        raise ZeroDivisionError("in an op")
+
+    verdict = check(TWO_REQUESTS, TAPES, parts=Parts(attention=ran_as(CLEAN.attention, divide)))
+    assert isinstance(verdict, Crashed)
+    assert verdict.error == "OpFailed: op attention of step 0: ZeroDivisionError: in an op"
+
+
+def test_an_op_that_writes_its_input_crashes() -> None:
+    def write(given: object) -> None:
+        given.sampled[:] = 0  # type: ignore[attr-defined]
+
+    parts = Parts(count_sampled=ran_as(CLEAN.count_sampled, write))
+    verdict = check(TWO_REQUESTS, TAPES, parts=parts)
+    assert isinstance(verdict, Crashed)
+    assert "read-only" in verdict.error
+
+
+def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> None:
+    def waits_for_ever(
+        counts: CountsInFlight | None, previous: list[int], rows: list[PlanRow], moves: list[tuple[int, int]]
+    ) -> Sequence[int]:
+        if counts is not None and counts.landed.record_newest is not None:
+            counts.landed.record_newest = Record(counts.landed.record_newest.lane, 0)
+        return gather_counts(counts, previous, rows, moves)
+
+    for schedule in (Schedule(), Schedule(policy="lazy"), Schedule(policy="lane_order"), Schedule(policy="random")):
+        trace = TWO_REQUESTS.model_copy(update={"schedule": schedule})
+        verdict = check(trace, TAPES, parts=Parts(gather_counts=waits_for_ever))  # type: ignore[arg-type]
+        assert isinstance(verdict, Stuck)
+        assert verdict.reason.startswith("the host waits for d2h_counts; ")
+
+
+class Impatient(Run):
+    """A run that may take four steps."""
+
+    def _ticks_max(self) -> int:
+        return 3
+
+
+def test_a_run_that_has_not_drained_at_its_bound_is_stuck_and_says_who_waits_and_why() -> None:
+    spec = EngineSpec(max_num_seqs=1)
+    trace = TWO_REQUESTS.model_copy(update={"spec": spec})
+    verdict = Impatient(trace, TAPES, Options(), Parts()).to_end()
+    assert isinstance(verdict, Stuck)
+    assert verdict.reason == "not drained after 4 steps; b waits: rows"
+
+
+def test_requests_that_take_each_others_blocks_for_ever_are_stuck() -> None:
+    # No scenario has a request that never fits; a faulty engine may lose blocks until one does not.
+    spec = EngineSpec(num_speculative_tokens=0, block_size=4, num_blocks=3, max_num_batched_tokens=4)
+    verdict = check(TWO_REQUESTS.model_copy(update={"spec": spec}), TAPES)
+    assert isinstance(verdict, Stuck)
+    assert verdict.stats.probes["preemption_by_blocks"] > 10
+
+
+class Endless(Exception):
+    """A run is past any bound."""
+
+
+class Patient(Run):
+    """A run that gives up by itself after a thousand steps."""
+
+    def _note_progress(self, entry: object) -> None:
+        if self.engine.tick > 1000:
+            raise Endless
+
+
+def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> None:
+    def take_the_next_one_too(request: Request, num_drafts: int, num_valid: int) -> None:
+        roll_back(request, num_drafts, num_valid)
+        request.invalid_next = request.name == "a"
+
+    events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
+    trace = TWO_REQUESTS.model_copy(update={"events": events})
+    verdict = Patient(trace, TAPES, Options(), Parts(roll_back=take_the_next_one_too)).to_end()
+    assert isinstance(verdict, Stuck | Diverged)
+
+
+def test_an_expectation_that_is_not_met_makes_a_run_vacuous_and_says_how_often_it_was_seen() -> None:
+    trace = TWO_REQUESTS.model_copy(update={"expect": {"admit": 2, "preemption": 1}})
+    verdict = check(trace, TAPES)
+    assert isinstance(verdict, Vacuous)
+    assert verdict.missing == ("preemption: expected at least 1, seen 0",)
+    assert isinstance(check(trace.model_copy(update={"expect": {"admit": 2}}), TAPES), Agreed)
+
+
+def test_a_fault_that_is_never_reached_makes_a_run_vacuous() -> None:
+    # No row moves: both requests arrive and end together.
+    verdict = check(TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",)}), TAPES)
+    assert isinstance(verdict, Vacuous)
+    assert verdict.missing == ("fault vllm-38556-accepted-counts: never reached",)
+
+
+def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_starts() -> None:
+    spec = TWO_REQUESTS.spec.model_copy(update={"depth": 1})
+    trace = TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",), "spec": spec})
+    verdict = check(trace, TAPES)
+    assert isinstance(verdict, Vacuous)
+    assert verdict.missing == ("fault vllm-38556-accepted-counts requires depth = 2, the trace has 1",)
+    assert verdict.stats.steps == 0
+
+
+def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
+    mutant = next(each for each in DEVICE_MUTANTS if each.name == "the next token is the first sampled one")
+    verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), mutant.parts)
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.variable == "next_tokens"
+    assert verdict.difference.writers[0] == f"compute:count_sampled@{verdict.difference.step}"
+    assert verdict.difference.plane == VARIABLES["next_tokens"].plane
+
+
+def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> None:
+    ran: dict[str, int] = defaultdict(int)
+
+    def roll_back_too_little(request: Request, num_drafts: int, num_valid: int) -> None:
+        ran["roll_back"] += 1
+        roll_back(request, max(0, num_drafts - 1), num_valid) if num_valid <= num_drafts else None
+
+    verdict = check(TWO_REQUESTS, TAPES, parts=Parts(roll_back=roll_back_too_little))
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.variable in ("computed", "placeholders")
+    assert verdict.stats.steps == verdict.difference.step + TWO_REQUESTS.spec.depth
+    assert ran["roll_back"] <= 2 * verdict.stats.steps
+
+
+@pytest.mark.parametrize("place", ["before_schedule", "after_launch", "before_process"])
+def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
+    trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
+    run = Run(trace, TAPES, Options(), Parts())
+    run.engine._events.clear()
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert "request a was not submitted" in verdict.difference.actual
+
+
+def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
+    class Hasty(Engine):
+        def drained(self) -> bool:
+            return self.tick > 2
+
+    run = Run(TWO_REQUESTS, TAPES, Options(), Parts())
+    run.engine.__class__ = Hasty
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert "the engine stopped while requests" in verdict.difference.actual

@@ -1,0 +1,97 @@
+"""The same trace gives the same bytes: in any process, whatever the hash seed, under every schedule."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scenarios.events import Schedule, Submit
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.run.mutants import HOST_MUTANTS
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Stats
+from workers.run.check import check
+from workers.run.schedules import fixed_schedules
+
+ROOT = Path(__file__).resolve().parents[3]
+NUM_TRACES = 20
+
+
+def verdicts() -> str:
+    """Return the verdicts of some traces, clean and not, as JSON."""
+    tapes = Tapes()
+    mutant = next(each for each in HOST_MUTANTS if each.name == "a gap loses the accepted count")
+    found = [check(random_trace(seed).explicit(), tapes) for seed in range(NUM_TRACES)]
+    found += [check(random_trace(seed).explicit(), tapes, parts=mutant.parts) for seed in range(60)]
+    assert sum(isinstance(verdict, Diverged) for verdict in found) >= 1
+    return "\n".join(verdict.model_dump_json() for verdict in found)
+
+
+def test_a_verdict_is_the_same_json_in_fresh_processes_with_other_hash_seeds() -> None:
+    code = "from tests.workers.run.test_determinism import verdicts; print(verdicts())"
+    here = verdicts()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=600
+        )
+        assert done.stdout.strip() == here
+
+
+def test_what_a_worker_ran_before_changes_no_verdict() -> None:
+    used = Tapes()
+    for seed in range(NUM_TRACES):
+        check(random_trace(seed).explicit(), used)
+    for seed in reversed(range(NUM_TRACES)):
+        trace = random_trace(seed).explicit()
+        assert check(trace, used) == check(trace, Tapes())
+
+
+SCHEDULES = [*fixed_schedules()[:6], *(Schedule(policy="random", seed=seed) for seed in range(3))]
+
+
+def of_any_schedule(stats: Stats) -> dict[str, object]:
+    """Return what a schedule may not change: all but how far the host ran ahead, and what was pending when.
+
+    `captures` is left out because of what the next test shows.
+    """
+    kept = stats.model_dump(exclude={"run_ahead_max", "captures"})
+    kept["probes"].pop("move_while_pending", None)
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(NUM_TRACES))
+def test_every_schedule_of_a_trace_captures_the_same_bytes(seed: int) -> None:
+    tapes = Tapes()
+    trace = random_trace(seed).explicit()
+    seen = []
+    for schedule in SCHEDULES:
+        verdict = check(trace.model_copy(update={"schedule": schedule}), tapes)
+        assert isinstance(verdict, Agreed), (schedule, verdict)
+        seen.append(of_any_schedule(verdict.stats))
+    assert len({schedule.policy for schedule in SCHEDULES}) == 4
+    assert all(stats == seen[0] for stats in seen)
+
+
+def test_the_last_state_before_a_long_pause_is_compared_under_every_schedule() -> None:
+    events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=5) for tick in (0, 30))
+    captures = set()
+    for schedule in SCHEDULES:
+        verdict = check(Trace(events=events, schedule=schedule).explicit(), Tapes())
+        assert isinstance(verdict, Agreed)
+        captures.add(verdict.stats.captures)
+    assert len(captures) == 1
+
+
+def test_different_traces_capture_different_bytes() -> None:
+    tapes = Tapes()
+    digests = []
+    for seed in range(NUM_TRACES):
+        verdict = check(random_trace(seed).explicit(), tapes)
+        assert isinstance(verdict, Agreed)
+        digests.append(verdict.stats.digest)
+    assert len(set(digests)) == NUM_TRACES

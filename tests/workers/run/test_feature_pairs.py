@@ -1,0 +1,168 @@
+"""Every pair of features runs and agrees, or is refused with the reason of the table of refusals."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from scenarios.codec import dumps
+from scenarios.events import AnyEvent, Schedule, Submit
+from scenarios.features import REFUSED, SWITCHED_OFF, refusals, switched_off
+from scenarios.probes import PROBES
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec, Value
+from scenarios.trace import Trace, problems
+from tests.workers.run.feature_list import FEATURES, SUBMITS, alternatives, composed, specification
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Stats
+from workers.run.check import Options, check
+
+TAPES = Tapes()
+RUNS: dict[str, Stats] = {}
+LAZY = Schedule(policy="lazy")
+
+
+def agreed(trace: Trace) -> Stats:
+    """Return what a trace did, which must agree and capture the same bytes under eager and lazy; each is run once."""
+    text = dumps(trace)
+    if text not in RUNS:
+        eager = check(trace, TAPES)
+        assert isinstance(eager, Agreed), eager
+        lazy = check(trace.model_copy(update={"schedule": LAZY}), TAPES, Options(races=False))
+        assert isinstance(lazy, Agreed), lazy
+        assert lazy.stats.digest == eager.stats.digest
+        RUNS[text] = eager.stats
+    return RUNS[text]
+
+
+@cache
+def outcome(first: int, second: int) -> Stats | None:
+    """Return what a pair of features did, or None if the table refuses it.
+
+    It is refused for what the two features ask for, not for the sizes of the trace or for what they need beside them;
+    a switch that is off has no effect.
+    """
+    pair = [FEATURES[index] for index in sorted((first, second))]
+    trace, asked = composed(*pair), specification(*pair)
+    if found := problems(trace):
+        rules = refusals(trace.spec, ())
+        assert [problem.message for problem in found] == [rule.message(trace.spec) for rule in rules]
+        assert all(rule.applies(asked) for rule in rules), [rule.key for rule in rules]
+        return None
+    stats = agreed(trace)
+    for rule in switched_off(trace.spec, ()):
+        off = trace.spec.model_copy(update={rule.key: EngineSpec.model_fields[rule.key].default})
+        assert stats == agreed(trace.model_copy(update={"spec": off}))
+        assert rule.key in PROBES
+        assert rule.key not in stats.probes
+    return stats
+
+
+def partners(index: int) -> list[int]:
+    """Return the other features that one trace can have beside this one."""
+    own = FEATURES[index]
+    return [other for other, feature in enumerate(FEATURES) if other != index and not alternatives(feature, own)]
+
+
+def pairs() -> list[Trace]:
+    """Return the trace of every pair, refused or not."""
+    indexes = range(len(FEATURES))
+    return [
+        composed(FEATURES[index], FEATURES[other]) for index in indexes for other in partners(index) if index < other
+    ]
+
+
+@pytest.mark.parametrize("index", range(len(FEATURES)), ids=lambda index: FEATURES[index].name)
+def test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_agrees_or_is_refused(index: int) -> None:
+    feature = FEATURES[index]
+    alone = composed(feature)
+    if problems(alone):
+        assert {outcome(index, other) for other in partners(index)} == {None}
+        return
+    assert set(feature.shows) <= set(agreed(alone).probes)
+    wrong, shown = [], []
+    for other in partners(index):
+        try:
+            stats = outcome(index, other)
+        except AssertionError as error:
+            wrong.append(f"{FEATURES[other].name}: {error}")
+            continue
+        shown += [set(feature.shows) <= set(stats.probes)] if stats else []
+    assert not wrong, "\n".join(wrong)
+    assert len(shown) >= 40
+    assert sum(shown) > 0.6 * len(shown)
+
+
+def test_every_rule_of_the_tables_refuses_a_pair_or_switches_something_off_in_one() -> None:
+    specs = [trace.spec for trace in pairs()]
+    refusing = {index for spec in specs for index, rule in enumerate(REFUSED) if rule.applies(spec)}
+    assert refusing == set(range(len(REFUSED)))
+    switching = {index for spec in specs for index, rule in enumerate(SWITCHED_OFF) if rule.applies(spec)}
+    assert switching == set(range(len(SWITCHED_OFF)))
+
+
+def test_what_is_refused_because_an_engine_would_compute_it_wrongly_goes_wrong_where_it_is_let_through() -> None:
+    tried = 0
+    for trace in pairs():
+        rules = refusals(trace.spec, ())
+        if rules and {rule.key for rule in rules} <= {"prefix_cache", "drafter"}:
+            tried += 1
+            assert isinstance(check(trace, TAPES), Diverged), [rule.message(trace.spec) for rule in rules]
+    assert tried >= 10
+
+
+def choices(model: type[Value]) -> Mapping[str, set[Any]]:
+    """Return the keys of a model that have few values, and those."""
+    found: dict[str, set[Any]] = {}
+    for key, info in model.model_fields.items():
+        if info.annotation is bool:
+            found[key] = {False, True}
+        elif get_origin(info.annotation) is Literal:
+            found[key] = set(get_args(info.annotation))
+    return found
+
+
+def given(where: str) -> dict[str, list[Any]]:
+    """Return the keys that features set in one place, and the values they give them."""
+    found: dict[str, list[Any]] = {}
+    for feature in FEATURES:
+        for (place, key), value in feature.values().items():
+            if place == where:
+                found.setdefault(key, []).append(value)
+    return found
+
+
+def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_those_are_few() -> None:
+    found = given("spec")
+    assert set(found) == set(EngineSpec.model_fields)
+    for key, values in choices(EngineSpec).items():
+        assert values <= {*found[key], EngineSpec.model_fields[key].default}, key
+
+
+def test_every_key_of_a_request_and_of_its_sampling_parameters_is_in_the_list() -> None:
+    assert set(given("params")) == set(SamplingParams.model_fields)
+    # Every request has a name and parameters; one feature uses a name again.
+    assert set(given("submit")) == set(Submit.model_fields) - {"do", "request", "params"}
+    again = [event for feature in FEATURES for event in feature.events if isinstance(event, Submit)]
+    assert {event.request for event in again} <= {event.request for event in SUBMITS}
+    assert again
+
+
+def test_every_kind_of_event_is_in_the_list_with_all_its_values_where_those_are_few() -> None:
+    kinds = get_args(get_args(AnyEvent)[0])
+    assert len(kinds) >= 9
+    events = [event for feature in FEATURES for event in feature.events]
+    assert {type(event) for event in events} == set(kinds)
+    for kind in kinds:
+        for key, values in choices(kind).items():
+            if key not in ("do", "at"):
+                assert {getattr(event, key) for event in events if isinstance(event, kind)} == values, (kind, key)
+    places = {event.at for event in events} | set(given("submit")["at"])
+    assert places == choices(Submit)["at"]
+
+
+def test_names_of_features_are_distinct_and_what_they_show_are_probes() -> None:
+    assert len({feature.name for feature in FEATURES}) == len(FEATURES)
+    assert {probe for feature in FEATURES for probe in feature.shows} <= set(PROBES)
+    assert not any(alternatives(feature, feature) for feature in FEATURES)

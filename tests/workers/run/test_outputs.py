@@ -1,0 +1,51 @@
+"""The baseline: silent on the clean engine, and blind to what changes no output."""
+
+import pytest
+
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.oracle.tape import Tapes
+from workers.run.outputs import first_difference, outputs, synchronous
+
+TAPES = Tapes()
+STEPS_MAX = 2000
+
+
+def with_fault(fault: str, seed: int) -> Trace:
+    trace = random_trace(seed).explicit()
+    # A drafter that proposes by a script proposes the same whatever it computed.
+    spec = trace.spec.model_copy(update={"drafter": "eagle", **dict(FAULTS[fault].requires)})
+    return trace.model_copy(update={"spec": spec, "faults": (fault,)})
+
+
+def difference(trace: Trace) -> str | None:
+    correct = synchronous(trace.model_copy(update={"faults": ()}))
+    return first_difference(trace, outputs(trace, TAPES, STEPS_MAX), outputs(correct, TAPES, STEPS_MAX))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_outputs_of_the_clean_engine_are_those_of_a_synchronous_run(seed: int) -> None:
+    assert difference(random_trace(seed).explicit()) is None
+
+
+def test_outputs_show_a_recurrent_state_that_was_inherited() -> None:
+    assert any(difference(with_fault("tpu-2431-inherited-state", seed)) is not None for seed in range(6))
+
+
+def test_outputs_show_the_logprobs_of_another_request() -> None:
+    for fault in ("vllm-30846-raw-after-processing", "tpu-2799-live-rows"):
+        seen = {difference(with_fault(fault, seed)) for seed in range(12)} - {None}
+        assert seen
+        assert all(str(each).startswith("logprobs of") for each in seen)
+
+
+@pytest.mark.parametrize("fault", ["vllm-38556-backup-token", "vllm-43434-draft-order"])
+def test_outputs_never_show_a_fault_that_only_costs_acceptance(fault: str) -> None:
+    assert [difference(with_fault(fault, seed)) for seed in range(10)] == [None] * 10
+
+
+def test_a_run_that_does_not_end_is_seen() -> None:
+    trace = random_trace(1).explicit()
+    assert outputs(trace, TAPES, 2) == "it does not end"
+    assert first_difference(trace, "it does not end", outputs(trace, TAPES, STEPS_MAX)) == "it does not end"

@@ -1,0 +1,173 @@
+"""Runs whose tokens are drawn: what equal seeds mean, where a comparison ends, and mistakes in how rows are drawn.
+
+Verifies: no scenario file has a decision that float32 could take otherwise; where a run has one nothing is compared
+from its step on and everything before; a mistake in what a row is drawn with is found and named.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from scenarios.codec import find_scenarios, load
+from scenarios.events import NanLogits, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.trace import Trace
+from workers.engine.input_batch import Row
+from workers.engine.parts import Parts
+from workers.faults.fault import op_like, run
+from workers.kernels.signature import NO_DRAFT
+from workers.kernels.verify_drafts import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
+from workers.oracle.logits_processing import rules_of
+from workers.oracle.tape import Tape, Tapes, tape_length
+from workers.record.verdict import Agreed, Difference, Diverged, Verdict
+from workers.run.check import Options, check
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+DRAWN = load(SCENARIOS / "smoke" / "drawn_tokens.yaml").explicit().model_copy(update={"expect": {}})
+PATHS = find_scenarios([SCENARIOS])
+WITH_CHANCE = [
+    path for path in PATHS if any(event.params.temperature for event in load(path).submits())
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", WITH_CHANCE, ids=lambda path: str(path.stem))
+def test_no_decision_of_a_scenario_file_is_ambiguous(path: Path) -> None:
+    stats = check(load(path).explicit(), Tapes(), Options(races=False)).stats  # type: ignore[union-attr]
+    assert stats.probes["random_decision"] > 0
+    assert "ambiguous_decision" not in stats.probes
+
+
+def tape_of(event: Submit, trace: Trace, tapes: Tapes) -> Tape:
+    assert isinstance(event.prompt, tuple)
+    length = tape_length(len(event.prompt), event.max_tokens, trace.spec)
+    return tapes.tape(event.prompt, trace.spec, length, rules_of(event))
+
+
+def test_equal_seeds_draw_alike_and_others_do_not() -> None:
+    first = next(event for event in DRAWN.submits() if event.params.temperature)
+    params = [first.params.model_copy(update={"seed": seed}) for seed in (4, 4, 5)]
+    same, again, other = (tape_of(first.model_copy(update={"params": each}), DRAWN, Tapes()).tokens for each in params)
+    assert same == again != other
+
+
+def marked(position: int) -> Tapes:
+    """Return tapes on which the token at an output position of the first drawn request is ambiguous."""
+    tapes = Tapes()
+    event = next(event for event in DRAWN.submits() if event.params.temperature)
+    assert isinstance(event.prompt, tuple)
+    tape_of(event, DRAWN, tapes).ambiguous.add(len(event.prompt) + position)
+    return tapes
+
+
+def from_step(first: int) -> Parts:
+    """Return parts that put a wrong token first into every row, from a launch on."""
+    clean, launches = Parts(), [0]
+
+    def body(given: SimpleNamespace) -> None:
+        run(clean.verify_drafts, given)
+        launches[0] += 1
+        if launches[0] > first:
+            given.sampled[:: 1 + given.num_speculative_tokens] ^= 1
+
+    return replace(clean, verify_drafts=op_like(clean.verify_drafts, body))
+
+
+def test_nothing_is_compared_from_the_step_of_an_ambiguous_decision_on_and_everything_before() -> None:
+    clean = check(DRAWN, marked(20))
+    assert isinstance(clean, Agreed)
+    assert clean.stats.probes["ambiguous_decision"] == 1
+    whole = check(DRAWN, Tapes())
+    assert isinstance(whole, Agreed)
+    assert clean.stats.captures < whole.stats.captures
+    assert clean.stats.steps == whole.stats.steps
+    late = from_step(18)
+    assert isinstance(check(DRAWN, marked(3), parts=late), Agreed)
+    assert isinstance(check(DRAWN, Tapes(), parts=late), Diverged)
+    assert isinstance(check(DRAWN, marked(20), parts=from_step(3)), Diverged)
+
+
+def params_one_row_late(rows: Sequence[Row]) -> list[SamplingParams]:
+    params = Parts().row_params(rows)
+    return [*params[-1:], *params[:-1]]
+
+
+def prepared(change: Callable[[SimpleNamespace], None]) -> Parts:
+    """Return parts with a mistake behind the op that prepares a step's sampling."""
+    clean = Parts()
+
+    def body(given: SimpleNamespace) -> None:
+        run(clean.sampling_inputs, given)
+        change(given)
+
+    return replace(clean, sampling_inputs=op_like(clean.sampling_inputs, body))
+
+
+def verified(change: Callable[[SimpleNamespace], None]) -> Parts:
+    """Return parts with a mistake behind the op that verifies drafts."""
+    clean = Parts()
+
+    def body(given: SimpleNamespace) -> None:
+        run(clean.verify_drafts, given)
+        change(given)
+
+    return replace(clean, verify_drafts=op_like(clean.verify_drafts, body))
+
+
+def one_position_on(given: SimpleNamespace) -> None:
+    given.positions += 1
+
+
+def one_temperature(given: SimpleNamespace) -> None:
+    given.temperature[given.temperature > 0] = 1 << 20
+
+
+def placeholders_told(given: SimpleNamespace) -> None:
+    drafts = given.drafts.reshape(len(given.num_drafts), -1)
+    is_scheduled = np.arange(drafts.shape[1]) < given.num_drafts[:, None]
+    given.status |= DRAFT_OUTSIDE_VOCABULARY * ((drafts == NO_DRAFT) & is_scheduled).any(axis=1)
+
+
+def nobody_told(given: SimpleNamespace) -> None:
+    given.status &= ~TARGET_UNDEFINED
+
+
+MISTAKES = {
+    "parameters of the row before": (replace(Parts(), row_params=params_one_row_late), "temperature"),
+    "positions one on": (prepared(one_position_on), "noise_positions"),
+    "one temperature for all": (prepared(one_temperature), "temperature"),
+    "drafts that were never proposed are outside the vocabulary": (verified(placeholders_told), "sampler_status"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_what_a_row_is_drawn_with_is_found_where_it_is_made(name: str) -> None:
+    parts, variable = MISTAKES[name]
+    assert found_by(check(DRAWN, Tapes(), parts=parts)).variable == variable
+
+
+def test_a_sampler_that_tells_nobody_of_a_row_without_a_target_is_found_by_its_status() -> None:
+    events = (*DRAWN.events, NanLogits(tick=9, request="likely"))
+    trace = DRAWN.model_copy(update={"events": events})
+    assert isinstance(check(trace, Tapes()), Agreed)
+    found = found_by(check(trace, Tapes(), parts=verified(nobody_told)))
+    assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", "2", "0")
+
+
+def found_by(verdict: Verdict) -> Difference:
+    assert isinstance(verdict, Diverged), verdict
+    return verdict.difference
+
+
+def test_noise_that_counts_calls_and_not_positions_is_found_by_its_tokens() -> None:
+    clean, calls = Parts(), [0]
+
+    def body(given: SimpleNamespace) -> None:
+        calls[0] += 1
+        run(clean.draw_noise, given, positions=given.positions * 0 + calls[0])
+
+    parts = replace(clean, draw_noise=op_like(clean.draw_noise, body))
+    assert found_by(check(DRAWN, Tapes(), parts=parts)).plane == "tokens"

@@ -1,0 +1,33 @@
+"""The scenarios of the seed changes: sound as they are, and found where a change is taken back."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import find_scenarios, load
+from workers.record.verdict import Agreed, Diverged
+from workers.run.worker import Worker
+
+TRACES = {path.stem: load(path) for path in find_scenarios([Path(__file__).parents[3] / "scenarios" / "seeds"])}
+TAKEN_BACK = [
+    ("000_accepted_counts", "vllm-38556-accepted-counts"),
+    ("001_backup_tokens", "vllm-38556-backup-token"),
+    ("002_hybrid_counts_in_flight", "vllm-38556-backup-token"),
+    ("002_hybrid_counts_in_flight", "vllm-38556-accepted-counts"),
+    ("002_hidden_states_extracted", "vllm-38556-backup-token"),
+    ("002_hidden_states_extracted", "vllm-38556-accepted-counts"),
+    ("002_hidden_states_extracted", "vllm-extract-first-column"),
+    ("004_zero_bubble", "vllm-38556-backup-token"),
+]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_seed_scenario_agrees_under_every_schedule_and_reaches_what_it_is_for(name: str) -> None:
+    assert len(TRACES[name].expect) >= 4
+    assert isinstance(Worker().judge(TRACES[name], sweep=True).verdict, Agreed)
+
+
+@pytest.mark.parametrize(("name", "fault"), TAKEN_BACK)
+def test_a_seed_scenario_finds_the_code_from_before_the_change(name: str, fault: str) -> None:
+    verdict = Worker().judge(TRACES[name].model_copy(update={"faults": (fault,)}), sweep=True).verdict
+    assert isinstance(verdict, Diverged)

@@ -1,0 +1,126 @@
+"""The smoke scenarios: each reaches what it was written for, and engine and oracle agree there."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import find_scenarios, load
+from scenarios.events import Schedule
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Judgement, Vacuous
+from workers.run.check import Options, check
+from workers.run.schedules import all_schedules, name_of
+from workers.run.worker import Worker
+
+PATHS = find_scenarios([Path(__file__).parents[3] / "scenarios" / "smoke"])
+TRACES = {path.stem: load(path) for path in PATHS}
+DISCARDING = [name for name, trace in TRACES.items() if {"discard", "discard_while_drafting"} & set(trace.expect)]
+COUNTS_ON_THE_HOST = [name for name, trace in TRACES.items() if trace.spec.accepted_counts == "host"]
+
+
+def under(trace: Trace, schedule: Schedule) -> Trace:
+    return trace.model_copy(update={"schedule": schedule})
+
+
+def with_fault(trace: Trace, fault: str) -> Judgement:
+    return Worker().judge(trace.model_copy(update={"faults": (fault,)}), sweep=True)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.stem))
+def test_a_smoke_scenario_says_what_it_reaches_and_expects_it(path: Path) -> None:
+    assert path.read_text().startswith("# ")
+    assert len(load(path).expect) >= 2
+
+
+def test_smoke_runs_both_values_of_every_switch() -> None:
+    specs = [trace.spec for trace in TRACES.values()]
+    assert len(specs) >= 16
+    assert {spec.layers for spec in specs} == {"hybrid", "attention"}
+    assert {spec.depth for spec in specs} == {1, 2}
+    assert {spec.accepted_counts for spec in specs} == {"device", "host"}
+    assert {spec.logprobs_mode for spec in specs} == {"raw", "processed"}
+    assert {spec.pad for spec in specs} == {True, False}
+
+
+def schedules_of(place: int) -> list[Schedule]:
+    """Return eager, lazy and every fourth of the others, another fourth for the next scenario: a run judges all."""
+    eager, lazy, *others = all_schedules()
+    return [eager, lazy, *others[place % 4 :: 4]]
+
+
+@pytest.mark.parametrize("place", range(len(TRACES)), ids=list(TRACES))
+def test_a_smoke_scenario_agrees_and_captures_the_same_bytes_under_every_schedule_and_lazy_runs_ahead(
+    place: int,
+) -> None:
+    trace = list(TRACES.values())[place].explicit()
+    tapes = Tapes()
+    digests: set[str] = set()
+    run_ahead: dict[str, int] = {}
+    for schedule in schedules_of(place):
+        verdict = check(under(trace, schedule), tapes, Options(races=schedule.policy in ("eager", "lazy")))
+        assert isinstance(verdict, Agreed), (schedule, verdict)
+        digests.add(verdict.stats.digest)
+        run_ahead.setdefault(schedule.policy, verdict.stats.run_ahead_max)
+    assert len(digests) == 1
+    # At depth 1 nothing is in flight when a step is scheduled; at depth 2 a lazy device has not begun it.
+    assert run_ahead["lazy"] == trace.spec.depth - 1
+
+
+def test_four_smoke_scenarios_in_a_row_meet_all_46_schedules() -> None:
+    assert len(all_schedules()) == 46
+    assert {name_of(schedule) for place in range(4) for schedule in schedules_of(place)} == {
+        name_of(schedule) for schedule in all_schedules()
+    }
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_for_every_expected_probe_some_deleted_event_makes_the_scenario_vacuous_and_none_makes_it_differ(
+    name: str,
+) -> None:
+    trace, tapes = TRACES[name].explicit(), Tapes()
+    missed: set[str] = set()
+    for index, event in enumerate(trace.events):
+        without = trace.model_copy(update={"events": trace.events[:index] + trace.events[index + 1 :]})
+        verdict = check(without, tapes, Options(races=False))
+        assert isinstance(verdict, Agreed | Vacuous), (event, verdict)
+        if isinstance(verdict, Vacuous):
+            missed |= {line.split(":")[0] for line in verdict.missing}
+    assert missed == set(trace.expect)
+
+
+@pytest.mark.parametrize("name", DISCARDING)
+def test_a_scenario_that_discards_chunks_finds_the_backup_token_fault(name: str) -> None:
+    verdict = with_fault(TRACES[name], "vllm-38556-backup-token").verdict
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.plane, verdict.difference.variable) == ("inputs", "backup")
+
+
+@pytest.mark.parametrize("name", COUNTS_ON_THE_HOST)
+def test_the_accepted_counts_fault_does_harm_when_the_copy_is_late_and_none_when_it_is_early(name: str) -> None:
+    judgement = with_fault(TRACES[name], "vllm-38556-accepted-counts")
+    assert isinstance(judgement.verdict, Diverged)
+    assert judgement.verdict.difference.plane == "counts"
+    assert judgement.verdict.difference.missing_order is not None
+    agrees = {outcome.schedule: outcome.agrees for outcome in judgement.outcomes}
+    assert agrees["eager"]
+    assert not agrees["lazy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("structured_output", "vllm-44297-decided-at-the-start"),
+        ("drafts_kept_together", "ascend-7807-one-by-one"),
+    ],
+)
+def test_a_fault_that_random_traces_seldom_meet_is_found_by_the_scenario_of_its_feature(name: str, fault: str) -> None:
+    verdict = with_fault(TRACES[name], fault).verdict
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.plane == FAULTS[fault].plane
+
+
+def test_each_fault_is_found_by_several_scenarios() -> None:
+    assert len(DISCARDING) >= 3
+    assert len(COUNTS_ON_THE_HOST) >= 2

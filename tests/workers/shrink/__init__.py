@@ -1,0 +1,1 @@
+"""Tests of the shrinker and of fingerprints."""

@@ -1,0 +1,153 @@
+"""The shrinker: small, the same whatever the batches, bounded, resumable; every candidate is a valid trace."""
+
+from functools import cache
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenarios.events import Schedule, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace, traces
+from scenarios.trace import Trace, problems
+from workers.faults.registry import FAULTS
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Crashed, Diverged, Stats, Stuck
+from workers.run.check import check
+from workers.run.shard import first_alike
+from workers.shrink.fingerprint import Signature
+from workers.shrink.shrinker import Finding, Shrinking, Tried, num_exceptions, shrink
+
+TAPES = Tapes()
+ACCEPTED = "vllm-38556-accepted-counts"
+EAGER = Schedule()
+NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
+CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where="condense in engine.py:9")
+
+
+def attempt(candidates: list[Trace], target: Signature) -> Tried:
+    """Try candidates on the engine."""
+    return first_alike(candidates, target, TAPES)
+
+
+@cache
+def first_finding(fault: str, schedule: Schedule = EAGER) -> tuple[Trace, Finding]:
+    """Return the first random trace on which a fault is found."""
+    for seed in range(400):
+        trace = random_trace(seed).explicit()
+        spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
+        trace = trace.model_copy(update={"spec": spec, "schedule": schedule, "faults": (fault,)})
+        verdict = check(trace, TAPES) if not problems(trace) else None
+        if isinstance(verdict, Diverged | Crashed | Stuck):
+            return trace, verdict
+    raise AssertionError(f"no random trace finds {fault}")
+
+
+class FailsWith:
+    """A trial without an engine: a candidate fails iff it has every one of some kinds of event."""
+
+    def __init__(self, kinds: tuple[str, ...]) -> None:
+        self.kinds = kinds
+        self.tried: list[Trace] = []
+
+    def __call__(self, candidates: list[Trace], target: Signature) -> Tried:
+        for count, candidate in enumerate(candidates, 1):
+            self.tried.append(candidate)
+            if set(self.kinds) <= {event.do for event in candidate.events}:
+                return Tried(count=count, found=CRASH)
+        return Tried(count=len(candidates))
+
+
+def test_findings_of_every_third_fault_shrink_to_a_few_events_and_exceptions_within_a_small_budget() -> None:
+    sizes, exceptions = [], []
+    for fault in sorted(FAULTS)[::3]:
+        trace, verdict = first_finding(fault)
+        small = shrink(Shrinking.of(trace, verdict, limit=120), attempt, 8)
+        again = check(small.trace, TAPES)
+        assert again == small.verdict
+        assert isinstance(again, Diverged | Crashed | Stuck)
+        assert small.target.matches(Shrinking.of(small.trace, again).target)
+        sizes.append(len(small.trace.events))
+        exceptions.append(num_exceptions(small.trace))
+    assert median(sizes) <= 8
+    assert median(exceptions) <= 3
+
+
+@pytest.mark.parametrize("fault", ["vllm-28787-resumed-tokens", ACCEPTED])
+def test_the_result_does_not_depend_on_how_many_candidates_are_tried_at_a_time(fault: str) -> None:
+    start = Shrinking.of(*first_finding(fault), limit=80)
+    one_by_one = shrink(start, attempt, 1)
+    assert one_by_one.spent <= 80
+    for most in (5, 1000):
+        assert shrink(start, attempt, most) == one_by_one
+
+
+def test_shrinking_goes_on_from_a_state_that_was_stored_after_any_batch() -> None:
+    state = Shrinking.of(*first_finding("vllm-48419-swap-views"))
+    whole = shrink(state, attempt, 5)
+    while candidates := state.proposals(5):
+        tried = attempt(candidates, state.target)
+        state = Shrinking.model_validate_json(state.after(tried).model_dump_json())
+    assert state == whole
+
+
+def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_plainest_schedule() -> None:
+    late = Schedule(policy="lane_order", order=("host", "d2h_output", "h2d", "compute", "d2h_counts"))
+    trace, verdict = first_finding(ACCEPTED, late)
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.plane == "counts"
+    small = shrink(Shrinking.of(trace, verdict), attempt, 8).trace
+    assert small.schedule.policy == "eager"
+    assert len(small.schedule.holds) == 1
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(traces(num_events_max=12), st.sampled_from([(), ("submit",), ("submit", "preempt"), ("stall", "reorder")]))
+def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace, kinds: tuple[str, ...]) -> None:
+    trial = FailsWith(kinds)
+    end = Shrinking.of(trace.explicit(), CRASH, limit=20_000)
+    while candidates := end.proposals(8):
+        assert end.trace not in candidates
+        end = end.after(trial(candidates, end.target))
+    assert end.spent < 20_000
+    assert all(problems(candidate) == [] for candidate in trial.tried)
+    if set(kinds) <= {event.do for event in trace.events}:
+        assert sorted(event.do for event in end.trace.events) == sorted(kinds)
+        assert all(event.tick == 0 for event in end.trace.events)
+        assert end.trace.spec == type(end.trace.spec)()
+
+
+def test_a_request_goes_with_everything_that_is_about_it() -> None:
+    trace, verdict = first_finding("vllm-28787-resumed-tokens")
+    for candidate in Shrinking.of(trace, verdict).proposals(10):
+        names = {event.request for event in candidate.events if event.do == "submit"}
+        asked = {event.request for event in trace.events if event.do == "submit"}
+        gone = asked - names
+        assert not any(getattr(event, "request", None) in gone for event in candidate.events)
+
+
+def test_parameters_of_a_request_go_one_by_one_and_rates_go_with_their_method() -> None:
+    spec = EngineSpec(sampling="synthetic", synthetic_rates=(0.5,), max_num_seqs=2)
+    params = SamplingParams(temperature=0.5, min_tokens=2)
+    submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=3, accept="1", params=params)
+
+    def attempt_needing_temperature(candidates: list[Trace], target: Signature) -> Tried:
+        for count, candidate in enumerate(candidates, 1):
+            drawn = any(event.params.temperature for event in candidate.submits())
+            if drawn and candidate.spec.max_num_seqs == 2:
+                return Tried(count=count, found=CRASH)
+        return Tried(count=len(candidates))
+
+    end = shrink(Shrinking.of(Trace(spec=spec, events=(submit,)), CRASH), attempt_needing_temperature, 8)
+    assert end.trace.spec == EngineSpec(max_num_seqs=2)
+    (event,) = end.trace.submits()
+    assert event.params == SamplingParams(temperature=0.5)
+
+
+def test_no_more_candidates_are_tried_than_the_limit_says() -> None:
+    trial = FailsWith(("submit",))
+    start = Shrinking.of(random_trace(3).explicit(), CRASH, limit=7)
+    assert shrink(start, trial, 4).spent == 7
+    assert len(trial.tried) <= 7

@@ -1,0 +1,1 @@
+"""Tests of the engines a run can drive."""

@@ -1,0 +1,117 @@
+"""The same engine on every device: what exists where, what is refused, and equal captures to the byte."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from scenarios import codec
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.kernels.signature import In, Out
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged
+from workers.run.check import Options, check
+from workers.run.worker import Worker
+from workers.targets.devices import CLEAN, DEVICES, DeviceError, exists_on, ops_of, parts_on, twin_of
+
+SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
+SUBSET = (
+    "condense_with_counts_on_the_host",
+    "drawn_tokens",
+    "everything",
+    "mtp_in_chunks",
+    "sampling_params",
+    "stop_inside_run",
+)
+TAPES = Tapes()
+
+interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
+
+
+@cache
+def trace_of(name: str) -> Trace:
+    return codec.load(SMOKE / f"{name}.yaml").explicit()
+
+
+def outcome_of(program: str, **environment: str) -> str:
+    """Return what a program raised in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+@interpreted
+def test_every_device_op_has_a_triton_kernel() -> None:
+    twins = ops_of(parts_on("triton-cpu"))
+    assert {op.__module__.removeprefix("workers.kernels.") for op in ops_of(CLEAN).values()} >= {"copies", "draft"}
+    assert [name for name, op in ops_of(CLEAN).items() if twins[name].__module__ == op.__module__] == []
+
+
+@interpreted
+def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -> None:
+    def copy_by_hand(source: In, destination: Out) -> None: ...
+
+    copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
+    parts = replace(parts_on("triton-cpu"), copy_inputs=twin_of(copy_by_hand))
+    with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
+        check(trace_of("burst"), TAPES, Options(device="triton-cpu"), parts)
+
+
+@interpreted
+@pytest.mark.parametrize("name", SUBSET)
+def test_the_interpreter_captures_what_the_definitions_do(name: str) -> None:
+    defined = check(trace_of(name), TAPES)
+    assert isinstance(defined, Agreed)
+    interpreted = check(trace_of(name), TAPES, Options(device="triton-cpu"))
+    assert isinstance(interpreted, Agreed), interpreted
+    assert interpreted.stats == defined.stats
+
+
+@interpreted
+def test_a_sweep_on_the_interpreter_agrees_under_every_schedule_it_runs() -> None:
+    judgement = Worker().judge(trace_of("discarded_chunks"), True, "triton-cpu")
+    assert isinstance(judgement.verdict, Agreed)
+    assert judgement.schedules == 3
+
+
+@interpreted
+def test_a_fault_on_the_host_is_found_on_the_interpreter_too() -> None:
+    fault = "vllm-38556-backup-token"
+    trace = trace_of("discarded_chunks").model_copy(update={"faults": (fault,)})
+    verdict = check(trace, TAPES, Options(device="triton-cpu"))
+    assert isinstance(verdict, Diverged)
+    defined = check(trace, TAPES)
+    assert isinstance(defined, Diverged)
+    assert verdict.difference == defined.difference
+
+
+def test_a_fault_in_a_device_op_exists_where_ops_are_numpy_code_and_any_other_everywhere() -> None:
+    assert exists_on(FAULTS["vllm-43434-draft-order"]) == ("sim",)
+    assert exists_on(FAULTS["sglang-28034-inputs-overwritten"]) == DEVICES
+    for fault in FAULTS.values():
+        changed = [name for name, op in ops_of(CLEAN).items() if ops_of(fault.apply(CLEAN, print)).get(name) is not op]
+        assert exists_on(fault) == (("sim",) if changed else DEVICES), fault.id
+
+
+@interpreted
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    program = "from workers.targets.devices import parts_on; parts_on('cuda')"
+    assert outcome_of(program, TRITON_INTERPRET="0").endswith("cuda: no CUDA device is visible to this process")
+    assert outcome_of(program, TRITON_INTERPRET="1").endswith("TRITON_INTERPRET=1 is set, kernels would be interpreted")
+
+
+def test_a_process_that_compiles_kernels_does_not_interpret_them() -> None:
+    program = "import triton; from workers.targets.devices import parts_on; parts_on('triton-cpu')"
+    message = "triton-cpu: Triton was loaded for another device in this process"
+    assert outcome_of(program, TRITON_INTERPRET="0").endswith(message)
+
+
+def test_the_simulated_device_is_the_one_of_the_definitions() -> None:
+    assert parts_on("sim") is CLEAN

@@ -1,0 +1,206 @@
+"""What a run captures from the device, as part of the op before: copies for the recorder, nothing else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios.spec import EngineSpec
+from workers.engine.memory import Memory, View
+from workers.kernels.arithmetic import ZERO, integer, tiled
+from workers.kernels.state_copy import num_block_columns
+from workers.lanes.lane import Span
+from workers.lanes.simulated import Lane
+from workers.record.observation import Recorder
+
+Array = NDArray[Any]
+NAN_BITS = 0x7FC00000
+Requests = tuple[int, ...]
+
+
+class Probes:
+    """Captures of one engine, labelled by the rows as they were when the step was enqueued."""
+
+    def __init__(self, spec: EngineSpec, memory: Memory, compute: Lane, recorder: Recorder) -> None:
+        self._spec = spec
+        self._memory = memory
+        self._compute = compute
+        self._recorder = recorder
+
+    def inputs(self, view: View, step: int, requests: Requests) -> None:
+        """Capture what the model is about to be fed."""
+        names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
+        accepted = view.accepted_host if self._spec.accepted_counts == "host" else view.accepted_read
+        record = self._recorder.capture
+        self._compute.probe(
+            lambda *arrays: record("inputs", step, requests, names, arrays),
+            view.num_computed,
+            accepted,
+            view.seq_lens,
+            view.positions,
+            view.slots,
+            view.scheduled_drafts,
+            view.input_ids,
+        )
+
+    def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
+        """Capture what the model computed, what was sampled from it, and what was counted.
+
+        Of logits that are processed, a hash of every column.
+        """
+        names: tuple[str, ...] = ("kv", "attention", "hidden", "sampled", "accepted", "valid", "next_tokens")
+        names += ("logits",) if has_processed else ()
+        record, vocab_size = self._recorder.capture, self._spec.vocab_size
+
+        def look(kv: Array, slots: Array, logits: Array, *arrays: Array) -> None:
+            hashed = (hashes(logits, vocab_size),) if has_processed else ()
+            record("sampled", step, requests, names, (kv.take(slots, mode="clip"), *arrays, *hashed))
+
+        self._compute.probe(
+            look,
+            self._memory.kv.all,
+            view.slots,
+            view.logits,
+            view.attended,
+            view.hidden,
+            view.sampled,
+            view.accepted,
+            view.valid,
+            view.next_tokens,
+        )
+
+    def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
+        """Capture what a step that samples by chance went by, as bits, so that no float is compared, and what it tells.
+
+        Of logits that drafts are drawn from, a hash of those in every row's slot.
+        """
+        record, spec, zero = self._recorder.capture, self._spec, integer(0)
+        names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions", "sampler_status")
+        has_drawn = spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens > 0
+        names += ("draft_logits_read",) if has_drawn else ()
+
+        def look(draft_logits: Array, state_slot: Array, *arrays: Array) -> None:
+            bits = [array.view(np.int32) if array.dtype == np.float32 else array for array in arrays]
+            if has_drawn:
+                lines = draft_logits.reshape(-1, spec.num_speculative_tokens * spec.vocab_size)
+                bits.append(hashes(lines[np.maximum(state_slot, zero)].ravel(), spec.vocab_size))
+            record("sampling", step, requests, names, bits)
+
+        self._compute.probe(look, self._memory.draft_logits.all, view.state_slot, *fields)
+
+    def state(self, view: View, step: int, requests: Requests) -> None:
+        """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
+        hybrid = self._spec.layers == "hybrid"
+        names = ["drafter_kv", "raw", "proposed"]
+        names += ["slot_accepted", "state", "window"] if hybrid else []
+        k, width = self._spec.num_speculative_tokens, self._spec.conv_width
+        record = self._recorder.capture
+
+        def look(
+            slots: Array,
+            drafter_kv: Array,
+            raw: Array,
+            drafts: Array,
+            state_slot: Array,
+            accepted: Array,
+            slot_accepted: Array,
+            states: Array,
+            conv: Array,
+        ) -> None:
+            arrays = [drafter_kv.take(slots, mode="clip"), raw, drafts]
+            if hybrid:
+                row = np.maximum(state_slot, ZERO)
+                committed = np.minimum(np.maximum(accepted, ZERO), integer(1 + k))
+                at = (row * integer(width + k) + committed).repeat(width - 1)
+                at += tiled(width - 1, len(row))
+                arrays += [slot_accepted.take(row), states.take(row * integer(2 + k) + committed), conv.take(at)]
+            record("state", step, requests, names, arrays)
+
+        memory = self._memory
+        self._compute.probe(
+            look,
+            view.slots,
+            memory.drafter_kv.all,
+            view.raw,
+            view.draft_tokens,
+            view.state_slot,
+            view.accepted,
+            memory.slot_accepted.all,
+            memory.states.all,
+            memory.conv.all,
+        )
+
+    def drafted(self, view: View, step: int, requests: Requests) -> None:
+        """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""
+        spec, memory, record = self._spec, self._memory, self._recorder.capture
+        k, width = spec.num_speculative_tokens, spec.conv_width
+
+        def look_carried(carried: Array, state_slot: Array) -> None:
+            record("drafted", step, requests, ("carried",), (carried[np.maximum(state_slot, 0)],))
+
+        def look_model(own: Array, state_slot: Array, accepted: Array, states: Array, conv: Array) -> None:
+            names, arrays = ["own"], [own]
+            if spec.layers == "hybrid":
+                row, committed = np.maximum(state_slot, 0), np.clip(accepted, 0, 1 + k)
+                window = (row * (width + k) + committed)[:, None] + np.arange(width - 1)
+                names += ["drafter_state", "drafter_window"]
+                arrays += [states[row * (2 + k) + committed], conv[window].ravel()]
+            record("drafted", step, requests, names, arrays)
+
+        if spec.drafter == "mtp":
+            self._compute.probe(look_carried, memory.carried.all, view.state_slot)
+        if spec.drafter == "draft_model":
+            caches = (memory.drafter_states.all, memory.drafter_conv.all)
+            self._compute.probe(look_model, view.own, view.state_slot, view.accepted, *caches)
+
+    def block_states(self, view: View, step: int, requests: Requests) -> None:
+        """Capture the states kept with the blocks of each row, from that of the token before the verified ones on."""
+        spec, max_blocks = self._spec, self._memory.max_blocks
+        size, length = spec.block_size, spec.conv_width - 1
+        columns = np.arange(num_block_columns(size, spec.num_speculative_tokens))
+        record = self._recorder.capture
+
+        def look(computed: Array, scheduled: Array, drafts: Array, table: Array, states: Array, windows: Array) -> None:
+            first = np.maximum(computed + scheduled - drafts - 2, 0) // size
+            column = np.minimum(first[:, None] + columns, max_blocks - 1)
+            block = np.maximum(np.take_along_axis(table.reshape(-1, max_blocks), column, axis=1), 0).ravel()
+            arrays = (states[block], windows.reshape(-1, length)[block].ravel())
+            record("kept", step, requests, ("block_state", "block_window"), arrays)
+
+        memory = self._memory
+        self._compute.probe(
+            look,
+            view.num_computed,
+            view.num_scheduled,
+            view.num_drafts,
+            view.block_table,
+            memory.block_states.all,
+            memory.block_windows.all,
+        )
+
+    def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
+        """Capture everything in a request's blocks."""
+        size = self._spec.block_size
+        slots = (np.array(blocks, dtype=np.int64)[:, None] * size + np.arange(size)).ravel()
+        record, memory, chosen = self._recorder.capture, self._memory, list(blocks)
+        is_aligned, length = self._spec.is_aligned, self._spec.conv_width - 1
+
+        def look(kv: Array, drafter_kv: Array, states: Array, windows: Array) -> None:
+            names, arrays = ["kv_at_end", "drafter_kv_at_end"], [kv[slots], drafter_kv[slots]]
+            if is_aligned:
+                names += ["block_state_at_end", "block_window_at_end"]
+                arrays += [states[chosen], windows.reshape(-1, length)[chosen].ravel()]
+            record(point, step, (request,), names, arrays)
+
+        self._compute.probe(
+            look, memory.kv.all, memory.drafter_kv.all, memory.block_states.all, memory.block_windows.all
+        )
+
+
+def hashes(logits: Array, vocab_size: int) -> Array:
+    """Return, for each V logits, the sum of their bits times the odd numbers 1, 3, 5, ..., modulo 2^64."""
+    bits = logits.view(np.uint32).reshape(-1, vocab_size).astype(np.uint64)
+    # Which of the many bit patterns that are not a number is found depends on the device.
+    bits[np.isnan(logits).reshape(bits.shape)] = NAN_BITS
+    return bits @ (2 * np.arange(vocab_size, dtype=np.uint64) + np.uint64(1))

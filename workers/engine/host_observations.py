@@ -1,0 +1,81 @@
+"""What the host shows of itself at the named points of its log: for the checks alone, no work of the engine.
+
+Like the captures of the device (`probes`) it copies what is there; an engine in service would do without.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workers.engine.input_batch import Key, Row
+from workers.engine.logprobs import TokenLogprobs
+from workers.engine.prefixes import Prefixes
+from workers.engine.scheduler import Scheduler
+from workers.engine.step import Step
+from workers.record.observation import Observation
+
+
+def scheduled(tick: int, scheduler: Scheduler) -> Observation:
+    """Show what the scheduler believes once it has decided a step."""
+    running = scheduler.running
+    values: dict[str, Any] = {
+        "scheduled_computed": [request.num_computed for request in running],
+        "scheduled_placeholders": [request.num_placeholders for request in running],
+        "scheduled_known": [len(request.tokens) for request in running],
+        **_cached(scheduler.cache),
+    }
+    return Observation("scheduled", tick, tuple([request.index for request in running]), values)
+
+
+def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
+    """Show the mirrors of the rows that a step is launched with."""
+    values = {
+        "mirror_computed": [row.num_computed for row in rows],
+        "mirror_no_spec": [row.num_tokens_no_spec for row in rows],
+        "discard": [row.plan.discard for row in rows],
+        "backup": [*backups],
+    }
+    return Observation("launched", step, tuple([row.key[0] for row in rows]), values)
+
+
+def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
+    """Show the corrected mirrors of a step's rows, as far as they are still here."""
+    found = [here[key] for key in step.keys if key in here]
+    values = {"corrected_computed": [row.num_computed for row in found]}
+    return Observation("corrected", step.number, tuple([row.key[0] for row in found]), values)
+
+
+def processed(
+    step: Step,
+    delivered: Sequence[Sequence[int]],
+    logprobs: Sequence[TokenLogprobs] | None,
+    drafts: Sequence[Sequence[int]] | None,
+    scheduler: Scheduler,
+) -> Observation:
+    """Show what a step brought its requests, the drafts that the host has of them, and what the scheduler believes."""
+    requests = [row.request for row in step.rows]
+    values: dict[str, Any] = {
+        "tokens": [*delivered],
+        "finish_reason": [request.finish_reason for request in requests],
+        "computed": [request.num_computed for request in requests],
+        "placeholders": [request.num_placeholders for request in requests],
+        "free_blocks": scheduler.blocks.num_free,
+        "free_state_slots": scheduler.state_slots.num_free,
+        **_cached(scheduler.cache),
+    }
+    if logprobs is not None:
+        values["logprobs"] = [*logprobs]
+    if drafts is not None:
+        values["host_drafts"] = [*drafts]
+    return Observation("processed", step.number, tuple([request.index for request in requests]), values)
+
+
+def _cached(cache: Prefixes | None) -> dict[str, tuple[int, ...]]:
+    """Show what the prefix cache holds, block by block, and in which order blocks would lose it."""
+    if cache is None:
+        return {}
+    pool = cache.pool
+    return {
+        "block_references": tuple(pool.references),
+        "cached_hashes": tuple([content or 0 for content in pool.hash_of]),
+        "idle_blocks": tuple(pool.idle),
+    }

@@ -1,0 +1,300 @@
+"""Compare what an engine shows with what the oracle expects, and name the first difference.
+
+Verifies: every variable of `observation.VARIABLES`, inside its domain.
+Does not verify: anything outside a domain (nobody may read it); the decisions themselves (the referee does).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from scenarios.spec import THROUGH_THE_HOST
+from scenarios.trace import Trace
+from workers.judge.referee import Referee
+from workers.oracle.expected_captures import (
+    Layout,
+    expected_drafted,
+    expected_inputs,
+    expected_kept,
+    expected_release,
+    expected_sampled,
+    expected_sampling,
+    expected_state,
+    position_of,
+)
+from workers.oracle.logprobs import are_close, expected_logprobs
+from workers.oracle.prefix_cache import CachedBlocks
+from workers.oracle.state_oracle import LogError, Oracle
+from workers.oracle.tape import Tapes
+from workers.oracle.truth import RowTruth, Truth
+from workers.record.log import Entry, Launched, Scheduled
+from workers.record.observation import VARIABLES, Observation
+from workers.record.verdict import Difference
+
+# What a value may be outside its domain.
+UNDEFINED: Any = object()
+
+
+class Checker:
+    """Follow one run: hand it the log and the captures as they come; it answers with the first difference.
+
+    It is over in the step in which a token was drawn so narrowly that an engine may have drawn another.
+    """
+
+    def __init__(self, trace: Trace, tapes: Tapes) -> None:
+        self.spec = trace.spec
+        self.oracle = Oracle(trace, tapes)
+        self.referee = Referee(trace, self.oracle)
+        self.step = 0
+        self.num_compared = 0
+        self.is_over = False
+        self._captured: set[int] = set()
+
+    def follow(self, log: list[Entry | Observation]) -> Difference | None:
+        """Fold the entries that are new into the oracle and compare what the host shows."""
+        for entry in log:
+            if self.is_over:
+                return None
+            if isinstance(entry, Observation):
+                found = self._host(entry)
+                if found is not None:
+                    return found
+                continue
+            wrong = self.referee.judge(entry)
+            if wrong is None:
+                try:
+                    self.oracle.consume(entry)
+                except LogError as error:
+                    wrong = str(error)
+            if wrong is not None:
+                self.step = getattr(entry, "step", self.step)
+                kind = type(entry).__name__.lower()
+                return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
+            if isinstance(entry, Scheduled):
+                self.step = entry.step
+            if isinstance(entry, Launched) and self.oracle.num_ambiguous:
+                self.is_over = True
+                del self.oracle.steps[entry.step]
+        return None
+
+    def captures(self, captures: list[Observation]) -> Difference | None:
+        """Compare captures of the device, in stream order; those of steps the oracle was not told of are left out."""
+        for capture in captures:
+            found = self._capture(capture)
+            if found is not None:
+                return found
+        self._forget()
+        return None
+
+    def _forget(self) -> None:
+        """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
+        steps = self.oracle.steps
+        for number in [number for number in steps if number < self.step - max(2, self.spec.depth)]:
+            if number in self._captured or not steps[number].rows:
+                del steps[number]
+                self._captured.discard(number)
+
+    def _capture(self, capture: Observation) -> Difference | None:
+        spec, oracle = self.spec, self.oracle
+        if capture.point == "freed":
+            return self._layout(expected_release(oracle.releases.pop(0), spec), capture) if oracle.releases else None
+        step = oracle.steps.get(capture.step)
+        if step is None:
+            return None
+        match capture.point:
+            case "inputs":
+                return self._layout(expected_inputs(step, spec), capture)
+            case "sampling":
+                return self._layout(expected_sampling(step, spec), capture)
+            case "sampled":
+                return self._layout(expected_sampled(step, spec), capture)
+            case "drafted":
+                return self._layout(expected_drafted(step, spec), capture)
+            case "kept":
+                return self._layout(expected_kept(step, spec), capture)
+            case _:
+                self._captured.add(capture.step)
+                return self._layout(expected_state(step, spec), capture)
+
+    def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
+        self.num_compared += len(layout)
+        for variable, segments in layout.items():
+            actual = capture.values.get(variable)
+            if actual is None:
+                return _difference(variable, capture.step, "", "", None, "values", "none was captured")
+            for segment in segments:
+                offset, values, row, _ = segment
+                seen = actual[offset : offset + len(values)]
+                wanted = values if type(values) is list else [*values]
+                if seen != wanted:
+                    index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
+                    position = position_of(segment, index)
+                    owner = row[index] if isinstance(row, list) else row
+                    name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
+                    return _difference(variable, capture.step, name, commit, position, wanted[index], seen[index])
+        return None
+
+    def _host(self, observed: Observation) -> Difference | None:
+        oracle, columns = self.oracle, {}
+        self.num_compared += len(observed.values)
+        rows: Sequence[RowTruth] = ()
+        truths: Sequence[Truth]
+        match observed.point:
+            case "scheduled":
+                truths = running = oracle.running
+                columns = {
+                    "scheduled_computed": [truth.sched_computed for truth in running],
+                    "scheduled_placeholders": [truth.sched_placeholders for truth in running],
+                    "scheduled_known": [truth.committed for truth in running],
+                }
+            case "launched":
+                rows = oracle.steps[observed.step].rows
+                columns = {
+                    "mirror_computed": [row.sched_computed for row in rows],
+                    "mirror_no_spec": [row.no_spec for row in rows],
+                    "discard": [row.discard for row in rows],
+                }
+                if any(row.discard for row in rows):
+                    columns["backup"] = [row.backup if row.discard else UNDEFINED for row in rows]
+            case "corrected":
+                rows = [row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row)]
+                columns = {"corrected_computed": [row.kept for row in rows]}
+            case _:
+                rows = oracle.steps[observed.step].rows
+                columns = _processed_columns(rows, oracle.delivered)
+                if self.spec.drafter in THROUGH_THE_HOST:
+                    columns["host_drafts"] = _host_drafts(rows)
+        if observed.point != "scheduled":
+            truths = [row.truth for row in rows]
+        return _compare_columns(truths, rows, columns, observed) or self._logprobs(observed) or self._books(observed)
+
+    def _logprobs(self, observed: Observation) -> Difference | None:
+        """Compare logprobs, which are close to what is expected, not equal."""
+        if observed.point != "processed":
+            return None
+        rows = self.oracle.steps[observed.step].rows
+        wanted = expected_logprobs(rows, self.oracle.delivered, self.spec.logprobs_mode)
+        if wanted is None:
+            return None
+        seen = observed.values.get("logprobs") or [()] * len(rows)
+        for row, expected, actual in zip(rows, wanted, seen, strict=True):
+            if not are_close(actual, expected):
+                return _difference("logprobs", observed.step, row.truth.name, row.commit, None, expected, actual)
+        return None
+
+    def _books(self, observed: Observation) -> Difference | None:
+        """Compare what is free once a step has been processed."""
+        if self.oracle.cache is not None and observed.point in ("scheduled", "processed"):
+            found = _cached(self.oracle.cache, observed)
+            if found is not None:
+                return found
+        if observed.point != "processed":
+            return None
+        running = self.oracle.running
+        cache = self.oracle.cache
+        held = sum(len(truth.blocks) for truth in running)
+        free = (
+            ("free_blocks", self.spec.num_blocks - held if cache is None else cache.num_free),
+            ("free_state_slots", self.spec.max_num_seqs - len(running)),
+        )
+        for variable, count in free:
+            if observed.values[variable] != count:
+                return _difference(variable, observed.step, "", "", None, count, observed.values[variable])
+        return None
+
+    def at_end(self, num_free_blocks: int, num_free_state_slots: int) -> Difference | None:
+        """Compare what is left once nothing is left to do: everything must have been given back.
+
+        Raises:
+            AssertionError: a step was never captured to its end.
+        """
+        missed = [number for number, step in self.oracle.steps.items() if step.rows and number not in self._captured]
+        assert not missed, f"steps {missed} were never captured"
+        assert not self.oracle.releases, "caches that were given back were never captured"
+        self.num_compared += 1
+        wrong = self.referee.at_end() if not self.is_over else None
+        if wrong is not None:
+            return _difference("log", self.step, "", "", None, "an allowed end", wrong)
+        blocks, slots = self.spec.num_blocks - num_free_blocks, self.spec.max_num_seqs - num_free_state_slots
+        if blocks or slots:
+            kept = f"{blocks} blocks, {slots} state slots"
+            return _difference("leaks", self.step, "", "", None, "0 blocks, 0 state slots", kept)
+        return None
+
+
+def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
+    """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
+    columns = {
+        "block_references": cache.num_holders,
+        "cached_hashes": cache.hash_of,
+        "idle_blocks": cache.idle,
+    }
+    for variable, wanted in columns.items():
+        if observed.values[variable] != tuple(wanted):
+            seen = observed.values[variable]
+            at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
+            expected, actual = wanted[at : at + 1], list(seen[at : at + 1])
+            return _difference(variable, observed.step, "", "", None, f"{expected} at {at}", f"{actual} at {at}")
+    return None
+
+
+def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
+    """Return what each row of a processed step brings its request; counts only where the request goes on."""
+    alive = [row.truth.finish_reason is None for row in rows]
+    return {
+        "tokens": delivered,
+        "finish_reason": [row.truth.finish_reason for row in rows],
+        "computed": [row.truth.sched_computed if on else UNDEFINED for row, on in zip(rows, alive, strict=True)],
+        "placeholders": [
+            row.truth.sched_placeholders if on else UNDEFINED for row, on in zip(rows, alive, strict=True)
+        ],
+    }
+
+
+def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
+    """Return the drafts that the host has for each row that goes on with a token."""
+    return [
+        row.proposed
+        if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
+        else UNDEFINED
+        for row in rows
+    ]
+
+
+def _compare_columns(
+    truths: Sequence[Truth], rows: Sequence[RowTruth], columns: dict[str, list[Any]], observed: Observation
+) -> Difference | None:
+    """Compare values of the host, one a request or, if there are rows, one a row, which come in the oracle's order."""
+    order = tuple([truth.index for truth in truths])
+    if order != observed.requests:
+        return _difference("log", observed.step, "", "", None, f"requests {order}", f"requests {observed.requests}")
+    for variable, wanted in columns.items():
+        actual = observed.values[variable]
+        if actual == wanted:
+            continue
+        for index, (truth, expected, seen) in enumerate(zip(truths, wanted, actual, strict=True)):
+            if expected is not UNDEFINED and expected != seen:
+                commit = rows[index].commit if rows else f"{truth.who}/{truth.epoch}"
+                return _difference(variable, observed.step, truth.name, commit, None, expected, seen)
+    return None
+
+
+def _difference(
+    variable: str, step: int, request: str, commit: str, position: int | None, expected: object, actual: object
+) -> Difference:
+    plane = VARIABLES[variable].plane if variable in VARIABLES else "books"
+    return Difference(
+        plane=plane,
+        variable=variable,
+        request=request,
+        commit=commit,
+        step=step,
+        position=position,
+        expected=_show(expected),
+        actual=_show(actual),
+    )
+
+
+def _show(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 32:
+        return f"{value:016x}"
+    return str(value)

@@ -1,0 +1,166 @@
+"""What the events of a trace demand of an engine, and what they allow: each is heard at its place, once.
+
+Verifies: that a submit, an abort, a preemption or a reset happened by the time its event is due, in the order of the
+events, and at no other time; whom an event means: the request submitted last under its name.
+Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
+"""
+
+from typing import TypeAlias
+
+from scenarios.events import (
+    PLACES,
+    Abort,
+    AnyEvent,
+    NanLogits,
+    NoValidToken,
+    Place,
+    Preempt,
+    Reorder,
+    ResetPrefixCache,
+    SetK,
+    Stall,
+    Submit,
+)
+from scenarios.trace import Trace
+from workers.oracle.state_oracle import Oracle
+from workers.oracle.truth import Truth
+from workers.record.log import Aborted, CacheReset, Preempted, Submitted
+
+Moment: TypeAlias = tuple[int, int]
+Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
+
+
+class Duties:
+    """The events in the order in which an engine hears them, and what they ask for now.
+
+    An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
+    name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, the logits of
+    `spoiled` to be NaN, `reorder` waits for a batch.
+    """
+
+    def __init__(self, trace: Trace, oracle: Oracle) -> None:
+        self.k_step = trace.spec.num_speculative_tokens
+        self.reorder: Reorder | None = None
+        self.samples_taken: set[int] = set()
+        self.spoiled: set[int] = set()
+        self._k_max = self.k_step
+        self._oracle = oracle
+        self._submits = trace.submits()
+        self._stalled_until: dict[int, int] = {}
+        self._events: list[tuple[Moment, int, AnyEvent]] = []
+        num_submits = 0
+        for event in trace.events:
+            self._events.append((_moment(event), num_submits, event))
+            num_submits += isinstance(event, Submit)
+        self._events.sort(key=lambda each: each[0])
+        self._next = 0
+        self._now: Moment = (-1, len(PLACES) - 1)
+
+    def come_due(self, tick: int, place: Place) -> str | None:
+        """Hear every event up to a place of a tick; return which of them was not obeyed, or None."""
+        self._now = (tick, PLACES.index(place))
+        return self._hear_until(self._now)
+
+    def happened(self, entry: Happening) -> str | None:
+        """Return what is wrong with something that happens to a request between two places, or None."""
+        if isinstance(entry, Submitted):
+            wrong = self._misdated(entry)
+            if wrong is not None:
+                return wrong
+        unheard = self._hear_until((self._now[0] + 1, 0))
+        if unheard is not None and self._is_asked_for(entry):
+            # Whoever runs is preempted before the cache is reset.
+            if not (isinstance(entry, Preempted) and entry.cause == "reset"):
+                self._next += 1
+            return None
+        match entry:
+            case Submitted(submit=submit):
+                return f"request {self._submits[submit].request} was submitted before its event"
+            case CacheReset(tick=tick):
+                return f"the prefix cache was reset at tick {tick}, but no event asks for it"
+            case Aborted(request=request, tick=tick):
+                name = self._oracle.requests[request].name
+                return f"abort of request {name} at tick {tick}, but no event asks for it"
+            case Preempted(request=request, tick=tick):
+                name = self._oracle.requests[request].name
+                return f"preempt of request {name} at tick {tick}, but no event asks for it"
+
+    def stalled(self, tick: int) -> set[int]:
+        """Return the requests that are held back in a tick."""
+        return {request for request, until in self._stalled_until.items() if until > tick}
+
+    def _misdated(self, entry: Submitted) -> str | None:
+        if entry.request != len(self._oracle.requests) or not 0 <= entry.submit < len(self._submits):
+            return f"request {entry.request} was submitted out of order"
+        due = self._submits[entry.submit].tick
+        return None if entry.tick == due else f"submitted at tick {entry.tick}, its event is due at tick {due}"
+
+    def _hear_until(self, moment: Moment) -> str | None:
+        """Hear events up to a moment or the first that demands something; return what it demands, or None."""
+        while self._next < len(self._events) and self._events[self._next][0] <= moment:
+            unheard = self._hear(self._events[self._next][2])
+            if unheard is not None:
+                return unheard
+            self._next += 1
+        return None
+
+    def _is_asked_for(self, entry: Happening) -> bool:
+        """Tell whether the event that comes next asks for this."""
+        _, submit, event = self._events[self._next]
+        match event, entry:
+            case Submit(), Submitted():
+                return entry.submit == submit
+            case Abort(), Aborted():
+                return self._oracle.requests[entry.request] is self._bearer(event) and entry.tick == event.tick
+            case Preempt(), Preempted():
+                is_due = entry.tick == event.tick and entry.mode == event.mode and entry.cause == "event"
+                return is_due and self._oracle.requests[entry.request] is self._bearer(event)
+            case ResetPrefixCache(running=True), Preempted() if self._oracle.running:
+                is_due = entry.tick == event.tick and entry.mode == "drop" and entry.cause == "reset"
+                return is_due and self._oracle.requests[entry.request] is self._oracle.running[-1]
+            case ResetPrefixCache(running=running), CacheReset():
+                return entry.tick == event.tick and not (running and self._oracle.running)
+            case _:
+                return False
+
+    def _bearer(self, event: Submit | Abort | Preempt | Stall | NoValidToken | NanLogits) -> Truth | None:
+        """Return the live request an event names, or None."""
+        truth = self._oracle.newest(event.request)
+        return truth if truth is not None and truth.finish_reason is None else None
+
+    def _hear(self, event: AnyEvent) -> str | None:
+        """Hear an event; return what it demands of the engine now, or None."""
+        match event:
+            case SetK(k=k):
+                self.k_step = min(k, self._k_max)
+            case Reorder():
+                self.reorder = event
+            case ResetPrefixCache(tick=tick):
+                return f"the prefix cache was not reset, its event was due at tick {tick}"
+            case Submit(request=name, tick=tick):
+                if self._bearer(event) is None:
+                    return f"request {name} was not submitted, its event was due at tick {tick}"
+            case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
+                truth = self._bearer(event)
+                if truth is not None:
+                    return self._hear_of(event, truth)
+        return None
+
+    def _hear_of(self, event: Abort | Preempt | Stall | NoValidToken | NanLogits, truth: Truth) -> str | None:
+        match event:
+            case Abort(tick=tick):
+                return f"request {truth.name} goes on, its abort was due at tick {tick}"
+            case Preempt(tick=tick):
+                return f"request {truth.name} runs on, its preemption was due at tick {tick}" if truth.running else None
+            case Stall(tick=tick, at=at, ticks=ticks):
+                until = tick + (at != "before_schedule") + ticks
+                self._stalled_until[truth.index] = max(until, self._stalled_until.get(truth.index, 0))
+            case NoValidToken():
+                self.samples_taken.add(truth.index)
+            case NanLogits():
+                self.spoiled.add(truth.index)
+        return None
+
+
+def _moment(event: AnyEvent) -> Moment:
+    return event.tick, PLACES.index(event.at)

@@ -1,0 +1,236 @@
+"""Decide a step again, request by request, from what was true before it.
+
+Decides: who runs and in which order, how many tokens, drafts and blocks each gets, who waits and why, who is preempted.
+Does not decide: which state slot a request gets and, without a prefix cache, which free blocks.
+"""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import NamedTuple
+
+from scenarios.spec import EngineSpec
+from workers.oracle.prefix_cache import CachedBlocks
+from workers.record.log import SkipReason
+
+
+class Standing(NamedTuple):
+    """What the share of a request depends on, as it stands before the step; `drafts` wait to be verified.
+
+    With a prefix cache: its blocks, the hashes of all that may be full, and how many of them need not be registered.
+    """
+
+    request: int
+    committed: int
+    computed: int
+    placeholders: int
+    drafts: int
+    num_blocks: int
+    limit: int
+    blocks: tuple[int, ...] = ()
+    hashes: tuple[int, ...] = ()
+    num_cached: int = 0
+    priority: int = 0
+
+
+def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
+    """Return who is preempted for blocks: the one admitted last or, by priority, the least urgent and latest."""
+    if spec.policy == "fcfs":
+        return running[-1]
+    return max(running, key=lambda standing: (standing.priority, standing.request))
+
+
+class Share(NamedTuple):
+    """What a request is due: n tokens, the last d of them drafts, and new blocks; `budget` is what was left before.
+
+    With a prefix cache it is also said which blocks it takes over and which ones it gets.
+    """
+
+    n: int
+    d: int
+    num_blocks: int
+    is_padded: bool
+    is_chunk: bool
+    budget: int
+    shared: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+
+
+class Decision:
+    """The shares of a step in scheduling order, the reason of everyone else, and the victims in order.
+
+    `stalled` are held back by an event, `stale` have results of an earlier epoch in flight, `grammars` follow one.
+    `cache` is as it was before the step; it is changed.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        k_step: int,
+        stalled: Set[int],
+        stale: Set[int],
+        grammars: Set[int],
+        cache: CachedBlocks | None = None,
+    ) -> None:
+        self.shares: dict[int, Share] = {}
+        self.waits: dict[int, SkipReason] = {}
+        self.victims: list[int] = []
+        self.returned: list[Share | None] = []
+        self._spec = spec
+        self._k_step = k_step
+        self._stalled = stalled
+        self._stale = stale
+        self._grammars = grammars
+        self._cache = cache
+        self._budget = spec.max_num_batched_tokens
+        self._num_free = spec.num_blocks
+        self._num_running = 0
+        self._has_prefill = False
+        self._registered: set[int] = set()
+
+    def go_on(self, running: Sequence[Standing]) -> None:
+        """Give those that run, who own every block in use, their shares; one of them may be preempted for blocks."""
+        self._num_free -= sum(standing.num_blocks for standing in running)
+        if self._cache is not None:
+            self._num_free = self._cache.num_free
+        left = {standing.request: standing for standing in running}
+        for standing in running:
+            if standing.request not in left:
+                continue
+            reason = self._reason_to_wait(standing)
+            if reason is not None:
+                self.waits[standing.request] = reason
+                continue
+            share = self._share(standing, standing.drafts)
+            while share.num_blocks > self._num_free and standing.request in left:
+                self._preempt(left.pop(victim_of(self._spec, [*left.values()]).request))
+            if standing.request in left:
+                self._give(standing, share)
+        self._num_running = len(left)
+        for standing in left.values():
+            if standing.request in self.shares:
+                self._register(standing, self.shares[standing.request])
+
+    def _preempt(self, victim: Standing) -> None:
+        """Take the blocks of a request, and its share of this step if it has got one."""
+        share = self.shares.pop(victim.request, None)
+        self.victims.append(victim.request)
+        self.returned.append(share)
+        self.waits.pop(victim.request, None)
+        self._num_free += victim.num_blocks
+        if share is not None:
+            self._budget += share.n
+            self._num_free += share.num_blocks
+        if self._cache is not None:
+            self._cache.release(share.blocks if share is not None else ())
+            self._cache.release(victim.blocks)
+            self._num_free = self._cache.num_free
+
+    def admit(self, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
+        """Let in those that wait, in their order: only the stalled and the stale are passed over."""
+        closed: SkipReason | None = "preempted" if self.victims else None
+        for request in queue:
+            reason = closed or self._try_admit(standing_of(request))
+            if reason is not None:
+                self.waits[request] = reason
+            if reason in ("budget", "blocks", "rows"):
+                closed = reason
+
+    def _reason_to_wait(self, standing: Standing) -> SkipReason | None:
+        if standing.request in self._stalled:
+            return "stalled"
+        # What may come depends on a token that nobody has seen yet.
+        if standing.request in self._grammars and standing.placeholders:
+            return "grammar"
+        # Even if every draft in flight is rejected, what is in flight reaches the limit.
+        if standing.placeholders and standing.computed + 2 - standing.placeholders >= standing.limit:
+            return "limit"
+        if standing.computed >= self._spec.max_model_len:
+            return "model_length"
+        return None if self._budget else "budget"
+
+    def _try_admit(self, standing: Standing) -> SkipReason | None:
+        num_drafts = self._spec.num_speculative_tokens
+        if standing.request in self._stalled:
+            return "stalled"
+        if standing.request in self._stale:
+            return "stale"
+        if self._num_running >= self._spec.max_num_seqs:
+            return "rows"
+        shared = self._hits(standing)
+        standing = standing._replace(computed=len(shared) * self._spec.block_size, num_blocks=len(shared))
+        is_padded = self._is_padded(standing)
+        if not self._budget or (is_padded and self._budget < 1 + num_drafts):
+            return "budget"
+        share = self._share(standing, num_drafts if is_padded else 0, is_padded)
+        if share.num_blocks > self._num_free - self._num_idle(shared):
+            return "blocks"
+        self._give(standing, share._replace(shared=shared))
+        self._register(standing._replace(num_cached=len(shared)), self.shares[standing.request])
+        self._num_running += 1
+        return None
+
+    def _hits(self, standing: Standing) -> tuple[int, ...]:
+        """Return the blocks that can be taken over; the drafter's words at the end of the last match may differ.
+
+        Recurrent states are kept at the end of a step, so no block that it completes brings its own into it.
+        """
+        if self._cache is None:
+            return ()
+        found = self._cache.chain(standing.hashes)[:-1]
+        if self._spec.is_aligned:
+            for index, block in enumerate(found):
+                if block in self._registered:
+                    return found[:index]
+        return found
+
+    def _num_idle(self, shared: tuple[int, ...]) -> int:
+        return sum(block in self._cache.idle for block in shared) if self._cache is not None else 0
+
+    def _register(self, standing: Standing, share: Share) -> None:
+        """Let full blocks be found whose tokens no step computes again; the contents are not looked at here."""
+        if self._cache is None:
+            return
+        blocks = (*standing.blocks, *share.shared, *share.blocks)
+        full = min(standing.computed + share.n, standing.committed - 1) // self._spec.block_size
+        for index in range(standing.num_cached, full):
+            self._cache.register(blocks[index], standing.hashes[index], None)
+            self._registered.add(blocks[index])
+
+    def _is_padded(self, standing: Standing) -> bool:
+        """Tell whether a request that joins with one token gets drafts, so that the batch stays uniform."""
+        spec = self._spec
+        return (
+            spec.pad
+            and standing.committed - standing.computed == 1
+            and self._k_step == spec.num_speculative_tokens > 0
+            and bool(self.shares)
+            and not self._has_prefill
+            and standing.committed + spec.num_speculative_tokens <= spec.max_model_len
+        )
+
+    def _share(self, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
+        spec, computed = self._spec, standing.computed
+        ahead = standing.committed + standing.placeholders - computed
+        wanted = ahead + drafts
+        threshold = spec.long_prefill_token_threshold
+        is_prompt = computed < standing.committed - 1
+        if threshold and is_prompt:
+            wanted = min(wanted, threshold)
+        if spec.is_aligned and is_prompt:
+            # A state is kept at the end of every block, so no chunk runs past one.
+            end_of_block = (computed // spec.block_size + 1) * spec.block_size
+            wanted = min(wanted, end_of_block - computed)
+        n = min(wanted, self._budget, spec.max_model_len - computed)
+        length = min(computed + n + spec.num_speculative_tokens, spec.max_model_len)
+        num_blocks = max(0, -(-length // spec.block_size) - standing.num_blocks)
+        return Share(n, max(0, n - ahead), num_blocks, is_padded, n < ahead, self._budget)
+
+    def _give(self, standing: Standing, share: Share) -> None:
+        self._budget -= share.n
+        self._num_free -= share.num_blocks
+        if self._cache is not None:
+            self._cache.share(share.shared)
+            share = share._replace(blocks=self._cache.next_ones(share.num_blocks))
+            self._cache.claim(share.blocks)
+            self._num_free = self._cache.num_free
+        self.shares[standing.request] = share
+        self._has_prefill |= share.n > 1 + share.d or share.is_chunk

@@ -1,0 +1,1 @@
+"""What every value must be: from the trace and the log alone."""

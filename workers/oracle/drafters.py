@@ -1,0 +1,295 @@
+"""What a drafter must hold and propose: one class a drafter, beside the tape of a prompt.
+
+Each has `words`, its cache at all positions as long as every position is followed by its true next token, which
+`follow` extends; and `drafts`, what it computes and proposes behind the last kept token, `kept` tokens into the tape.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from workers.oracle.random_sampling import Proposal, propose
+from workers.record import model
+
+if TYPE_CHECKING:
+    from workers.oracle.tape import Tape
+
+NO_DRAFT = -1
+NGRAM_MAX = 3
+SUFFIX_MAX = 4
+NOTHING: Mapping[int, int] = {}
+
+
+class Drafts(NamedTuple):
+    """What is proposed behind a position, the word behind each draft, and the token a model predicts itself.
+
+    Where drafts were drawn it is known from what.
+    """
+
+    proposed: tuple[int, ...]
+    raw: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
+    drawn: tuple[Proposal, ...] = ()
+
+
+class Ask(NamedTuple):
+    """What is to be proposed: `k_step` drafts behind `kept` tokens, of which `num_drafts` lie below max_model_len.
+
+    `deltas` are words of the drafter's cache that differ from the tape's, by position. With `params` drafts are drawn.
+    """
+
+    kept: int
+    k_step: int
+    num_drafts: int
+    script: Sequence[int]
+    deltas: Mapping[int, int] = NOTHING
+    params: SamplingParams | None = None
+
+
+class DrafterTruth:
+    """A drafter of one prompt; this one keeps a cache of words and their sums, and remembers what it computed."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        self.words: list[int] = []
+        self.sums: list[tuple[int, int]] = []
+        self._tape = tape
+        self._spec = spec
+        self._known: dict[tuple[int, int, bool, tuple[int, ...]], Drafts] = {}
+        self._sum = self._sum_position = 0
+
+    def follow(self, position: int) -> None:
+        """Extend the cache by a position whose token and the one after it are known; some have nothing to extend."""
+
+    def chunk_end(self, position: int, next_token: int) -> int:
+        """Return the cache word at the end of a chunk that was not the last, which goes on from another token."""
+        return self.words[position]
+
+    def drafts(self, ask: Ask) -> Drafts:
+        """Return what is proposed behind the kept tokens."""
+        limit = self._spec.drafter_max_len
+        if limit and ask.kept + 1 + ask.k_step > limit:
+            return Drafts((NO_DRAFT,) * ask.num_drafts)
+        if ask.deltas:
+            return self._drafts(ask)
+        # Whoever shares a tape has the same parameters.
+        key = ask.kept, ask.k_step, ask.params is None, tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._drafts(ask)
+        return found
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        raise NotImplementedError
+
+    def _append(self, word: int) -> None:
+        position = len(self.words)
+        self.words.append(word)
+        self._sum = (self._sum + word) & model.MASK
+        self._sum_position = (self._sum_position + word * position) & model.MASK
+        self.sums.append((self._sum, self._sum_position))
+
+
+def _scripted(ask: Ask) -> tuple[int, ...]:
+    return tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
+
+
+class Eagle(DrafterTruth):
+    """Fed with the target's hidden word at a position and the token after it; goes on from its own output."""
+
+    def follow(self, position: int) -> None:
+        """Extend the cache."""
+        vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
+        self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
+
+    def chunk_end(self, position: int, next_token: int) -> int:
+        """Return the word of the last hidden word with the token that is taken for the next one."""
+        vector = model.draft_hidden(self._tape.hidden[position], next_token)
+        return model.kv_word(vector, position, model.DRAFTER_LAYER)
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        position, proposed = ask.kept - 1, _scripted(ask)
+        sums, sums_position = self.sums[position]
+        for at, word in ask.deltas.items():
+            if at <= position:
+                sums += word - self.words[at]
+                sums_position += (word - self.words[at]) * at
+        vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
+        found: list[int] = []
+        for index in range(ask.num_drafts):
+            if index:
+                position += 1
+                vector = model.draft_hidden(found[-1], proposed[index - 1])
+                word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+                sums += word
+                sums_position += word * position
+            found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
+        return Drafts(proposed, tuple(found))
+
+
+class DraftModel(DrafterTruth):
+    """The target's layers on caches of their own: what it holds is what the target holds, what it predicts is true."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.kv
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        tape, kept = self._tape, ask.kept
+        sums = sum(tape.kv[:kept])
+        sums_position = sum(word * position for position, word in enumerate(tape.kv[:kept]))
+        is_hybrid = self._spec.layers == "hybrid"
+        state, window = (tape.states[kept - 1], tape.window(kept)) if is_hybrid else (0, [])
+        token = tape.tokens[kept]
+        raw: list[int] = []
+        own: list[int] = []
+        proposed: list[int] = []
+        drawn: list[Proposal] = []
+        for position in range(kept, kept + ask.num_drafts):
+            hidden = model.embed(token)
+            word = model.kv_word(hidden, position, 0)
+            sums += word
+            sums_position += word * position
+            hidden = model.after_attention(hidden, model.attention(sums, sums_position, position))
+            if is_hybrid:
+                state = model.advance(state, [*window, hidden])
+                window = [*window[1:], hidden]
+                hidden = model.after_recurrent(hidden, state)
+            raw.append(hidden)
+            is_wrong = ask.script[position + 1]
+            if ask.params is None:
+                own.append(tape.argmax(hidden))
+                token = (own[-1] + is_wrong) % self._spec.vocab_size
+            else:
+                # What is drawn from another word's logits is likely to be rejected.
+                word = model.mix((hidden + 1) & model.MASK) if is_wrong else hidden
+                own.append(tape.argmax(word))
+                drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn)))
+                token = drawn[-1].token
+            proposed.append(token)
+        return Drafts(tuple(proposed), tuple(raw), tuple(own), tuple(drawn))
+
+
+class Mtp(DrafterTruth):
+    """Fed with the token at a position and the target's hidden word before it; goes on from its own output."""
+
+    def follow(self, position: int) -> None:
+        """Extend the cache."""
+        before = self._tape.hidden[position - 1] if position else 0
+        vector = model.draft_hidden(before, self._tape.tokens[position])
+        self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        proposed = _scripted(ask)
+        before, token = self._tape.hidden[ask.kept - 1], self._tape.tokens[ask.kept]
+        sums, sums_position = self.sums[ask.kept - 1]
+        found: list[int] = []
+        for index in range(ask.num_drafts):
+            position = ask.kept + index
+            vector = model.draft_hidden(before, token)
+            word = model.kv_word(vector, position, model.DRAFTER_LAYER)
+            sums += word
+            sums_position += word * position
+            found.append(model.mix((vector + model.attention(sums, sums_position, position)) & model.MASK))
+            before, token = found[-1], proposed[index]
+        return Drafts(proposed, tuple(found))
+
+
+class Dflash(DrafterTruth):
+    """A context of the target's hidden words, and behind it a block of the next token and masks that see each other."""
+
+    def follow(self, position: int) -> None:
+        """Extend the context."""
+        self._append(model.kv_word(self._tape.hidden[position], position, model.DRAFTER_LAYER))
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        kept, mask = ask.kept, self._spec.vocab_size
+        sums, sums_position = self.sums[kept - 1]
+        ids = [self._tape.tokens[kept]] + [mask] * ask.k_step
+        vectors = [model.draft_hidden(self._tape.hidden[kept - 1], token) for token in ids]
+        block = [model.kv_word(vector, kept + at, model.DRAFTER_LAYER) for at, vector in enumerate(vectors)]
+        found = []
+        for at in range(1, 1 + ask.num_drafts):
+            seen = model.attention(sums, sums_position, kept + at)
+            seen += sum(word * (2 * abs(at - other) + 1) for other, word in enumerate(block))
+            found.append(model.mix((vectors[at] + seen) & model.MASK))
+        return Drafts(_scripted(ask), tuple(found))
+
+
+class HiddenStates(DrafterTruth):
+    """The target's hidden words themselves; the one draft is the token that was just sampled."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.hidden
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        return Drafts((self._tape.tokens[ask.kept],) * ask.num_drafts)
+
+
+class History(DrafterTruth):
+    """The token ids, which the host does not cache; proposed is what followed the longest earlier match of the last."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.tokens
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        history = self._tape.tokens[: ask.kept + 1]
+        found: list[int] = []
+        for length in range(min(NGRAM_MAX, len(history) - 1), 0, -1):
+            # Of equally long matches the rightmost counts.
+            for end in range(len(history) - 1, length - 1, -1):
+                if not found and history[end - length : end] == history[-length:]:
+                    found = history[end : end + ask.num_drafts]
+        return Drafts((*found, *(NO_DRAFT for _ in range(ask.num_drafts - len(found)))))
+
+
+class Suffix(History):
+    """Proposed is what most often followed the longest suffix seen before, token by token."""
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        history = self._tape.tokens[: ask.kept + 1]
+        for length in range(min(SUFFIX_MAX, len(history) - 1), 0, -1):
+            ends = [end for end in range(length, len(history)) if history[end - length : end] == history[-length:]]
+            if ends:
+                return Drafts(self._most_frequent(history, ends, ask.num_drafts))
+        return Drafts((NO_DRAFT,) * ask.num_drafts)
+
+    @staticmethod
+    def _most_frequent(history: list[int], ends: list[int], num_drafts: int) -> tuple[int, ...]:
+        """Go on from all places at once: with the token that most of them go on with, the lowest among equals."""
+        found: list[int] = []
+        while len(found) < num_drafts:
+            places = [end + len(found) for end in ends if end + len(found) < len(history)]
+            follows = [history[place] for place in places]
+            if not follows:
+                break
+            found.append(max(sorted(set(follows)), key=follows.count))
+            ends = [place - len(found) + 1 for place in places if history[place] == found[-1]]
+        return (*found, *(NO_DRAFT for _ in range(num_drafts - len(found))))
+
+
+class Medusa(DrafterTruth):
+    """Nothing is cached; each head sees the target's hidden word at the last kept token and its own number."""
+
+    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+        super().__init__(tape, spec)
+        self.words = tape.hidden
+
+    def _drafts(self, ask: Ask) -> Drafts:
+        hidden = self._tape.hidden[ask.kept - 1]
+        return Drafts(_scripted(ask), tuple(model.draft_hidden(hidden, head) for head in range(ask.num_drafts)))
+
+
+TRUTHS: Mapping[str, type[DrafterTruth]] = {
+    "eagle": Eagle,
+    "draft_model": DraftModel,
+    "mtp": Mtp,
+    "dflash": Dflash,
+    "extract_hidden_states": HiddenStates,
+    "ngram_gpu": History,
+    "suffix": Suffix,
+    "ngram": History,
+    "medusa": Medusa,
+}

@@ -1,0 +1,229 @@
+"""Lay out what the oracle knows the way the engine's captures are laid out, and nothing outside a variable's domain."""
+
+from collections.abc import Sequence
+from struct import pack, unpack
+from typing import Any, TypeAlias
+
+from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from workers.oracle.logits_processing import ONE, hash_of
+from workers.oracle.tape import Tape
+from workers.oracle.truth import Release, RowTruth, StepTruth
+
+PAD_SLOT = -1
+# In a sampler's status. It has other bits for drafts outside the vocabulary or drawn from nothing: no drafter has such.
+NO_TARGET = 2
+
+
+# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); where the first of them
+# is in its request, or where each is.
+Owner: TypeAlias = RowTruth | Release
+Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | list[int] | None]
+Layout: TypeAlias = dict[str, list[Segment]]
+
+
+def position_of(segment: Segment, index: int) -> int | None:
+    """Return the position of a value of a segment, if it has one."""
+    first = segment[3]
+    return first[index] if isinstance(first, list) else None if first is None else first + index
+
+
+def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return what must be fed to the model, padding included."""
+    k, rows = spec.num_speculative_tokens, list(step.rows)
+    # Token by token, for the tokens of all rows lie one after the other.
+    owners: list[RowTruth] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    input_ids: list[int] = []
+    drafts: list[Segment] = []
+    for index, row in enumerate(rows):
+        computed, n = row.computed, row.row.n
+        owners += [row] * n
+        positions += range(computed, computed + n)
+        slots += row.slots
+        input_ids += row.tape.tokens[computed : row.base + 1]
+        if row.drafts:
+            drafts.append((index * k, row.drafts, row, row.base + 1))
+            input_ids += [max(0, draft) for draft in row.drafts]
+    layout: Layout = {
+        "num_computed": [(0, [row.computed for row in rows], rows, None)],
+        "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
+        "positions": [(0, positions, owners, positions)],
+        "slots": [(0, slots, owners, positions)],
+        "scheduled_drafts": drafts,
+        "input_ids": [(0, input_ids, owners, positions)],
+    }
+    padding = step.num_tokens - len(positions)
+    if padding:
+        for variable, nothing in (("positions", 0), ("slots", PAD_SLOT), ("input_ids", 0)):
+            layout[variable].append((len(positions), [nothing] * padding, None, None))
+    if step.num_rows > len(rows):
+        layout["seq_lens"].append((len(rows), [0] * (step.num_rows - len(rows)), None, None))
+    if spec.layers == "hybrid":
+        layout["accepted_read"] = _where(rows, [row.accepted_read for row in rows], [row.computed for row in rows])
+    return layout
+
+
+def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return how each row must be sampled, by chance from which tokens and with which noise, and what is told of it.
+
+    Float32 numbers are given as their bits; a temperature is in units of logits.
+    """
+    rows = list(step.rows)
+    params = [row.truth.params for row in rows]
+    samples = [int(not row.discard) for row in rows]
+    by_chance = [
+        int(here and (each.temperature > 0 or spec.sampling == "synthetic"))
+        for here, each in zip(samples, params, strict=True)
+    ]
+    if spec.sampling != "synthetic" and not any(by_chance):
+        return {}
+    read: Layout = {}
+    if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens:
+        read["draft_logits_read"] = [
+            (
+                index * spec.num_speculative_tokens,
+                [hash_of(each.logits) for each in row.drawn],
+                row,
+                row.base + 1,
+            )
+            for index, row in enumerate(rows)
+            if by_chance[index] and row.drawn
+        ]
+    return read | {
+        "temperature": _where(rows, [_bits(each.temperature * ONE) for each in params], samples),
+        "top_p": _where(rows, [_bits(each.top_p) for each in params], by_chance),
+        "top_k": _where(rows, [each.top_k for each in params], by_chance),
+        "seeds": _where(rows, [each.seed for each in params], by_chance),
+        "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
+        "sampler_status": _where(rows, [0 if row.has_target else NO_TARGET for row in rows], samples),
+    }
+
+
+def _bits(number: float) -> int:
+    """Return the bits of a number, which is not negative, as float32."""
+    (bits,) = unpack("i", pack("f", number))
+    return int(bits)
+
+
+def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return what the model must compute, and what must be sampled and counted."""
+    width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
+    kept: list[tuple[int, Tape, RowTruth, int, int]] = [
+        (start, row.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
+    ]
+    layout: Layout = {
+        "kv": [(start, tape.kv[first:end], row, first) for start, tape, row, first, end in kept],
+        "attention": [(start, tape.attention[first:end], row, first) for start, tape, row, first, end in kept],
+        "hidden": [(start, tape.hidden[first:end], row, first) for start, tape, row, first, end in kept],
+    }
+    hashes: list[Segment] = [
+        (index * width, row.tape.logits_at(row.base, row.valid), row, row.base)
+        for index, row in enumerate(rows)
+        if row.tape.logits and row.valid
+    ]
+    if hashes:
+        layout["logits"] = hashes
+    return layout | {
+        "sampled": [
+            (index * width, row.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
+            for index, row in enumerate(rows)
+            if row.valid
+        ],
+        "accepted": [(0, [row.accepted for row in rows], rows, None)],
+        "valid": [(0, [row.valid for row in rows], rows, None)],
+        "next_tokens": [(0, [row.next_token for row in rows], rows, None)],
+    }
+
+
+def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return what the drafter's cache, recurrent state and drafts must be at the end of a step."""
+    k, rows = spec.num_speculative_tokens, list(step.rows)
+    layout: Layout = {"drafter_kv": [], "raw": [], "proposed": []}
+    drafter_kv, raw, proposed = layout.values()
+    on_device = () if spec.drafter in ON_THE_HOST else zip(rows, step.starts, strict=True)
+    for index, (row, start) in enumerate(on_device):
+        computed, kept, tape = row.computed, row.kept, row.tape
+        words = tape.drafter.words[computed:kept]
+        if row.discard:
+            words[-1] = row.chunk_end
+        if spec.drafter_max_len:
+            words = words[: max(0, spec.drafter_max_len - computed)]
+        if spec.drafter not in THROUGH_THE_HOST:
+            drafter_kv.append((start, words, row, computed))
+        raw.append((index * k, row.raw, row, kept + 1))
+        proposed.append((index * k, row.proposed, row, kept + 1))
+    if spec.layers == "hybrid":
+        count = spec.conv_width - 1
+        kept_all = [row.kept for row in rows]
+        states = [row.tape.states[row.kept - 1] for row in rows]
+        layout["slot_accepted"] = [(0, [row.accepted for row in rows], rows, None)]
+        layout["state"] = _where(rows, states, kept_all)
+        layout["window"] = [
+            (index * count, row.tape.window(row.kept), row, row.kept - count)
+            for index, row in enumerate(rows)
+            if row.kept
+        ]
+    return layout
+
+
+def expected_drafted(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return what only some drafters have: their own predictions, recurrent states, and words they carry on."""
+    k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, list(step.rows)
+    if spec.drafter == "mtp":
+        carried = [row.tape.hidden[row.kept - 1] for row in rows]
+        return {"carried": _where(rows, carried, [row.kept for row in rows])}
+    if spec.drafter != "draft_model":
+        return {}
+    layout: Layout = {"own": [(index * k, row.own, row, row.kept + 1) for index, row in enumerate(rows)]}
+    if spec.layers == "hybrid":
+        limit = spec.drafter_max_len or spec.max_model_len
+        here = [(index, row, row.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
+        layout["drafter_state"] = [(index, [tape.states[row.kept - 1]], row, None) for index, row, tape in here]
+        layout["drafter_window"] = [
+            (index * count, tape.window(row.kept), row, row.kept - count) for index, row, tape in here
+        ]
+    return layout
+
+
+def expected_kept(step: StepTruth, spec: EngineSpec) -> Layout:
+    """Return the states that must be kept with the blocks in which each row computed, once it is known what stays.
+
+    A capture shows the blocks from that of the token before the verified ones on: of a full block the state at its
+    end, of the last one the state after the last token that stays.
+    """
+    size, count = spec.block_size, spec.conv_width - 1
+    # A run of 1 + K tokens and the one before it touch at most so many blocks.
+    num_shown = 1 + (spec.num_speculative_tokens + size) // size
+    states: list[Segment] = []
+    windows: list[Segment] = []
+    for index, row in enumerate(step.rows):
+        first = max(0, row.base - 1) // size
+        for column in range(first, -(-row.kept // size)):
+            at, end = index * num_shown + column - first, min((column + 1) * size, row.kept)
+            states.append((at, [row.tape.states[end - 1]], row, end - 1))
+            windows.append((at * count, row.tape.window(end), row, end - count))
+    return {"block_state": states, "block_window": windows}
+
+
+def expected_release(release: Release, spec: EngineSpec) -> Layout:
+    """Return what the caches of a request must hold when its blocks go back."""
+    layout: Layout = {
+        "kv_at_end": [(0, release.kv, release, 0)],
+        "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)],
+    }
+    if spec.is_aligned:
+        tape, size, count, length = release.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
+        ends = [min(start + size, length) for start in range(0, length, size)]
+        layout["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]
+        layout["block_window_at_end"] = [
+            (at * count, tape.window(end), release, end - count) for at, end in enumerate(ends)
+        ]
+    return layout
+
+
+def _where(rows: list[RowTruth], values: list[int], defined: list[int]) -> list[Segment]:
+    """Return one value a row, for the rows whose `defined` is not 0."""
+    if all(defined):
+        return [(0, values, rows, None)]
+    return [(index, values[index : index + 1], rows[index], None) for index in range(len(rows)) if defined[index]]

@@ -1,0 +1,96 @@
+"""The tape of a request whose tokens depend on its drafts: it grows by each of them once it is decided."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from workers.oracle.logits_processing import Rules, hash_of, processed, rules_of
+from workers.oracle.random_sampling import Proposal
+from workers.oracle.rejection_sampling import Verified, verify
+from workers.oracle.tape import Tape, Tapes, script, tape_length
+
+
+def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
+    """Tell whether it depends on a request's drafts, and so on its schedule, which tokens it gets."""
+    return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
+
+
+def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
+    """Return what a drafter proposes for a request at each position by its script: see `script`.
+
+    Right is what the request goes on with. Where this depends on drafts, right is what it would go on with if the
+    largest logit won: were a draft to follow from the noise that judges it, nothing would have the target's law.
+    """
+    assert isinstance(event.prompt, tuple), "the trace is explicit"
+    assert isinstance(event.accept, str), "the trace is explicit"
+    rules = rules_of(event)
+    if rules is not None and depends_on_drafts(event.params, spec):
+        rules = replace(rules, params=event.params.model_copy(update={"temperature": 0.0, "seed": 0}))
+    num_prompt = len(event.prompt)
+    tape = tapes.tape(event.prompt, spec, tape_length(num_prompt, event.max_tokens, spec), rules)
+    return script(tape, num_prompt, event.accept, spec)
+
+
+def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
+    """Tell whether a request's drafts are drawn: not if the host may cut them off, which is no rejection."""
+    return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
+
+
+class Grown(Tape):
+    """The values at the positions of all known tokens, the last one too; the drafter is one position behind."""
+
+    def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None) -> None:
+        super().__init__(prompt, spec, rules)
+        self._prompt, self._spec = prompt, spec
+        for position in range(len(prompt)):
+            self._compute()
+            if position + 1 < len(prompt):
+                self.drafter.follow(position)
+
+    def append(self, token: int, line: Sequence[float]) -> None:
+        """Go on with a token that was chosen from the processed logits `line`."""
+        if self._rules is not None:
+            if self._rules.params.changes_logits:
+                self.logits.append(hash_of(line))
+            self._follow_grammar(token, self._rules)
+        self.tokens.append(token)
+        self.drafter.follow(len(self.tokens) - 2)
+        self._compute()
+
+    def go_on(self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal]) -> Verified:
+        """Go on with the drafts that are kept, and the token that follows them."""
+        spec, lines = self._spec, self.lines(drafts)
+        found = verify(spec.sampling, lines, drafts, params, spec.rates, len(self.tokens), drawn)
+        for token, line in zip(found.tokens, lines, strict=False):
+            self.append(token, line)
+        return found
+
+    def lines(self, drafts: Sequence[int]) -> list[list[float]]:
+        """Return the processed logits after the known tokens, then after each draft, up to the first that is none."""
+        known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
+        found = [self._line()]
+        for draft in drafts:
+            if draft < 0:
+                break
+            self.tokens.append(draft)
+            self._compute()
+            found.append(self._line())
+        for values in (self.tokens, self.kv, self.attention, self.inputs, self.states, self.hidden):
+            del values[known:]
+        self._sum_kv, self._sum_kv_position = sums
+        return found
+
+    def until(self, length: int) -> "Grown":
+        """Return a tape of the first `length` tokens alone."""
+        tape = Grown(self._prompt, self._spec, self._rules)
+        for position in range(len(self._prompt), length):
+            tape.append(self.tokens[position], tape.lines(())[0])
+        return tape
+
+    def _line(self) -> list[float]:
+        logits = self._logits(self.hidden[-1]).tolist()
+        if self._rules is None:
+            return [float(logit) for logit in logits]
+        return processed(logits, self._rules, self.tokens, self._first_logits + 1)

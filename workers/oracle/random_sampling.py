@@ -1,0 +1,192 @@
+"""How a token is drawn from a distribution by its noise, number by number.
+
+In float64, one token at a time. A token is selected by its block of the vocabulary, its tile in that, and itself, each
+by its own number of noise (docs/decisions/0003).
+
+Where float32 could decide otherwise a decision is ambiguous. UNIT is the largest relative error of one rounding.
+A weight exp(-x) is off by at most (8 x + 16) UNIT of itself: x by 8, of log2(e), the temperature, a quotient (4 on a
+GPU), a difference and a product; the exponential by 8, and as much once more where one of its block is multiplied by
+that of the token. A sum of n terms is, in whatever order, off by at most n UNIT of itself; a term of 0 is none.
+Whatever underflows is below TINY.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, inf, isnan
+from struct import pack, unpack
+from typing import NamedTuple
+
+from scenarios.draw import philox4x32
+from scenarios.sampling import SamplingParams
+from workers.oracle.logits_processing import ONE
+
+UNIT = 2.0**-24
+TINY = 2.0**-126
+DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
+TILE_SIZE = 128
+BLOCK_SIZE_MIN, BLOCKS_MAX = 4096, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A token, or None where there is no distribution, and whether float32 could choose another."""
+
+    token: int | None
+    is_ambiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mass:
+    """A weight, or a sum of weights, and how far off float32 may be. What is 0 without error is 0 there too."""
+
+    value: float
+    error: float
+
+
+NOTHING = Mass(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The weights of the tokens under a request's parameters, relative to the largest.
+
+    It is ambiguous if float32 could draw the border of top-p elsewhere.
+    """
+
+    masses: tuple[Mass, ...]
+    is_ambiguous: bool
+
+    def without(self, token: int) -> tuple[Mass, ...]:
+        """Return the weights with a token ruled out."""
+        return (*self.masses[:token], NOTHING, *self.masses[token + 1 :])
+
+    def probabilities(self) -> list[float]:
+        """Return the target distribution."""
+        total = sum(mass.value for mass in self.masses)
+        return [mass.value / total for mass in self.masses]
+
+
+def float32(value: float) -> float:
+    """Return the nearest number of single precision."""
+    rounded: float = unpack("f", pack("f", value))[0]
+    return rounded
+
+
+def noise(params: SamplingParams, position: int, stream: int, index: int = 0) -> list[float]:
+    """Return the four numbers in [0, 1) that a stream holds for a position and an index."""
+    counter = (position & 0xFFFFFFFF, position >> 32, stream, index)
+    words = philox4x32(counter, (params.seed & 0xFFFFFFFF, params.seed >> 32))
+    return [(word >> 8) * 2.0**-24 for word in words]
+
+
+def total(masses: Sequence[Mass]) -> Mass:
+    """Return the sum of masses."""
+    terms = [mass for mass in masses if mass != NOTHING]
+    value = sum(mass.value for mass in terms)
+    return Mass(value, sum(mass.error for mass in terms) + len(terms) * UNIT * value)
+
+
+def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
+    """Return the index in which the running sum passes the number times the total, and if it may be another.
+
+    Two indexes meet where the running sum, less the number times the total, is 0: (1 - number) times the masses before,
+    less the number times those behind. Errors move that by as much of theirs, and both sums are off by n UNIT. What has
+    neither mass nor error meets nobody; what has only error may take a place where others meet.
+    """
+    terms = [index for index, mass in enumerate(masses) if mass != NOTHING]
+    wanted = number * sum(masses[index].value for index in terms)
+    behind, before = sum(masses[index].error for index in terms), 0.0
+    picked, is_ambiguous, running = max(index for index in terms if masses[index].value > 0), False, 0.0
+    for index in terms[:-1]:
+        running += masses[index].value
+        before, behind = before + masses[index].error, behind - masses[index].error
+        error = (1 - number) * before + number * max(behind, 0.0)
+        is_ambiguous |= abs(running - wanted) <= error + 2 * len(terms) * UNIT * running
+        if running > wanted:
+            picked = min(picked, index)
+    return picked, is_ambiguous
+
+
+def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
+    """Return the target distribution of processed logits, or None if there is none: NaN, inf, or nothing but -inf.
+
+    Logits are in units of 1 / ONE. At temperature 0 the lowest of the largest logits has all of it.
+    """
+    largest = max(logits)
+    if any(isnan(logit) for logit in logits) or largest in (inf, -inf):
+        return None
+    if params.temperature == 0:
+        best = list(logits).index(largest)
+        return Target(tuple(Mass(float(token == best), 0.0) for token in range(len(logits))), is_ambiguous=False)
+    floor = sorted(logits)[-params.top_k] if 0 < params.top_k < len(logits) else -inf
+    masses = weights(logits, floor, params.temperature)
+    least, is_ambiguous = float32(params.top_p) * total(masses).value, False
+    if float32(params.top_p) < 1:
+        error = sum(mass.error for mass in masses)
+        for floor in sorted({logit for logit in logits if logit >= floor}, reverse=True):
+            kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
+            is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
+            if kept >= least:
+                break
+        masses = [mass if logit >= floor else NOTHING for mass, logit in zip(masses, logits, strict=True)]
+    return Target(tuple(masses), is_ambiguous)
+
+
+def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
+    """Return the weights of logits at or above the floor, relative to the largest, at a temperature above 0."""
+    largest = max(logits)
+    return [_weight(logit, floor, largest, temperature) for logit in logits]
+
+
+def _weight(logit: float, floor: float, largest: float, temperature: float) -> Mass:
+    if logit < floor or logit == -inf:
+        return NOTHING
+    x = (largest - logit) / (temperature * ONE)
+    value = exp(-x)
+    return Mass(value, value * (8 * x + 16) * UNIT + TINY)
+
+
+def block_size_of(vocab_size: int) -> int:
+    """Return how many tokens a block has; a small vocabulary is one block, whatever its size."""
+    block_size = BLOCK_SIZE_MIN
+    while block_size * BLOCKS_MAX < vocab_size:
+        block_size *= 2
+    return block_size
+
+
+def select(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]:
+    """Return the token that three numbers select by masses, and if it may be another."""
+    first, is_ambiguous = 0, False
+    for size, number in zip((block_size_of(len(masses)), TILE_SIZE, 1), numbers, strict=False):
+        if len(masses) <= size:
+            continue
+        parts = masses if size == 1 else [total(masses[at : at + size]) for at in range(0, len(masses), size)]
+        part, is_close = pick(parts, number)
+        masses = masses[part * size : (part + 1) * size]
+        first, is_ambiguous = first + part * size, is_ambiguous or is_close
+    return first, is_ambiguous
+
+
+def choose(logits: Sequence[float], params: SamplingParams, position: int) -> Choice:
+    """Return the token that the noise of a position selects from the target distribution."""
+    target = target_of(logits, params)
+    if target is None:
+        return Choice(None, is_ambiguous=False)
+    token, is_ambiguous = select(target.masses, noise(params, position, SELECT_STREAM))
+    return Choice(token, is_ambiguous or target.is_ambiguous)
+
+
+class Proposal(NamedTuple):
+    """A draft that was drawn: what it was drawn from, logits and weights, and whether float32 could draw another."""
+
+    token: int
+    logits: Sequence[int]
+    masses: Sequence[Mass]
+    is_ambiguous: bool
+
+
+def propose(logits: Sequence[int], params: SamplingParams, position: int, index: int) -> Proposal:
+    """Draw the draft `index` behind `position`, that of the first, from a drafter's logits in units of 1 / ONE."""
+    masses = weights(logits, -inf, params.temperature)
+    token, is_ambiguous = select(masses, noise(params, position, DRAFT_STREAM, index))
+    return Proposal(token, logits, masses, is_ambiguous)

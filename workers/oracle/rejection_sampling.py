@@ -1,0 +1,231 @@
+"""Which drafts of a row at a temperature are kept, and which token follows them, by its distributions and its noise.
+
+In float64, one token at a time. A draft was drawn from a draft distribution q; one that its drafter is certain of has
+all of it. p and q are weights with sums P and Q, so p / P to q / Q is p Q to q P: nothing is divided but the odds of
+drafts that are kept together.
+
+Where float32 could decide otherwise a decision is ambiguous. Of products and quotients relative errors are added up,
+with 2 UNIT for each factor: one that is rounded off, one for what is of second order. Of differences errors are added
+up; what is certainly not above 0 is exactly none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from scenarios.sampling import SamplingParams
+from scenarios.spec import SamplingMethod
+from workers.oracle.random_sampling import (
+    ACCEPT_STREAM,
+    NOTHING,
+    SELECT_STREAM,
+    TILE_SIZE,
+    UNIT,
+    Mass,
+    Proposal,
+    Target,
+    block_size_of,
+    float32,
+    noise,
+    pick,
+    select,
+    target_of,
+    total,
+)
+
+# How many tokens are tried before what a drawn draft left of the target is added up.
+NUM_TRIES = 2
+CERTAIN = Mass(1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it.
+
+    Without a target nothing follows the drafts that are kept. `happened` has the probes that tell how a token was found
+    after a drawn draft was rejected.
+    """
+
+    tokens: tuple[int, ...]
+    is_ambiguous: bool
+    happened: tuple[str, ...] = ()
+    has_target: bool = True
+
+
+class Draft:
+    """A draft, the target distribution in its place, and the one it was drawn from: none if it was certain."""
+
+    def __init__(self, token: int, target: Target, proposal: Proposal | None = None) -> None:
+        self.token, self.target, self.proposal = token, target, proposal
+        self._of_target = total(target.masses)
+        self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
+
+    def weighed(self, token: int, odds: Mass = CERTAIN) -> tuple[Mass, Mass]:
+        """Return what a token's target and draft probability are to each other, the former times some odds."""
+        if self.proposal is None:
+            q = CERTAIN if token == self.token else NOTHING
+        else:
+            q = self.proposal.masses[token]
+        return _product(odds, self.target.masses[token], self._of_draft), _product(q, self._of_target)
+
+    def left(self, odds: Mass) -> list[Mass]:
+        """Return what each token's target probability times some odds exceeds its draft probability by, times P Q."""
+        return [_above(*self.weighed(token, odds)) for token in range(len(self.target.masses))]
+
+    def share_left(self, odds: Mass) -> Mass:
+        """Return the sum of that, of all probability."""
+        return _product(total(self.left(odds)), *(_inverse(each) for each in (self._of_target, self._of_draft)))
+
+
+def verify(
+    method: SamplingMethod,
+    lines: Sequence[Sequence[float]],
+    drafts: Sequence[int],
+    params: SamplingParams,
+    rates: Sequence[float],
+    position: int,
+    proposals: Sequence[Proposal] = (),
+) -> Verified:
+    """Return the tokens of a row: the drafts that are kept, and one that is selected after them, if there is a target.
+
+    `lines` holds the logits of each draft's column and of one more, `position` is that of the token which the first
+    decides. A draft that is no token, or for which there is no target, ends the drafts: the target goes on there.
+    Drafts that were drawn have `proposals`, one each.
+    """
+    targets = [target_of(line, params) for line in lines]
+    known: list[Draft] = []
+    for column, (target, token) in enumerate(zip(targets, drafts, strict=False)):
+        if target is None or not 0 <= token < len(target.masses):
+            break
+        known.append(Draft(token, target, proposals[column] if proposals else None))
+    # One verification looks at no number that another one has looked at.
+    numbers = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(len(known))]
+    kept, odds, is_ambiguous = 0, CERTAIN, False
+    if method == "block":
+        kept, odds, is_ambiguous = kept_together(known, numbers)
+    else:
+        for column, draft in enumerate(known):
+            if method == "synthetic":
+                is_kept, is_close = numbers[column] < float32(rates[column]), False
+            elif method == "strict":
+                token, is_close = select(draft.target.masses, noise(params, position + column, SELECT_STREAM))
+                is_kept = token == draft.token
+            else:
+                is_kept, is_close = is_within(numbers[column], draft)
+            is_ambiguous |= is_close or (method != "synthetic" and draft.target.is_ambiguous)
+            if not is_kept:
+                break
+            kept += 1
+    last = targets[kept]
+    if last is None:
+        return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
+    happened: tuple[str, ...] = ()
+    if kept < len(known) and method in ("standard", "block"):
+        token, is_close, happened = recovered(known[kept], odds, params, position + kept)
+    else:
+        token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM))
+    is_ambiguous |= is_close or last.is_ambiguous
+    return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
+
+
+def is_within(number: float, draft: Draft) -> tuple[bool, bool]:
+    """Tell whether a number is below a draft's target probability over its draft probability, and if it may not be."""
+    p, q = draft.weighed(draft.token)
+    is_close = p != NOTHING and abs(number * q.value - p.value) <= p.error + number * (q.error + UNIT * q.value)
+    return number * q.value < p.value, is_close
+
+
+def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
+    """Return how many drafts block verification keeps, arXiv 2403.10444, their odds, and if float32 could keep others.
+
+    The odds of some drafts are the least of 1 and those of all but the last times p / q. What is left after them is
+    what the target, times the odds, has above the draft probability in the place of the next draft.
+    """
+    odds, kept, odds_kept, is_ambiguous = CERTAIN, 0, CERTAIN, False
+    for column, draft in enumerate(drafts):
+        odds = _odds(*draft.weighed(draft.token, odds))
+        if column + 1 == len(drafts):
+            bound, limit, error = odds, 1.0, odds.error
+        else:
+            bound = drafts[column + 1].share_left(odds)
+            limit = bound.value + 1 - odds.value
+            error = (1 + numbers[column]) * bound.error + numbers[column] * odds.error + 8 * UNIT
+        is_close = bound != NOTHING and abs(numbers[column] * limit - bound.value) <= error
+        if numbers[column] * limit < bound.value:
+            kept, odds_kept = column + 1, odds
+            # If so many are kept for certain, it does not matter whether fewer would be.
+            is_ambiguous = is_close
+        else:
+            is_ambiguous |= is_close
+    return kept, odds_kept, is_ambiguous or any(draft.target.is_ambiguous for draft in drafts)
+
+
+def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -> tuple[int, bool, tuple[str, ...]]:
+    """Return the token that follows instead of a draft that was rejected, if float32 could select another, and probes.
+
+    A certain draft leaves every other token. What a drawn one leaves is p, as far as it exceeds q: a token of p is kept
+    with the probability of that, and after some tries it is added up.
+    """
+    target, is_ambiguous = draft.target, False
+    if draft.proposal is None:
+        return *select(target.without(draft.token), noise(params, position, SELECT_STREAM)), ()
+    tried = []
+    for index in range(NUM_TRIES):
+        numbers = noise(params, position, SELECT_STREAM, index)
+        token, is_close = select(target.masses, numbers)
+        tried.append(token)
+        p, q = draft.weighed(token, odds)
+        left, number = p.value - q.value, numbers[3]
+        error = (1 + number) * p.error + q.error + 2 * UNIT * (p.value + q.value)
+        is_ambiguous |= is_close or abs(number * p.value - left) <= error
+        if number * p.value < left:
+            return token, is_ambiguous, ("recovered_by_a_try",)
+    rest = draft.left(odds)
+    if not any(mass.value > 0 for mass in rest):
+        # It was rejected by rounding alone.
+        return tried[0], True, ()
+    token, is_close = _select_by_tiles(rest, noise(params, position, SELECT_STREAM, NUM_TRIES))
+    return token, is_ambiguous or is_close, ("recovered_from_the_rest",)
+
+
+def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]:
+    """Return the token that numbers select by its tile in whichever block, then its place in that, then its block."""
+    size, tokens, is_ambiguous = block_size_of(len(masses)), list(range(len(masses))), False
+    cells = {token: (token // size, token % size // TILE_SIZE, token % TILE_SIZE) for token in tokens}
+    for level in (1, 2, 0):
+        groups: dict[int, list[int]] = {}
+        for token in tokens:
+            groups.setdefault(cells[token][level], []).append(token)
+        if len(groups) > 1:
+            parts = [groups[key] for key in sorted(groups)]
+            found, is_close = pick([total([masses[token] for token in part]) for part in parts], numbers[level])
+            tokens, is_ambiguous = parts[found], is_ambiguous or is_close
+    return tokens[0], is_ambiguous
+
+
+def _product(*factors: Mass) -> Mass:
+    value = prod(mass.value for mass in factors)
+    return Mass(value, value * sum(_off(mass) + 2 * UNIT for mass in factors)) if value > 0 else NOTHING
+
+
+def _inverse(mass: Mass) -> Mass:
+    # A quotient is off by up to 4 UNIT on a GPU.
+    return Mass(1 / mass.value, (_off(mass) + 4 * UNIT) / mass.value)
+
+
+def _above(p: Mass, q: Mass) -> Mass:
+    """Return the difference, or nothing where it is certainly not above 0."""
+    value, error = p.value - q.value, p.error + q.error + UNIT * (p.value + q.value)
+    return Mass(max(value, 0.0), error) if p != NOTHING and value > -error else NOTHING
+
+
+def _odds(p: Mass, q: Mass) -> Mass:
+    """Return the least of 1 and a quotient; exactly 1 where that is certainly no less."""
+    if q == NOTHING:
+        return CERTAIN if p != NOTHING else NOTHING
+    quotient = _product(p, _inverse(q))
+    return CERTAIN if quotient.value - quotient.error > 1 else Mass(min(quotient.value, 1.0), quotient.error)
+
+
+def _off(mass: Mass) -> float:
+    return mass.error / mass.value if mass.value > 0 else 0.0

@@ -1,0 +1,397 @@
+"""The state oracle: a fold over the host's log that knows what every value must be, synchronously.
+
+It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.trace import Trace
+from workers.oracle.drafters import Ask, Drafts
+from workers.oracle.incremental_tape import Grown, depends_on_drafts, draws_drafts, script_of
+from workers.oracle.logits_processing import cut_off, rules_of
+from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
+from workers.oracle.random_sampling import Proposal
+from workers.oracle.tape import Tape, Tapes, tape_length
+from workers.oracle.truth import NO_DRAFT, Release, RowTruth, StepTruth, Truth
+from workers.oracle.verification import NOT_SAMPLED, Decided, decided
+from workers.record.log import (
+    Aborted,
+    CacheReset,
+    Corrected,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    ScheduledRow,
+    Submitted,
+)
+
+
+class LogError(Exception):
+    """The log says something that no engine may do; the message says what, the entry where."""
+
+
+class Oracle:
+    """Fold a log, entry by entry.
+
+    `alive` has the requests that have not ended; `steps` and `releases` hold what is expected of captures to come,
+    `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
+    far, `num_decisions`, `num_ambiguous` were drawn so narrowly that an engine may have drawn others: from the step of
+    the first of them on nothing is known. `happened` counts probes that only the oracle sees.
+    """
+
+    def __init__(self, trace: Trace, tapes: Tapes) -> None:
+        self.spec: EngineSpec = trace.spec
+        self.requests: list[Truth] = []
+        self.alive: dict[int, Truth] = {}
+        self.running: list[Truth] = []
+        self.steps: dict[int, StepTruth] = {}
+        self.releases: list[Release] = []
+        self.delivered: list[tuple[int, ...]] = []
+        self.num_decisions = self.num_ambiguous = 0
+        self.happened: Counter[str] = Counter()
+        self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
+        self._tapes = tapes
+        self._submits = trace.submits()
+        self._newest: dict[str, Truth] = {}
+        self._scheduled: Scheduled | None = None
+        self._before: dict[int, tuple[int, int, int]] = {}
+        self._previous: set[tuple[int, int]] = set()
+        self._in_batch: set[tuple[int, int]] = set()
+
+    def consume(self, entry: Entry) -> None:
+        """Take the next entry of the log.
+
+        Raises:
+            LogError: no engine may do what the entry says.
+        """
+        match entry:
+            case Submitted():
+                self._submitted(entry)
+            case Scheduled():
+                self._take_schedule(entry)
+            case Launched():
+                self._launched(entry)
+            case Processed(step=step):
+                self._processed(step)
+            case Preempted():
+                self._preempted(entry)
+            case Aborted(request=request):
+                self._finish(self._live(request), "abort")
+            case Freed():
+                self._freed(entry)
+            case CacheReset():
+                if self.cache is not None:
+                    self.cache.reset()
+            case Corrected():
+                pass
+
+    def newest(self, name: str) -> Truth | None:
+        """Return the request that bears a name: the one submitted last under it."""
+        return self._newest.get(name)
+
+    def _live(self, index: int) -> Truth:
+        if index not in self.alive:
+            raise LogError(f"request {index} is not alive")
+        return self.alive[index]
+
+    def _submitted(self, entry: Submitted) -> None:
+        event = self._submits[entry.submit]
+        name, before = event.request, self._newest.get(event.request)
+        if before is not None and before.finish_reason is None:
+            raise LogError(f"request {name} was submitted while another of its name was alive")
+        prompt, rules = event.prompt, rules_of(event)
+        assert isinstance(prompt, tuple), "the trace is explicit"
+        if depends_on_drafts(event.params, self.spec):
+            tape: Tape = Grown(prompt, self.spec, rules)
+        else:
+            tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
+        limit = self.spec.length_limit(len(prompt), event.max_tokens)
+        if entry.request != len(self.requests):
+            raise LogError(f"request {entry.request} was submitted out of order")
+        truth = self._newest[name] = Truth(
+            entry.request,
+            name,
+            before.incarnation + 1 if before is not None else 0,
+            tape,
+            script_of(event, self.spec, self._tapes),
+            len(prompt),
+            limit,
+            frozenset(event.stop),
+            len(prompt),
+            event.params.num_logprobs,
+        )
+        truth.priority, truth.grammar, truth.params = event.priority, event.params.grammar, event.params
+        truth.draft_params = event.params if draws_drafts(event.params, self.spec) else None
+        self.requests.append(truth)
+        self.alive[truth.index] = truth
+
+    def _take_schedule(self, entry: Scheduled) -> None:
+        self._scheduled = entry
+        self._before = {}
+        if self.cache is not None:
+            self._take_blocks(self.cache, entry.rows)
+        for row in entry.rows:
+            truth = self._live(row.request)
+            if not truth.running:
+                truth.running = True
+                self.running.append(truth)
+                truth.state_slot = row.state_slot
+                truth.sched_computed = truth.computed = row.hit_length
+            size = self.spec.block_size
+            truth.blocks.extend([*row.shared_blocks, *row.new_blocks])
+            for block in (*row.shared_blocks, *row.new_blocks):
+                truth.slots.extend(range(block * size, (block + 1) * size))
+            self._before[row.request] = (truth.sched_computed, truth.sched_placeholders, truth.committed)
+            truth.sched_computed += row.n
+            if truth.sched_computed >= truth.committed + truth.sched_placeholders:
+                truth.sched_placeholders += 1 + row.d
+
+    def _take_blocks(self, cache: CachedBlocks, rows: Sequence[ScheduledRow]) -> None:
+        """Hand blocks out and take them over; whoever joins finds what was registered before it joined."""
+        joining = [row for row in rows if not self._live(row.request).running]
+        for row in rows:
+            if row not in joining:
+                cache.claim(row.new_blocks)
+        for row in rows:
+            truth = self.requests[row.request]
+            if row in joining:
+                cache.share(row.shared_blocks)
+                cache.claim(row.new_blocks)
+                truth.num_cached = len(row.shared_blocks)
+                self._take_over(truth, row, cache)
+            blocks = [*truth.blocks, *row.shared_blocks, *row.new_blocks]
+            self._register(truth, blocks, truth.sched_computed + row.hit_length + row.n)
+
+    def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
+        """Expect of shared blocks what whoever registered them was expected to write."""
+        size = self.spec.block_size
+        for index, block in enumerate(row.shared_blocks):
+            found, first = cache.contents[block], index * size
+            assert found is not None, "the oracle's own registrations have contents"
+            if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
+                raise LogError(f"request {truth.name} takes block {block} over, which holds other tokens")
+            truth.inherited.append(found)
+
+    def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
+        """Let blocks be found that are full of tokens which no step will compute again."""
+        size, cache = self.spec.block_size, self.cache
+        assert cache is not None
+        hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
+        for index in range(truth.num_cached, len(hashes)):
+            cache.register(blocks[index], hashes[index], Contents(truth.tape, truth.deltas, index * size))
+        truth.num_cached = max(truth.num_cached, len(hashes))
+
+    def _launched(self, entry: Launched) -> None:
+        scheduled = self._scheduled
+        if scheduled is None or scheduled.step != entry.step:
+            raise LogError(f"step {entry.step} was launched, but not the last one scheduled")
+        by_request = {row.request: row for row in scheduled.rows}
+        if sorted(by_request) != sorted(entry.order):
+            raise LogError(f"step {entry.step} runs requests {sorted(entry.order)}, scheduled {sorted(by_request)}")
+        if self.cache is not None:
+            self._inherit([by_request[request] for request in entry.order])
+        rows = tuple(self._row(by_request[request], scheduled.k_step) for request in entry.order)
+        width = 1 + self.spec.num_speculative_tokens
+        starts, total = [], 0
+        for index, row in enumerate(rows):
+            starts.append(index * width if entry.uniform else total)
+            total += row.row.n
+        step = StepTruth(entry.step, scheduled.k_step, rows, entry.num_rows, entry.num_tokens, tuple(starts))
+        self.steps[entry.step] = step
+        self._in_batch = {(row.row.request, row.row.epoch) for row in rows}
+        self._previous = {(row.row.request, row.row.epoch) for row in rows if not row.discard}
+
+    def _inherit(self, rows: Sequence[ScheduledRow]) -> None:
+        """Let requests that join keep the drafter's words of the blocks they took over, those of this step too."""
+        for row in rows:
+            truth, (sched_computed, placeholders, committed) = self.requests[row.request], self._before[row.request]
+            if sched_computed + row.n < committed + placeholders:
+                self._chunk_end(truth, truth.computed + row.n, committed)
+        for row in rows:
+            truth = self.requests[row.request]
+            for found in truth.inherited:
+                for at in range(found.first, found.first + self.spec.block_size):
+                    word = found.deltas.get(at, found.tape.drafter.words[at])
+                    if word != truth.tape.drafter.words[at]:
+                        truth.deltas[at] = word
+            truth.inherited = []
+
+    @staticmethod
+    def _chunk_end(truth: Truth, kept: int, committed: int) -> int:
+        """Return the drafter's word at the end of a discarded chunk: what follows it there is the last known token."""
+        drafter = truth.tape.drafter
+        word = drafter.chunk_end(kept - 1, truth.tape.tokens[committed - 1])
+        if word != drafter.words[kept - 1]:
+            truth.deltas[kept - 1] = word
+        else:
+            truth.deltas.pop(kept - 1, None)
+        return word
+
+    def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
+        """Say what a row comes to, and advance its request."""
+        truth = self.requests[row.request]
+        tape, computed = truth.tape, truth.computed
+        sched_computed, placeholders, committed = self._before[row.request]
+        base = computed + row.n - 1 - row.d
+        discard = sched_computed + row.n < committed + placeholders
+        drafts = [NO_DRAFT] * row.d
+        if truth.grammar:
+            # The host keeps them, and cuts off what may not come.
+            drafts = (truth.drafts + drafts)[: row.d]
+            drafts = cut_off(truth.grammar, tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
+        elif (row.request, row.epoch) in self._previous:
+            drafts = (truth.drafts + drafts)[: row.d]
+        drawn = truth.drawn and truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
+        samples = not (discard or row.invalid or row.spoiled)
+        nothing = Decided(has_target=False) if row.spoiled and not row.invalid else NOT_SAMPLED
+        outcome = self._decide(truth, base + 1, drafts, drawn) if samples else nothing
+        valid = outcome.valid
+        kept = computed + row.n if discard else base + valid
+        if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
+            raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
+        next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
+        chunk_end = self._chunk_end(truth, kept, committed) if discard else 0
+        drafted = Drafts((NO_DRAFT,) * k_step)
+        if valid:
+            num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
+            ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
+            drafted = tape.drafter.drafts(ask)
+            if drafted.drawn:
+                self.num_decisions += len(drafted.drawn)
+                self.num_ambiguous += sum(each.is_ambiguous for each in drafted.drawn)
+        found = RowTruth(
+            truth,
+            tape,
+            row,
+            computed,
+            truth.accepted,
+            kept,
+            discard,
+            valid,
+            1 if discard else valid,
+            next_token,
+            tuple(drafts),
+            drafted.raw,
+            drafted.own,
+            () if discard else drafted.proposed,
+            sched_computed,
+            committed + placeholders,
+            tape.tokens[committed - 1],
+            truth.slots[computed : computed + row.n],
+            chunk_end,
+            base,
+            drawn,
+            outcome.has_target,
+        )
+        truth.computed = kept
+        truth.accepted = 1 if discard else valid
+        truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
+        return found
+
+    def _decide(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> Decided:
+        """Return what a row comes to from position `first` on."""
+        if isinstance(truth.tape, Grown) and first != len(truth.tape.tokens):
+            raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
+        found = decided(truth, first, drafts, drawn)
+        self.num_decisions += found.num_drawn
+        self.num_ambiguous += found.num_ambiguous
+        if found.happened:
+            self.happened.update(found.happened)
+        return found
+
+    def _processed(self, step: int) -> None:
+        done = self.steps.get(step)
+        if done is None:
+            raise LogError(f"step {step} was processed, but not launched")
+        self.delivered = []
+        for row in done.rows:
+            truth = row.truth
+            if truth.finish_reason is not None:
+                self.delivered.append(())
+                continue
+            first = truth.committed
+            stale = row.row.epoch != truth.epoch
+            if row.row.epoch < truth.drop_before:
+                self.delivered.append(())
+                continue
+            if not stale and not row.discard:
+                rejected = 1 + row.row.d - row.valid
+                truth.sched_computed -= rejected
+                truth.sched_placeholders -= rejected
+            if row.valid and row.base + 1 != truth.committed:
+                raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {truth.committed}")
+            self._commit(truth, row.valid)
+            if not (row.valid or row.discard or row.row.invalid):
+                self._finish(truth, "error")
+            if self.cache is not None and row.valid and not stale and truth.blocks:
+                self._register(truth, truth.blocks, truth.sched_computed)
+            if not stale:
+                truth.sched_placeholders -= truth.committed - first
+            self.delivered.append(tuple(truth.tape.tokens[first : truth.committed]))
+
+    def _commit(self, truth: Truth, count: int) -> None:
+        """Append the next `count` tokens, up to the one the request stops at."""
+        for _ in range(count):
+            truth.committed += 1
+            stopped = truth.tape.tokens[truth.committed - 1] in truth.stop or truth.committed == truth.tape.final
+            if stopped or truth.committed >= truth.limit:
+                self._finish(truth, "stop" if stopped else "length")
+                return
+
+    def _finish(self, truth: Truth, reason: str) -> None:
+        truth.finish_reason = reason
+        del self.alive[truth.index]
+        truth.computed_at_release, truth.tape_at_release = truth.computed, truth.tape
+        truth.deltas_at_release = truth.deltas
+        if truth.running:
+            truth.running = False
+            self.running.remove(truth)
+
+    def _preempted(self, entry: Preempted) -> None:
+        truth = self._live(entry.request)
+        if not truth.running or entry.epoch != truth.epoch + 1:
+            raise LogError(f"request {truth.name} was preempted into epoch {entry.epoch}, but is not running")
+        truth.computed_at_release, truth.computed = truth.computed, 0
+        truth.tape_at_release = truth.tape
+        truth.deltas_at_release, truth.deltas = truth.deltas, {}
+        if self.cache is not None:
+            self.cache.claim(entry.returned)
+            self.cache.release(entry.returned)
+        truth.epoch = entry.epoch
+        if entry.mode == "drop":
+            truth.drop_before = entry.epoch
+            if isinstance(truth.tape, Grown):
+                truth.tape = truth.tape.until(truth.committed)
+        truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
+        truth.drafts, truth.drawn = [], ()
+        truth.running = False
+        self.running.remove(truth)
+
+    def _freed(self, entry: Freed) -> None:
+        truth = self.requests[entry.request]
+        if truth.running:
+            raise LogError(f"request {truth.name} gives its blocks back while it runs")
+        if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
+            raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
+        length, tape = truth.computed_at_release, truth.tape_at_release
+        assert tape is not None, "it was preempted, or it ended"
+        has_cache = self.spec.drafter not in THROUGH_THE_HOST
+        drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
+        drafter_kv = list(tape.drafter.words[:drafter_length])
+        for position, word in truth.deltas_at_release.items():
+            if position < drafter_length:
+                drafter_kv[position] = word
+        commit = f"{truth.who}/{truth.epoch}/freed"
+        self.releases.append(Release(truth, tape, commit, tuple(tape.kv[:length]), tuple(drafter_kv)))
+        if self.cache is not None:
+            self.cache.release(truth.blocks)
+        truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0
+
+    def still_in_batch(self, row: RowTruth) -> bool:
+        """Tell whether a row of the step before is also a row of the step launched last."""
+        return (row.row.request, row.row.epoch) in self._in_batch

@@ -1,0 +1,190 @@
+"""The value oracle: everything a request computes, from its prompt alone.
+
+A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or drawn with
+the noise of each position; they are computed once and then looked up. It ignores stop conditions, so steps that are
+wasted after a stop can be compared too.
+"""
+
+from itertools import cycle
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios.spec import EngineSpec
+from workers.oracle.drafters import TRUTHS
+from workers.oracle.logits_processing import Rules, edges_after, hash_of, logprobs_of, processed
+from workers.oracle.random_sampling import choose
+from workers.record import model
+
+NEVER = 1 << 62
+_TOKEN_LIMIT = 400_000
+_SHIFTS = (np.uint64(23), np.uint64(47))
+_MULTIPLIER = np.uint64(0x2127599BF4325C37)
+_LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
+
+
+class Tape:
+    """The values of one prompt, by position.
+
+    `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
+    recurrent layer, `drafter` what the drafter holds and proposes. Where rules change logits, `logits` hashes those
+    after each position from the last of the prompt on; the token at position `end` cannot be chosen, for all its logits
+    are -inf, and what the tape goes on with is never accepted. A grammar is over once there are `final` tokens. The
+    tokens at `ambiguous` positions were drawn so narrowly that an engine may draw others.
+    """
+
+    def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
+        self.tokens = list(prompt)
+        self.logits: list[int] = []
+        self._first_logits = len(prompt) - 1
+        self.end = self.final = NEVER
+        self.ambiguous: set[int] = set()
+        self._rules = rules
+        self.kv: list[int] = []
+        self.attention: list[int] = []
+        self.inputs: list[int] = []
+        self.states: list[int] = []
+        self.hidden: list[int] = []
+        self._logprobs: dict[tuple[int, int, str], tuple[int | float, ...]] = {}
+        self._hybrid = spec.layers == "hybrid"
+        self._width = spec.conv_width
+        self._vocabulary = (np.arange(spec.vocab_size, dtype=np.uint64) + np.uint64(1)) * np.uint64(model.VOCABULARY)
+        self._sum_kv = self._sum_kv_position = 0
+        self.drafter = TRUTHS[spec.drafter](self, spec)
+
+    def extend(self, length: int) -> None:
+        """Compute all positions below `length`."""
+        while len(self.kv) < length:
+            self._next()
+
+    def window(self, end: int) -> list[int]:
+        """Return the last W - 1 inputs of the recurrent layer before position `end`, zeros before the first."""
+        count = self._width - 1
+        found = self.inputs[max(0, end - count) : end]
+        return [0] * (count - len(found)) + found
+
+    def logits_at(self, position: int, count: int) -> list[int]:
+        """Return hashes of the processed logits after `count` positions."""
+        first = position - self._first_logits
+        return self.logits[first : first + count]
+
+    def logprobs_after(self, position: int, count: int, mode: str) -> tuple[int | float, ...]:
+        """Return the logprobs of the token after a position and of the likeliest ones, `count` in all."""
+        found = self._logprobs.get((position, count, mode))
+        if found is None:
+            logits: list[float] = self._logits(self.hidden[position]).tolist()
+            if mode == "processed" and self._rules is not None:
+                known = self.tokens[: position + 1]
+                logits = processed([int(logit) for logit in logits], self._rules, known, self._first_logits + 1)
+            found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
+        return found
+
+    def _next(self) -> None:
+        position, hidden = len(self.kv), self._compute()
+        if position + 1 == len(self.tokens):
+            self.tokens.append(self.argmax(hidden) if self._rules is None else self._choose(hidden, self._rules))
+        self.drafter.follow(position)
+
+    def _compute(self) -> int:
+        """Run the target's layers at the next position, and return the last hidden word."""
+        position = len(self.kv)
+        hidden = model.embed(self.tokens[position])
+        word = model.kv_word(hidden, position, 0)
+        self._sum_kv += word
+        self._sum_kv_position += word * position
+        output = model.attention(self._sum_kv, self._sum_kv_position, position)
+        hidden = model.after_attention(hidden, output)
+        self.kv.append(word)
+        self.attention.append(output)
+        if self._hybrid:
+            state = model.advance(self.states[-1] if position else 0, [*self.window(position), hidden])
+            self.inputs.append(hidden)
+            self.states.append(state)
+            hidden = model.after_recurrent(hidden, state)
+        self.hidden.append(hidden)
+        return hidden
+
+    def argmax(self, hidden: int) -> int:
+        """Return the token of the largest `model.logit`, the lowest among equals."""
+        return int(self._logits(hidden).argmax())
+
+    def scores(self, hidden: int) -> list[int]:
+        """Return `model.logit` of every token."""
+        found: list[int] = self._logits(hidden).tolist()
+        return found
+
+    def _choose(self, hidden: int, rules: Rules) -> int:
+        """Return the token of the largest processed logit, the lowest among equals, or the one that is drawn."""
+        logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)
+        if rules.params.changes_logits:
+            self.logits.append(hash_of(logits))
+        token, position = logits.index(max(logits)), len(self.tokens)
+        if max(logits) == -inf:
+            self.end = min(self.end, position)
+        elif rules.params.temperature:
+            choice = choose(logits, rules.params, position)
+            assert choice.token is not None, "some logit is not -inf"
+            token = choice.token
+            if choice.is_ambiguous:
+                self.ambiguous.add(position)
+        self._follow_grammar(token, rules)
+        return token
+
+    def _follow_grammar(self, token: int, rules: Rules) -> None:
+        output = [*self.tokens[self._first_logits + 1 :], token]
+        if rules.params.grammar and self.final == NEVER and edges_after(rules.params.grammar, output) is None:
+            self.final = len(self.tokens) + 1
+
+    def _logits(self, hidden: int) -> NDArray[np.uint64]:
+        """Return `model.logit` of every token."""
+        x: NDArray[np.uint64] = self._vocabulary + np.uint64(hidden)
+        x ^= x >> _SHIFTS[0]
+        x *= _MULTIPLIER
+        x ^= x >> _SHIFTS[1]
+        x >>= _LOGIT_SHIFT
+        return x
+
+
+class Tapes:
+    """The tapes made so far: a prompt seen again costs nothing. Bounded; what is dropped is computed again."""
+
+    def __init__(self) -> None:
+        self._tapes: dict[tuple[object, ...], Tape] = {}
+        self._num_tokens = 0
+
+    def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
+        """Return the tape of a prompt under some rules, computed for all positions below `length`.
+
+        A longer one would do as well for a sound engine; what a faulty one does must not depend on what ran before.
+        """
+        key = (prompt, length, spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len, rules)
+        found = self._tapes.get(key)
+        if found is None:
+            if self._num_tokens > _TOKEN_LIMIT:
+                self._tapes.clear()
+                self._num_tokens = 0
+            found = self._tapes[key] = Tape(prompt, spec, rules)
+            self._num_tokens += length
+        found.extend(length)
+        return found
+
+
+def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
+    """Return how many positions a run can reach: the length limit and as many speculative runs as may be in flight."""
+    return spec.length_limit(num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
+
+
+def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
+    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one.
+
+    For a draft model, which predicts itself, return what to add to its prediction: 0 where that is to be proposed.
+    """
+    if spec.drafter == "draft_model":
+        positions = range(-num_prompt, spec.max_model_len - num_prompt)
+        return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
+    tokens = tape.tokens[: spec.max_model_len]
+    for position, bit in zip(range(num_prompt, len(tokens)), cycle(bits)):
+        if bit == "0":
+            tokens[position] = model.wrong_token(tokens[position], spec.vocab_size)
+    return tokens + [0] * (spec.max_model_len - len(tokens))

@@ -1,0 +1,136 @@
+"""What the state oracle knows: of a request, of one row of a step, of a step, of caches that are given back."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scenarios.sampling import Grammar, SamplingParams
+from workers.oracle.prefix_cache import Contents
+from workers.oracle.random_sampling import Proposal
+from workers.oracle.tape import Tape
+from workers.record import model
+from workers.record.log import ScheduledRow
+
+NO_DRAFT = -1
+
+
+@dataclass(slots=True, eq=False)
+class Truth:
+    """What is true of one request; `incarnation` counts those that bore its name before.
+
+    `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
+    `sched_placeholders` what the scheduler must believe. Results of epochs below `drop_before` are thrown away. `slots`
+    maps a position to its cache slot. `deltas` holds the drafter's cache words that differ from the tape's: those at
+    the end of a chunk that was not the last, and those taken over. `num_cached` blocks need not be registered.
+    Where tokens depend on drafts the tape is the request's own; a preemption that drops tokens brings another one.
+    `draft_params` are those by which its drafts are drawn, if they are.
+    """
+
+    index: int
+    name: str
+    incarnation: int
+    tape: Tape
+    script: list[int]
+    num_prompt: int
+    limit: int
+    stop: frozenset[int]
+    committed: int
+    num_logprobs: int = 0
+    priority: int = 0
+    grammar: Grammar = ()
+    params: SamplingParams = field(default_factory=SamplingParams)
+    draft_params: SamplingParams | None = None
+    epoch: int = 0
+    drop_before: int = 0
+    running: bool = False
+    finish_reason: str | None = None
+    computed: int = 0
+    computed_at_release: int = 0
+    sched_computed: int = 0
+    sched_placeholders: int = 0
+    accepted: int = 0
+    drafts: list[int] = field(default_factory=list)
+    drawn: tuple[Proposal, ...] = ()
+    blocks: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    state_slot: int = -1
+    hashes: list[int] = field(default_factory=list)
+    num_cached: int = 0
+    inherited: list[Contents] = field(default_factory=list)
+    deltas: dict[int, int] = field(default_factory=dict)
+    deltas_at_release: dict[int, int] = field(default_factory=dict)
+    tape_at_release: Tape | None = None
+
+    @property
+    def who(self) -> str:
+        """Request and incarnation, as reports show them."""
+        return f"{self.name}/{self.incarnation}"
+
+    def hashes_until(self, length: int, block_size: int) -> list[int]:
+        """Return the hashes of all full blocks below a position."""
+        count = length // block_size
+        while len(self.hashes) < count:
+            start = len(self.hashes) * block_size
+            before = self.hashes[-1] if self.hashes else 0
+            self.hashes.append(model.block_hash(before, self.tape.tokens[start : start + block_size]))
+        return self.hashes[:count]
+
+
+class RowTruth(NamedTuple):
+    """What is true of one row of one step: counts before it, and what it must come to.
+
+    Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
+    drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
+    of the token that is verified first. `drawn` says what those of the `drafts` were drawn from that are not certain.
+    A row that samples `has_target`, or no token can be chosen where its tokens end.
+    """
+
+    truth: Truth
+    tape: Tape
+    row: ScheduledRow
+    computed: int
+    accepted_read: int
+    kept: int
+    discard: bool
+    valid: int
+    accepted: int
+    next_token: int
+    drafts: tuple[int, ...]
+    raw: tuple[int, ...]
+    own: tuple[int, ...]
+    proposed: tuple[int, ...]
+    sched_computed: int
+    no_spec: int
+    backup: int
+    slots: list[int]
+    chunk_end: int
+    base: int
+    drawn: tuple[Proposal, ...]
+    has_target: bool
+
+    @property
+    def commit(self) -> str:
+        """The commit key, as reports show it: request/incarnation/epoch/k."""
+        return f"{self.truth.who}/{self.row.epoch}/{self.row.k}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepTruth:
+    """What is true of one step: its rows in row order and the padded shape it runs in."""
+
+    step: int
+    k_step: int
+    rows: tuple[RowTruth, ...]
+    num_rows: int
+    num_tokens: int
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What the caches of a request must hold when its blocks go back."""
+
+    truth: Truth
+    tape: Tape
+    commit: str
+    kv: tuple[int, ...]
+    drafter_kv: tuple[int, ...]

@@ -1,0 +1,63 @@
+"""Which schedules a trace is run under, and what they are called."""
+
+from scenarios.events import LANES, Schedule
+from workers.lanes.policies import lane_orders
+from workers.record.verdict import Agreed, Difference, Diverged, Vacuous
+from workers.targets.devices import Device
+
+NUM_RANDOM = 20
+
+
+def name_of(schedule: Schedule) -> str:
+    """Return a short name of a schedule."""
+    held = f" with {len(schedule.holds)} held back" if schedule.holds else ""
+    match schedule.policy:
+        case "lane_order":
+            return " > ".join(schedule.order) + held
+        case "random":
+            return f"random {schedule.seed}{held}"
+        case policy:
+            return f"{policy}{held}"
+
+
+def fixed_schedules() -> list[Schedule]:
+    """Return eager, lazy and 24 lane orders in which every pair of lanes occurs in both orders."""
+    orders = [Schedule(policy="lane_order", order=order) for order in lane_orders(LANES)]
+    return [Schedule(policy="eager"), Schedule(policy="lazy"), *orders]
+
+
+def all_schedules() -> list[Schedule]:
+    """Return the fixed schedules and 20 random ones."""
+    return fixed_schedules() + [Schedule(policy="random", seed=seed) for seed in range(NUM_RANDOM)]
+
+
+def schedules_on(device: Device, fixed: bool = False) -> list[Schedule]:
+    """Return the schedules of a sweep on a device, or those of them that are fixed.
+
+    A run without a race stands for every schedule of its trace, so slower devices run fewer: the interpreter eager,
+    lazy and one random; a GPU, where a schedule is no more than delays, every sixth lane order and four random ones.
+    """
+    eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
+    match device:
+        case "sim":
+            schedules = all_schedules()
+        case "triton-cpu":
+            schedules = [*eager_and_lazy, randoms[0]]
+        case "cuda":
+            schedules = [*eager_and_lazy, *orders[::6], *randoms[:4]]
+    return [each for each in schedules if not (fixed and each.policy == "random")]
+
+
+def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:
+    """Return the finding that two schedules of a trace, neither of which shows a difference, captured other bytes."""
+    difference = Difference(
+        plane="determinism",
+        variable="captures",
+        request="",
+        commit="",
+        step=-1,
+        position=None,
+        expected=f"{first.stats.digest} as under eager",
+        actual=f"{verdict.stats.digest} under {name_of(schedule)}",
+    )
+    return Diverged(stats=verdict.stats, difference=difference)

@@ -1,0 +1,136 @@
+"""Hunt on one worker: judge a shard of generated traces, and try the candidates of the shrinker.
+
+Verifies: each trace under eager with the race detector, under lazy, and under one random schedule of its own; since a
+run without a race stands for every schedule of its trace, the three must capture the same bytes.
+Does not verify: other schedules (only where a race was reported are they searched, by `Worker.judge`).
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from scenarios.events import Schedule
+from scenarios.shards import Shard, fitted
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
+from workers.run.check import Options, check
+from workers.run.schedules import differs
+from workers.shrink.fingerprint import Signature, signature_of
+from workers.shrink.shrinker import Finding, Tried
+from workers.targets.devices import Device
+
+_SHORT = 8
+
+
+class Hit(Value):
+    """A bug met in a shard: by `count` of its traces, first by number `index`, whose explicit trace this is."""
+
+    signature: Signature
+    count: int
+    index: int
+    trace: Trace
+    verdict: Finding
+
+
+class ShardReport(Value):
+    """What a shard came to.
+
+    `runs` counts traces times schedules, `steps` engine steps over all runs; `lengths` are the steps of each trace,
+    `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
+    `probes` how many traces hit each probe, `firsts` the index of the first of them.
+    """
+
+    traces: int
+    runs: int
+    steps: int
+    commits: int
+    captures: int
+    reached: int
+    lengths: tuple[int, ...]
+    digests: tuple[str, ...]
+    probes: dict[str, int]
+    firsts: dict[str, int]
+    hits: tuple[Hit, ...]
+
+
+def shard_traces(shard: Shard) -> list[Trace]:
+    """Return the explicit traces of a shard, on engines on which its faults are possible."""
+    requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
+    return [fitted(trace, requires, shard.faults).explicit() for trace in shard.generate()]
+
+
+def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
+    """Judge every trace of a shard on a device; `begin` is told of each before it runs."""
+    found: dict[str, Hit] = {}
+    totals: Counter[str] = Counter()
+    probes: Counter[str] = Counter()
+    firsts: dict[str, int] = {}
+    lengths, digests = [], []
+    for index, generated in enumerate(shard_traces(shard), shard.first):
+        begin(generated)
+        verdicts, trace = _judge(generated, tapes, device)
+        for verdict in verdicts:
+            stats = verdict.stats
+            totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
+        first, last = verdicts[0], verdicts[-1]
+        totals["reached"] += not isinstance(first, Vacuous)
+        lengths.append(first.stats.steps)
+        digests.append(first.stats.digest[:_SHORT])
+        hit_here = [probe for probe in first.stats.probes if not probe.startswith("fault ")]
+        probes.update(hit_here)
+        firsts = {**dict.fromkeys(hit_here, index), **firsts}
+        if not isinstance(last, Agreed | Vacuous):
+            signature = signature_of(last, trace)
+            assert signature is not None, "a finding has a signature"
+            hit = found.setdefault(
+                signature.bug, Hit(signature=signature, count=0, index=index, trace=trace, verdict=last)
+            )
+            found[signature.bug] = hit.model_copy(update={"count": hit.count + 1})
+    return ShardReport(
+        traces=len(lengths),
+        runs=totals["runs"],
+        steps=totals["steps"],
+        commits=totals["commits"],
+        captures=totals["captures"],
+        reached=totals["reached"],
+        lengths=tuple(lengths),
+        digests=tuple(digests),
+        probes=dict(sorted(probes.items())),
+        firsts=dict(sorted(firsts.items())),
+        hits=tuple(found.values()),
+    )
+
+
+Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
+
+
+def _judge(trace: Trace, tapes: Tapes, device: Device) -> tuple[list[Ended], Trace]:
+    """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
+    verdicts: list[Ended] = []
+    schedules = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=trace.seed))
+    for schedule in schedules:
+        trace = trace.model_copy(update={"schedule": schedule})
+        verdict = check(trace, tapes, Options(races=not verdicts, device=device))
+        assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
+        verdicts.append(verdict)
+        if not isinstance(verdict, Agreed | Vacuous):
+            break
+        first = verdicts[0]
+        assert isinstance(first, Agreed | Vacuous), "the first finding is the last run"
+        if verdict.stats.digest != first.stats.digest:
+            verdicts[-1] = differs(verdict, first, schedule)
+            break
+    return verdicts, trace
+
+
+def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, device: Device = "sim") -> Tried:
+    """Try candidates in order on a device until one fails as the target does."""
+    for count, candidate in enumerate(candidates, 1):
+        verdict = check(candidate, tapes, Options(device=device))
+        signature = signature_of(verdict, candidate)
+        if signature is not None and target.matches(signature):
+            assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"
+            return Tried(count=count, found=verdict)
+    return Tried(count=len(candidates))

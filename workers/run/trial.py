@@ -1,0 +1,66 @@
+"""Hold one fault against one trace: do our checks find it, and do tests of outputs find it.
+
+Both get the same trace under its own schedule; only what is checked differs.
+"""
+
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Lost
+from workers.run.check import Options, check
+from workers.run.outputs import first_difference, outputs, synchronous
+from workers.shrink.fingerprint import signature_of
+from workers.targets.devices import Device
+
+BASELINE_STEPS_MAX = 4000
+
+
+class Shot(Value):
+    """What came of one trace with one fault.
+
+    `reached`: the trace meets what the fault requires, so that the faulty code runs; `triggered`: it took the faulty
+    path; `plane` and `variable` are those of the finding's signature, or empty.
+    """
+
+    reached: bool
+    triggered: bool = False
+    steps: int = 0
+    plane: str = ""
+    variable: str = ""
+
+
+class Baseline(Value):
+    """What comparing outputs at the end sees: against a synchronous run of the same code, and of correct code."""
+
+    against_synchronous: bool
+    against_correct: bool
+
+
+def shoot(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Shot:
+    """Run an explicit trace, which has the fault switched on, on a device with every check watching."""
+    if FAULTS[fault].missing(trace.spec) is not None:
+        return Shot(reached=False)
+    verdict = check(trace, tapes, Options(device=device))
+    assert not isinstance(verdict, Lost), verdict
+    signature = signature_of(verdict, trace)
+    return Shot(
+        reached=True,
+        triggered=verdict.stats.probes.get(f"fault {fault}", 0) > 0,
+        steps=verdict.stats.steps,
+        plane=signature.plane if signature is not None else "",
+        variable=signature.variable if signature is not None else "",
+    )
+
+
+def compare_outputs(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Baseline:
+    """Run the same trace on a device with nothing but its outputs looked at."""
+    if FAULTS[fault].missing(trace.spec) is not None:
+        return Baseline(against_synchronous=False, against_correct=False)
+    correct_code = trace.model_copy(update={"faults": ()})
+    runs = (trace, synchronous(trace), synchronous(correct_code))
+    seen, same_code, correct = (outputs(run, tapes, BASELINE_STEPS_MAX, device) for run in runs)
+    return Baseline(
+        against_synchronous=first_difference(trace, seen, same_code) is not None,
+        against_correct=first_difference(trace, seen, correct) is not None,
+    )

@@ -1,0 +1,1 @@
+"""Make a failing trace small, and tell the same bug from another one."""

@@ -1,0 +1,79 @@
+"""What a finding is told from others by: the same bug has the same signature, whichever trace it was found on."""
+
+import re
+
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stuck, Vacuous, Verdict
+
+_ACCESS = re.compile(r"by (\w+):[\w ]+@-?\d+")
+_NUMBER = re.compile(r"-?\d+")
+_NUMBERS = re.compile(r"N(, N)*,?")
+
+
+class Signature(Value):
+    """The first thing that is wrong, without the coordinates of one trace.
+
+    `variable` is the first bad variable, `writer` the lane and op that wrote it last (where a run was watched for it),
+    `lanes` the two lanes of the first unordered pair of accesses, `rule` what a referee, an exception or a stuck engine
+    says, with numbers and request names left out.
+    """
+
+    plane: str
+    variable: str
+    writer: str = ""
+    lanes: str = ""
+    rule: str = ""
+
+    @property
+    def bug(self) -> str:
+        """Return what makes this one bug among others: a missing order counts before what comes of it."""
+        return f"lanes {self.lanes}" if self.lanes else f"{self.plane} {self.variable} {self.rule}".rstrip()
+
+    def matches(self, other: "Signature") -> bool:
+        """Tell whether a smaller trace fails as this one does: in the same plane, variable and rule.
+
+        A race is the same between the same lanes, whatever memory it is about.
+        """
+        if self.plane == other.plane == "races":
+            return self.lanes == other.lanes
+        return (self.plane, self.variable, self.rule) == (other.plane, other.variable, other.rule)
+
+
+def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
+    """Return the signature of a finding on a trace, None for any other verdict."""
+    match verdict:
+        case Diverged(difference=difference):
+            return _of_difference(difference, trace)
+        case Crashed(error=error, where=where):
+            function = where.partition(" in ")[0]
+            lanes = _lanes(verdict.missing_order)
+            return Signature(plane="crash", variable=function, lanes=lanes, rule=_general(error, trace))
+        case Stuck(reason=reason):
+            return Signature(plane="liveness", variable="progress", rule=_general(reason.partition(";")[0], trace))
+        case Agreed() | Vacuous() | Lost():
+            return None
+
+
+def _of_difference(difference: Difference, trace: Trace) -> Signature:
+    return Signature(
+        plane=difference.plane,
+        variable=difference.variable,
+        writer=difference.writers[0].partition("@")[0] if difference.writers else "",
+        lanes=_lanes(difference.missing_order),
+        # A referee says what was seen, a comma, and what is due: the first tells one wrong decision from another.
+        rule=_general(difference.actual, trace).partition(", ")[0] if difference.variable == "log" else "",
+    )
+
+
+def _lanes(missing_order: str | None) -> str:
+    return " before ".join(_ACCESS.findall(missing_order or ""))
+
+
+def _general(text: str, trace: Trace) -> str:
+    """Return a message without what belongs to one trace: names of requests, numbers, and how many there are."""
+    for event in trace.events:
+        name = getattr(event, "request", None)
+        if name:
+            text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "R", text)
+    return _NUMBERS.sub("N", _NUMBER.sub("N", text))

@@ -1,0 +1,213 @@
+"""Smaller traces: every way in which the shrinker makes one explicit trace simpler, as lists of candidates.
+
+A pass returns its candidates for one trace, boldest first, in slots: None where there is nothing to do. Slots of the
+passes over fields keep their meaning when a field is lowered, so that a cursor may stay where it is.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from scenarios.events import AnyEvent, Hold, Label, Schedule
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec, Value
+from scenarios.trace import Trace, problems
+from workers.record.verdict import Diverged, Verdict
+
+Candidates: TypeAlias = Iterator[Trace | None]
+Pass: TypeAlias = Callable[[Trace, Verdict], Candidates]
+
+CHUNKS = (16, 8, 4, 2, 1)
+# Host points until which an op may be held, in the order in which a step passes them.
+POINTS = ("schedule", "condense", "launched", "wait_output", "process")
+_ACCESS = re.compile(r"by (\w+):([\w ]+)@(\d+)")
+
+
+def valid(trace: Trace) -> bool:
+    """Tell whether an engine could run a trace made here."""
+    return not problems(trace)
+
+
+def _with(trace: Trace, **changes: object) -> Trace:
+    return trace.model_copy(update=changes)
+
+
+def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace under the plainest schedule."""
+    yield _with(trace, schedule=Schedule()) if trace.schedule != Schedule() else None
+
+
+def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield eager schedules with one exception: the first access of the missing order is late."""
+    plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
+    holds = () if plain or not isinstance(verdict, Diverged) else _late(verdict.difference.missing_order or "")
+    for hold in holds:
+        yield _with(trace, schedule=Schedule(holds=(hold,)))
+
+
+def _late(missing_order: str) -> Iterator[Hold]:
+    """Yield holds of the first op of a missing order until the second, or until points of the host around it."""
+    accesses = _ACCESS.findall(missing_order)
+    if len(accesses) != 2 or accesses[0][0] == "host":
+        return
+    (_, first, step), (lane, second, until) = accesses
+    op = Label(name=first, step=int(step))
+    if lane != "host":
+        yield Hold(op=op, until=Label(name=second, step=int(until)))
+    for at in (int(until), int(until) + 1):
+        yield from (Hold(op=op, until=Label(name=point, step=at)) for point in POINTS)
+
+
+def to_lazy(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace under the second plainest policy."""
+    is_worse = trace.schedule.policy not in ("eager", "lazy")
+    yield _with(trace, schedule=Schedule(policy="lazy")) if is_worse else None
+
+
+def without_holds(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with all exceptions left out, then with each."""
+    holds = trace.schedule.holds
+    for kept in [(), *(holds[:index] + holds[index + 1 :] for index in range(len(holds)))] if holds else []:
+        yield _with(trace, schedule=_changed(trace.schedule, "holds", kept))
+
+
+def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace without the events after the step that failed, and without what it expects."""
+    yield _with(trace, expect={}) if trace.expect else None
+    if isinstance(verdict, Diverged):
+        events = tuple(event for event in trace.events if event.tick <= verdict.difference.step)
+        yield _with(trace, events=events) if len(events) < len(trace.events) else None
+
+
+def without_requests(size: int) -> Pass:
+    """Return the pass that leaves `size` requests out, with everything that is about them."""
+
+    def candidates(trace: Trace, verdict: Verdict) -> Candidates:
+        names = [event.request for event in trace.events if event.do == "submit"]
+        for start in range(0, len(names), size) if size == 1 or len(names) > size else ():
+            gone = set(names[start : start + size])
+            yield _with(trace, events=tuple(e for e in trace.events if getattr(e, "request", None) not in gone))
+
+    return candidates
+
+
+def without_events(size: int) -> Pass:
+    """Return the pass that leaves `size` neighbouring events out, but for the only submit of a name."""
+
+    def candidates(trace: Trace, verdict: Verdict) -> Candidates:
+        submits = Counter(event.request for event in trace.events if event.do == "submit")
+        others = [i for i, event in enumerate(trace.events) if event.do != "submit" or submits[event.request] > 1]
+        for start in range(0, len(others), size) if len(others) >= size else ():
+            gone = set(others[start : start + size])
+            yield _with(trace, events=tuple(e for index, e in enumerate(trace.events) if index not in gone))
+
+    return candidates
+
+
+def to_default_spec(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace on the default engine."""
+    yield _with(trace, spec=EngineSpec()) if trace.spec != EngineSpec() else None
+
+
+def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with one key of its specification back at its default."""
+    for key, field in EngineSpec.model_fields.items():
+        changed = getattr(trace.spec, key) != field.default
+        # Rates belong to one method of sampling alone.
+        spec = _changed(trace.spec, "synthetic_rates", ()) if key == "sampling" else trace.spec
+        yield _with(trace, spec=_changed(spec, key, field.default)) if changed else None
+
+
+def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with one fault less, and with seed 0."""
+    yield _with(trace, seed=0) if trace.seed else None
+    for fault in trace.faults if len(trace.faults) > 1 else ():
+        yield _with(trace, faults=tuple(other for other in trace.faults if other != fault))
+
+
+def earlier(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with everything moved to an earlier tick: all of it, then what follows each pause."""
+    ticks = sorted({event.tick for event in trace.events})
+    for before, after in zip([-1, *ticks], ticks, strict=False):
+        pause = after if before < 0 else after - before - 1
+        events = [_changed(e, "tick", e.tick - pause) if e.tick >= after else e for e in trace.events]
+        yield _with(trace, events=tuple(events)) if pause > 0 else None
+
+
+def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with one field of one event at its default, or lower, or shorter."""
+    for index, event in enumerate(trace.events):
+        for key in type(event).model_fields:
+            if key not in ("do", "request"):
+                for value in _lower(event, key):
+                    yield _replaced(trace, index, key, value)
+
+
+def zero_prompts(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with every prompt all zeros, then each."""
+    prompts = {i: e.prompt for i, e in enumerate(trace.events) if e.do == "submit" and isinstance(e.prompt, tuple)}
+    for chosen in (prompts, *({index: prompt} for index, prompt in prompts.items())):
+        events = list(trace.events)
+        for index, prompt in chosen.items():
+            events[index] = _changed(events[index], "prompt", (0,) * len(prompt))
+        yield _with(trace, events=tuple(events)) if tuple(events) != trace.events else None
+
+
+def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None:
+    """Return the trace with another value in a field of an event, None where the field cannot have it."""
+    event = trace.events[index]
+    if value is None or value == getattr(event, key):
+        return None
+    try:
+        changed = _changed(event, key, value)
+    except ValidationError:
+        return None
+    return _with(trace, events=(*trace.events[:index], changed, *trace.events[index + 1 :]))
+
+
+def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
+    """Return simpler values for a field, boldest first; always as many for a field of one kind."""
+    value, field = getattr(event, key), type(event).model_fields[key]
+    default = None if field.is_required() else field.default
+    match value:
+        case bool():
+            return (default,)
+        case int():
+            lowest = default if isinstance(default, int) else 0
+            one = 1 if lowest < 1 < value else None
+            return (lowest, one, (lowest + value) // 2, value - 1 if value > lowest else None)
+        case str() if set(value) <= {"0", "1"}:
+            return ("1", "0" if len(value) > 1 else None, value[: len(value) // 2], value[:-1])
+        case SamplingParams():
+            fields = SamplingParams.model_fields.items()
+            return (default, *(_changed(value, name, field.default) for name, field in fields))
+        case tuple():
+            return (default, value[: len(value) // 2], value[:-1])
+        case _:
+            return (default,)
+
+
+def _changed(value: Any, key: str, to: object) -> Any:
+    """Return a value with another field, checked like one that was read."""
+    assert isinstance(value, Value)
+    return type(value).model_validate({name: getattr(value, name) for name in type(value).model_fields} | {key: to})
+
+
+PASSES: tuple[Pass, ...] = (
+    to_eager,
+    up_to_the_failure,
+    *map(without_requests, (4, 2, 1)),
+    *map(without_events, CHUNKS),
+    to_default_spec,
+    to_one_hold,
+    to_lazy,
+    without_holds,
+    to_default_keys,
+    to_fewer_faults,
+    earlier,
+    zero_prompts,
+    lower_fields,
+)

@@ -1,0 +1,94 @@
+"""Make a failing trace small: a value that proposes candidates and takes verdicts.
+
+Deterministic: the result depends on the verdicts alone, not on how many candidates are tried at a time. Bounded: at
+most `limit` candidates count. Resumable: a `Shrinking` is the whole state. It runs nothing itself.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Annotated
+
+from pydantic import Field
+
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.record.verdict import Crashed, Diverged, Stuck
+from workers.shrink.fingerprint import Signature, signature_of
+from workers.shrink.reductions import PASSES, valid
+
+LIMIT = 600
+
+Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
+
+
+class Tried(Value):
+    """What became of candidates that were tried in order: `count` of them, of which only the last may be `found`."""
+
+    count: int
+    found: Finding | None = None
+
+
+class Shrinking(Value):
+    """How far a trace has been shrunk.
+
+    `trace` is the smallest so far and fails with `verdict`. It was made in pass and slot `made_at`; its candidates are
+    those from there to the last (lap 0) and from the first to there (lap 1). `at` is the lap, pass and slot of the
+    next one to try, `spent` the number tried so far, on this and larger traces.
+    """
+
+    trace: Trace
+    verdict: Finding
+    target: Signature
+    limit: int = LIMIT
+    spent: int = 0
+    made_at: tuple[int, int] = (0, 0)
+    at: tuple[int, int, int] = (0, 0, 0)
+
+    @classmethod
+    def of(cls, trace: Trace, verdict: Diverged | Crashed | Stuck, limit: int = LIMIT) -> "Shrinking":
+        """Return the state in which nothing has been tried on an explicit trace that fails with a verdict."""
+        target = signature_of(verdict, trace)
+        assert target is not None, "a finding has a signature"
+        return cls(trace=trace, verdict=verdict, target=target, limit=limit)
+
+    def proposals(self, most: int) -> list[Trace]:
+        """Return the next candidates to try, in this order; none when shrinking has ended."""
+        return [trace for _, trace in self._next(most)]
+
+    def after(self, tried: Tried) -> "Shrinking":
+        """Return the state once some of the proposals were tried, up to and with the first that fails alike."""
+        (lap, index, slot), trace = self._next(tried.count)[-1]
+        state = {"spent": self.spent + tried.count, "at": (lap, index, slot + 1)}
+        if tried.found is not None:
+            state |= {"trace": trace, "verdict": tried.found, "made_at": (index, slot), "at": (0, index, slot)}
+        return self.model_copy(update=state)
+
+    def _next(self, most: int) -> list[tuple[tuple[int, int, int], Trace]]:
+        return list(islice(self._untried(), min(most, self.limit - self.spent)))
+
+    def _untried(self) -> Iterator[tuple[tuple[int, int, int], Trace]]:
+        """Yield the candidates of the smallest trace from `at` on, each with its lap, pass and slot."""
+        first, _ = self.made_at
+        laps = [(0, index) for index in range(first, len(PASSES))] + [(1, index) for index in range(first + 1)]
+        for lap, index in laps:
+            if (lap, index) < self.at[:2]:
+                continue
+            for slot, candidate in enumerate(PASSES[index](self.trace, self.verdict)):
+                is_mine = index != first or ((index, slot) >= self.made_at) is (lap == 0)
+                if is_mine and (lap, index, slot) >= self.at and candidate is not None and valid(candidate):
+                    yield (lap, index, slot), candidate
+
+
+Try = Callable[[list[Trace], Signature], Tried]
+
+
+def shrink(state: Shrinking, attempt: Try, most: int = 1) -> Shrinking:
+    """Return the state in which shrinking ends, trying at most `most` candidates at a time."""
+    while candidates := state.proposals(most):
+        state = state.after(attempt(candidates, state.target))
+    return state
+
+
+def num_exceptions(trace: Trace) -> int:
+    """Return by how much a schedule departs from the plainest: its exceptions, and a base policy that is not eager."""
+    return len(trace.schedule.holds) + (trace.schedule.policy != "eager")

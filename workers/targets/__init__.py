@@ -1,0 +1,1 @@
+"""Engines that a run can drive, and what they run on."""
