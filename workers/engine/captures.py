@@ -10,8 +10,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
 from workers.kernels.arithmetic import ZERO, integer, tiled
 from workers.kernels.state_copy import num_block_columns
-from workers.lanes.lane import Span
-from workers.lanes.simulated import Lane
+from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
 
 Array = NDArray[Any]
@@ -19,7 +18,7 @@ NAN_BITS = 0x7FC00000
 Requests = tuple[int, ...]
 
 
-class Probes:
+class Captures:
     """Captures of one engine, labelled by the rows as they were when the step was enqueued."""
 
     def __init__(self, spec: EngineSpec, memory: Memory, compute: Lane, recorder: Recorder) -> None:
@@ -33,7 +32,7 @@ class Probes:
         names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
         accepted = view.accepted_host if self._spec.accepted_counts == "host" else view.accepted_read
         record = self._recorder.capture
-        self._compute.probe(
+        self._compute.capture(
             lambda *arrays: record("inputs", step, requests, names, arrays),
             view.num_computed,
             accepted,
@@ -57,7 +56,7 @@ class Probes:
             hashed = (hashes(logits, vocab_size),) if has_processed else ()
             record("sampled", step, requests, names, (kv.take(slots, mode="clip"), *arrays, *hashed))
 
-        self._compute.probe(
+        self._compute.capture(
             look,
             self._memory.kv.all,
             view.slots,
@@ -87,7 +86,7 @@ class Probes:
                 bits.append(hashes(lines[np.maximum(state_slot, zero)].ravel(), spec.vocab_size))
             record("sampling", step, requests, names, bits)
 
-        self._compute.probe(look, self._memory.draft_logits.all, view.state_slot, *fields)
+        self._compute.capture(look, self._memory.draft_logits.all, view.state_slot, *fields)
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
@@ -118,7 +117,7 @@ class Probes:
             record("state", step, requests, names, arrays)
 
         memory = self._memory
-        self._compute.probe(
+        self._compute.capture(
             look,
             view.slots,
             memory.drafter_kv.all,
@@ -149,10 +148,10 @@ class Probes:
             record("drafted", step, requests, names, arrays)
 
         if spec.drafter == "mtp":
-            self._compute.probe(look_carried, memory.carried.all, view.state_slot)
+            self._compute.capture(look_carried, memory.carried.all, view.state_slot)
         if spec.drafter == "draft_model":
             caches = (memory.drafter_states.all, memory.drafter_conv.all)
-            self._compute.probe(look_model, view.own, view.state_slot, view.accepted, *caches)
+            self._compute.capture(look_model, view.own, view.state_slot, view.accepted, *caches)
 
     def block_states(self, view: View, step: int, requests: Requests) -> None:
         """Capture the states kept with the blocks of each row, from that of the token before the verified ones on."""
@@ -169,7 +168,7 @@ class Probes:
             record("kept", step, requests, ("block_state", "block_window"), arrays)
 
         memory = self._memory
-        self._compute.probe(
+        self._compute.capture(
             look,
             view.num_computed,
             view.num_scheduled,
@@ -193,7 +192,7 @@ class Probes:
                 arrays += [states[chosen], windows.reshape(-1, length)[chosen].ravel()]
             record(point, step, (request,), names, arrays)
 
-        self._compute.probe(
+        self._compute.capture(
             look, memory.kv.all, memory.drafter_kv.all, memory.block_states.all, memory.block_windows.all
         )
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scenarios.spec import EngineSpec
-from workers.engine.captures import Probes
+from workers.engine.captures import Captures
 from workers.engine.memory import Memory, View
 from workers.engine.parts import Parts
-from workers.lanes.simulated import Lane
+from workers.lanes.lane import Lane
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class Context:
     spec: EngineSpec
     parts: Parts
     memory: Memory
-    probes: Probes
+    captures: Captures
     compute: Lane
     h2d: Lane
     d2h_output: Lane

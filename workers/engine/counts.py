@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workers.engine.request import PlanRow
-from workers.lanes.lane import Span
-from workers.lanes.simulated import Event, Machine
+from workers.lanes.lane import Event, Machine, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST
 from workers.engine.context import Context, Forward
-from workers.engine.memory import ring_size
+from workers.engine.memory import device_array, ring_size
 from workers.engine.step import DraftsInFlight
-from workers.lanes.lane import device_array
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine
 
 
 class DraftsToHost:

@@ -30,7 +30,7 @@ from workers.engine.request import Request
 from workers.engine.runner import Runner
 from workers.engine.scheduler import Scheduler
 from workers.engine.step import Step
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine
 from workers.record.log import Aborted, Entry, Processed, Submitted
 from workers.record.observation import Observation, Recorder
 

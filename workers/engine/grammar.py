@@ -8,11 +8,10 @@ from itertools import chain
 
 from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
-from workers.engine.memory import ring_size
+from workers.engine.memory import device_array, ring_size
 from workers.engine.request import Plan
 from workers.kernels.process_logits import BITS
-from workers.lanes.lane import device_array
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine
 
 
 class Grammars:

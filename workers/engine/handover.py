@@ -1,6 +1,6 @@
 """The hand-over between host and lanes: which pinned slot a step uses, and what is waited for before memory is used."""
 
-from workers.lanes.simulated import Event, Lane
+from workers.lanes.lane import Event, Lane
 
 
 def staging_slot(step: int, num_slots: int) -> int:

@@ -8,11 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View, ring_size
+from workers.engine.memory import View, device_array, ring_size
 from workers.kernels.logprobs import LOGPROBS_MAX
 from workers.kernels.signature import NO_TOKEN
-from workers.lanes.lane import Span, device_array
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine, Span
 
 # One token's logprobs: an id and its logprob, and so on; the sampled token comes first.
 TokenLogprobs: TypeAlias = tuple[int | float, ...]

@@ -11,8 +11,7 @@ from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT
 from workers.kernels.process_logits import line_of
 from workers.kernels.signature import POISON
-from workers.lanes.lane import Buffer, Span, device_array
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Buffer, Machine, Span
 
 FIELDS = (
     "computed_host",
@@ -42,6 +41,11 @@ NAMED = ("processed", "spoiled", "logprobs", "grammar")
 # How each row is sampled, in a step that samples by chance; two of them as the bits of float32 numbers. A row with
 # point_mass has drafts that are certain.
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "seed", "point_mass")
+
+
+def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArray[Any]:
+    """Allocate the flat contents of a buffer."""
+    return np.full(length, fill, dtype=dtype)
 
 
 def capture_size(num_rows: int) -> int:

@@ -65,8 +65,7 @@ from workers.kernels.sampling_inputs import sampling_inputs
 from workers.kernels.state_copy import state_copy
 from workers.kernels.state_restore import state_restore
 from workers.kernels.verify_drafts import verify_drafts
-from workers.lanes.lane import Span
-from workers.lanes.simulated import Event, Lane
+from workers.lanes.lane import Event, Lane, Span
 
 Kernel = Callable[..., None]
 

@@ -6,7 +6,7 @@ from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import Staging
 from workers.engine.request import Plan
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine
 
 NOBODY = NamedRows((), (), (), (), (), ())
 

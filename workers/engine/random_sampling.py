@@ -11,11 +11,10 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
-from workers.engine.memory import SAMPLING_FIELDS, Array, View
+from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
 from workers.kernels import verify_drafts
 from workers.kernels.probabilities import TILE_SIZE, block_size_of
-from workers.lanes.lane import Buffer, Function, Span, device_array
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Buffer, Function, Machine, Span
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = 1 << 20
@@ -113,7 +112,7 @@ class Chance:
         calls, seen = self._calls[key]
         for call in calls:
             call()
-        self._context.probes.sampling(forward.view, forward.step, forward.requests, seen)
+        self._context.captures.sampling(forward.view, forward.step, forward.requests, seen)
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
         """Return the calls that sample a step of this shape, and what to capture: both are the same at every step."""

@@ -24,7 +24,7 @@ def launch_state_copy(context: Context, forward: Forward) -> None:
         spec.num_speculative_tokens,
         spec.conv_width,
     )
-    context.probes.block_states(view, forward.step, forward.requests)
+    context.captures.block_states(view, forward.step, forward.requests)
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:

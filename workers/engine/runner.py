@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.engine import host_observations as shown
 from workers.engine import processing
-from workers.engine.captures import Probes
+from workers.engine.captures import Captures
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
@@ -34,7 +34,7 @@ from workers.engine.staging import (
 )
 from workers.engine.step import Step
 from workers.kernels.signature import NO_DRAFT, NO_TOKEN
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine
 from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
 
@@ -63,7 +63,7 @@ class Runner:
         self.compute, self.h2d, d2h_output, d2h_counts = (machine.lane(name) for name in LANES)
         self._inputs_ready = machine.event("inputs_ready")
         self._inputs_read = machine.event("inputs_read")
-        captures = Probes(spec, self.memory, self.compute, recorder)
+        captures = Captures(spec, self.memory, self.compute, recorder)
         self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
         self._sampler = Sampler(self.context, machine)
         self._grammars = Grammars(self.context, machine)
@@ -130,7 +130,7 @@ class Runner:
             launch_state_restore(self.context, forward)
         launch_inputs(self.context, forward)
         self._grammars.launch_drafts(forward)
-        self.context.probes.inputs(view, plan.step, requests)
+        self.context.captures.inputs(view, plan.step, requests)
         launch_target(self.context, forward)
         self._sampler.logprobs.keep(forward)
         self._grammars.launch_masks(forward)
@@ -141,8 +141,8 @@ class Runner:
         if self._parts.runs_drafter(rows):
             self._drafter.launch(self.context, forward)
         step.drafts = self._drafts_to_host.launch(forward)
-        self.context.probes.drafted(view, plan.step, requests)
-        self.context.probes.state(view, plan.step, requests)
+        self.context.captures.drafted(view, plan.step, requests)
+        self.context.captures.state(view, plan.step, requests)
         self._inputs_read.record(self.compute)
         return step
 
@@ -267,4 +267,4 @@ class Runner:
 
     def scan(self, request: Request) -> None:
         """Capture the caches of a request that gives its blocks back."""
-        self.context.probes.caches(self._machine.step, request.index, request.blocks, "freed")
+        self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")

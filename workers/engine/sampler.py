@@ -4,7 +4,7 @@ from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs
 from workers.engine.random_sampling import Chance
 from workers.engine.step import Step
-from workers.lanes.simulated import Machine
+from workers.lanes.lane import Machine
 
 
 class Sampler:
@@ -62,7 +62,7 @@ class Sampler:
             1 + k,
             spec.vocab_size,
         )
-        context.probes.sampled(view, step.number, forward.requests, bool(forward.named.processed))
+        context.captures.sampled(view, step.number, forward.requests, bool(forward.named.processed))
         self.logprobs.launch(forward)
         self._sampled_ready.record(context.compute)
         self._launch_copies(forward, step)

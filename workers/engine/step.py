@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from workers.engine.input_batch import Key
 from workers.engine.logprobs import LogprobsInFlight
 from workers.engine.request import PlanRow
-from workers.lanes.lane import Span
-from workers.lanes.simulated import Event
+from workers.lanes.lane import Event, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached
-from workers.lanes.simulated import Event, Lane
+from workers.lanes.lane import Event, Lane
 
 
 def _one_staging_buffer(parts: Parts, reached: Reached) -> Parts:

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from scenarios.draw import below
-from workers.lanes.lane import Buffer, Function, Record, Span, Watcher
+from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
+from workers.lanes.buffers import FlatBuffer, FlatSpan, flat_spans
+from workers.lanes.lane import Event, Function, Lane, Record, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
-from workers.lanes.simulated import Event, Held, Lane, Machine, OpFailed
 
 # Its functions are untyped.
 cuda: Any = torch.cuda
@@ -90,11 +91,11 @@ class Capture:
     copies: tuple[NDArray[Any], ...]
 
 
-class CudaLane(Lane):
+class CudaLane(BaseLane):
     """One stream. `captures` counts the captures that are complete when its tail is."""
 
     def __init__(self, machine: "CudaMachine", name: str, index: int) -> None:
-        super().__init__(machine, name, index)
+        super().__init__(name, index)
         self.stream = cuda.Stream()
         self.captures = 0
         self._host = machine
@@ -126,7 +127,7 @@ class CudaLane(Lane):
             for buffer in prepared.outputs:
                 buffer.writers = (label, *buffer.writers[:1])
 
-    def probe(self, function: Callable[..., None], *spans: Span) -> None:
+    def capture(self, function: Callable[..., None], *spans: Span) -> None:
         """Copy memory in stream order to where the host reads it later, and call `function` with the copies then."""
         with cuda.stream(self.stream):
             self.captures = self._host.capture(self, function, spans)
@@ -135,10 +136,10 @@ class CudaLane(Lane):
         """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._host
         machine.decide("wait " + event.name)
+        assert isinstance(event, CudaEvent)
         record = event.record_newest
         if record is None or (self.name, event.name) in machine.without:
             return
-        assert isinstance(event, CudaEvent)
         assert isinstance(record, CudaRecord)
         machine.seen_waits.add((self.name, event.name))
         if machine.watcher is not None:
@@ -147,11 +148,11 @@ class CudaLane(Lane):
         self.stream.wait_event(event.handle)
 
 
-class CudaEvent(Event):
+class CudaEvent(BaseEvent):
     """A CUDA event."""
 
     def __init__(self, machine: "CudaMachine", name: str) -> None:
-        super().__init__(machine, name)
+        super().__init__(name)
         self.handle = cuda.Event()
         self._host = machine
 
@@ -185,7 +186,7 @@ class CudaEvent(Event):
         machine.deliver(record.captures)
 
 
-class CudaMachine(Machine):
+class CudaMachine(BaseMachine):
     """Streams, events and buffers of one engine on the current CUDA device.
 
     `step_begun` is the newest step of which the host knows that the device has begun it.
@@ -202,10 +203,10 @@ class CudaMachine(Machine):
     ) -> None:
         # An engine before this one may have ended early: its ops must not reach into memory that is handed out again.
         cuda.synchronize()
-        super().__init__(lanes, policy, watcher, held, without, blame)
+        super().__init__(policy, watcher, held, without, blame)
+        self.lanes = [CudaLane(self, name, index) for index, name in enumerate(lanes)]
         # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
         self.pending = 1
-        self.prompt = False
         self._captures: deque[Capture] = deque()
         self._num_delivered = 0
         self._capture_tensor = torch.empty(CAPTURE_BYTES, dtype=torch.uint8, pin_memory=True)
@@ -213,19 +214,20 @@ class CudaMachine(Machine):
         self._capture_end = 0
         self._capturing: CudaLane | None = None
 
-    def _lane(self, name: str, index: int) -> Lane:
-        return CudaLane(self, name, index)
+    def lane(self, name: str) -> CudaLane:
+        """Return the lane of this name."""
+        return next(lane for lane in self.lanes if lane.name == name)
 
-    def event(self, name: str) -> Event:
+    def event(self, name: str) -> CudaEvent:
         """Make an event; the name labels it in reports."""
         return CudaEvent(self, name)
 
-    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:
         if pinned:
             memory = torch.from_numpy(data).pin_memory()
-            return Buffer(name, memory.numpy(), pinned, lane, whole, memory)
+            return FlatBuffer(name, memory.numpy(), pinned, lane, whole, memory)
         memory = torch.from_numpy(data).to("cuda")
-        return Buffer(name, memory, pinned, lane, whole, memory)
+        return FlatBuffer(name, memory, pinned, lane, whole, memory)
 
     def decide(self, label: str) -> None:
         """Wait as long as the policy delays this call of the host."""
@@ -246,15 +248,16 @@ class CudaMachine(Machine):
         All captures are of one lane, so that they complete in their order.
         """
         self._capturing = self._capturing or lane
+        flat = flat_spans(spans)
         assert lane is self._capturing, f"{lane.name} captures, and so does {self._capturing.name}"
-        if self._capture_end + sum(_bytes_of(span) for span in spans) > CAPTURE_BYTES:
+        if self._capture_end + sum(_bytes_of(span) for span in flat) > CAPTURE_BYTES:
             lane.stream.synchronize()
             self.deliver(self._num_delivered + len(self._captures))
-        copies = tuple(self._copy(span) for span in spans)
+        copies = tuple(self._copy(span) for span in flat)
         self._captures.append(Capture(function, copies))
         return self._num_delivered + len(self._captures)
 
-    def _copy(self, span: Span) -> NDArray[Any]:
+    def _copy(self, span: FlatSpan) -> NDArray[Any]:
         source, start = span.tensor, self._capture_end
         stop = start + source.numel() * source.element_size()
         assert stop <= CAPTURE_BYTES, (
@@ -275,5 +278,5 @@ class CudaMachine(Machine):
             self._capture_end = 0
 
 
-def _bytes_of(span: Span) -> int:
+def _bytes_of(span: FlatSpan) -> int:
     return _ALIGNMENT + int(span.tensor.numel() * span.tensor.element_size())

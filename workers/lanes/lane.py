@@ -1,101 +1,142 @@
-"""The seam between an engine and its machine: buffers, spans of them, device ops, and what may watch their use.
+"""Protocols of the machine that an engine runs on: lanes, events, buffers, spans, and a watcher of their use.
 
-A device op is a function whose parameters are annotated `Annotated[..., "in" | "out" | "inout"]` or `int`.
-Which bytes it reads and writes follows from that signature and from the spans it is launched with.
+An engine knows these alone; `simulated` and `cuda` are two implementations, neither of which knows the other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache
-from inspect import signature
-from typing import Any, Literal, Protocol, get_args, get_type_hints
+from typing import Any, Literal, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 Mode = Literal["in", "out", "inout", "int"]
 Function = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
-    """A device op: its name, its function, and how it uses each argument."""
+class Span(Protocol):
+    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher."""
 
-    name: str
-    function: Function
-    modes: tuple[Mode, ...]
+    key: tuple[int, int]
+    watched: Any
 
-
-@lru_cache(maxsize=1024)
-def op_of(function: Function) -> Op:
-    """Read an op's access modes from its signature.
-
-    Raises:
-        TypeError: a parameter is neither an annotated buffer nor an int.
-    """
-    hints = get_type_hints(function, include_extras=True)
-    modes: list[Mode] = []
-    for parameter in signature(function).parameters:
-        marks = [mark for mark in get_args(hints[parameter]) if mark in ("in", "out", "inout")]
-        if not marks and hints[parameter] is not int:
-            raise TypeError(f"op {function.__name__}: parameter {parameter} is neither In, Out, InOut nor int")
-        modes.append(marks[0] if marks else "int")
-    name = getattr(function, "op_name", function.__name__)
-    return Op(name, function, tuple(modes))
+    @property
+    def buffer(self) -> "Buffer":
+        """The buffer it is a range of."""
 
 
-class Span:
-    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
-
-    Ops see the `tensor`, where buffers have one.
-    """
-
-    __slots__ = ("_readable", "_writable", "buffer", "key", "tensor", "watched")
-
-    def __init__(self, buffer: "Buffer", start: int, stop: int) -> None:
-        self.buffer = buffer
-        self.key = (start, stop)
-        self.watched: Any = None
-        self.tensor: Any = None if buffer.tensor is None else buffer.tensor[start:stop]
-        self._writable = self._readable = buffer._data[start:stop]
-        if isinstance(self._writable, np.ndarray):
-            self._readable = self._writable.view()
-            self._readable.flags.writeable = False
-
-
-class Buffer:
+class Buffer(Protocol):
     """Flat memory of one place: the device's, or pinned memory of the host.
 
     Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
     one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
-    watcher, `writers` to the blame. `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is
-    the same memory for ops that take tensors, `all` the span of the whole.
+    watcher, `writers` to the blame: who wrote it last, newest first.
     """
 
-    __slots__ = ("_data", "_spans", "accesses", "all", "lane", "name", "pinned", "tensor", "whole", "writers")
+    name: str
+    pinned: bool
+    lane: str | None
+    whole: bool
+    accesses: Any
+    writers: tuple[str, ...]
 
-    def __init__(
-        self, name: str, data: Any, pinned: bool, lane: str | None = None, whole: bool = False, tensor: Any = None
-    ) -> None:
-        assert data.ndim == 1, f"buffer {name} must be flat"
-        self.name = name
-        self.pinned = pinned
-        self.lane = lane
-        self.whole = whole
-        self.accesses: Any = None
-        self.writers: tuple[str, ...] = ()
-        self.tensor = tensor
-        self._data = data
-        self._spans: dict[tuple[int, int], Span] = {}
-        self.all = self.span(0, len(data))
+    @property
+    def all(self) -> Span:
+        """The span of the whole."""
 
     def span(self, start: int, stop: int) -> Span:
         """Return the range [start, stop); the same object for the same range."""
-        found = self._spans.get((start, stop))
-        if found is None:
-            assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
-            found = self._spans[start, stop] = Span(self, start, stop)
-        return found
+
+
+class Lane(Protocol):
+    """One in-order actor of the device."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as schedules and reports write it."""
+
+    def launch(self, function: Function, *arguments: Span | int) -> None:
+        """Enqueue a device op on spans of buffers and plain integers.
+
+        Raises:
+            TypeError: an argument is neither, or is not what the op's signature says.
+        """
+
+    def capture(self, function: Callable[..., None], *spans: Span) -> None:
+        """Call `function` on read-only copies or views as part of the op enqueued last, whose effects it sees."""
+
+    def wait(self, event: "Event") -> None:
+        """Let nothing enqueued from here on run before the event's newest record is done."""
+
+
+class Event(Protocol):
+    """A CUDA-like event: re-recordable; a wait takes the record that is newest when the wait is enqueued."""
+
+    record_newest: "Record | None"
+
+    @property
+    def name(self) -> str:
+        """Its name, as reports write it."""
+
+    def record(self, lane: Lane) -> None:
+        """Mark the place in a lane that a later wait waits for."""
+
+    def synchronize(self) -> None:
+        """Block the host until the newest record is done.
+
+        Raises:
+            Deadlock: no lane can advance.
+        """
+
+
+class Machine(Protocol):
+    """Lanes, events and buffers of one engine.
+
+    `step` labels what is enqueued; `step_begun` is the newest step that the device is known to have begun. `seen_waits`
+    lists the waits, records and synchronisations that took effect, by (lane or "host" or "record", event name).
+    """
+
+    step: int
+    step_begun: int
+    seen_waits: set[tuple[str, str]]
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """Every buffer under its name."""
+
+    def lane(self, name: str) -> Lane:
+        """Return the lane of this name."""
+
+    def event(self, name: str) -> Event:
+        """Make an event; the name labels it in reports."""
+
+    def buffer(
+        self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
+    ) -> Buffer:
+        """Give memory to the machine; nobody else may keep a reference to it.
+
+        With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone. With `whole`, no op
+        may write a part of it, so that every write conflicts with every read.
+        """
+
+    def point(self, name: str) -> None:
+        """Pass a named point of the host; what is held until then is released."""
+
+    def host(self, span: Span, mode: str, written_in: int | None = None) -> AbstractContextManager[NDArray[Any]]:
+        """Give the host a view of pinned memory, for reading ("r") or writing ("w").
+
+        A reader may say in which step the values it expects were written.
+
+        Raises:
+            PermissionError: the buffer is device memory.
+        """
+
+    def drain(self) -> None:
+        """Run everything that is still enqueued.
+
+        Raises:
+            Deadlock: something can never run.
+        """
 
 
 @dataclass(slots=True)
@@ -132,8 +173,3 @@ class Watcher(Protocol):
 
 class Deadlock(Exception):
     """The host waits for something that no lane can ever do; the message is the wait graph."""
-
-
-def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArray[Any]:
-    """Allocate the flat contents of a buffer."""
-    return np.full(length, fill, dtype=dtype)

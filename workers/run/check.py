@@ -16,9 +16,9 @@ from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
 from workers.judge.checker import Checker
 from workers.judge.races import Race, RaceDetector
+from workers.lanes.base import Held
 from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
-from workers.lanes.simulated import Held
 from workers.oracle.incremental_tape import script_of
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES, Recorder

@@ -15,9 +15,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault
-from workers.lanes.lane import Watcher
+from workers.lanes.base import Held
+from workers.lanes.lane import Machine, Watcher
 from workers.lanes.policies import Policy
-from workers.lanes.simulated import Held, Machine
+from workers.lanes.simulated import SimulatedMachine
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
@@ -90,12 +91,12 @@ def machine_on(
 ) -> Machine:
     """Return the machine of a device; `parts_on` has loaded what it needs."""
     if device == "cuda":
-        machine: type[Machine] = import_module("workers.lanes.cuda").CudaMachine
-        return machine(lanes, policy, watcher, held, without, blame)
+        machine: Machine = import_module("workers.lanes.cuda").CudaMachine(lanes, policy, watcher, held, without, blame)
+        return machine
     as_tensor: Callable[..., Any] | None = None
     if device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
-    return Machine(lanes, policy, watcher, held, without, blame, as_tensor)
+    return SimulatedMachine(lanes, policy, watcher, held, without, blame, as_tensor)
 
 
 def _load_triton(device: Device) -> None:

@@ -7,15 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.trace import Trace
-from workers.engine.captures import Probes
+from workers.engine.captures import Captures
 from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, SAMPLING_FIELDS, View, capture_size
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
 from workers.kernels.logprobs import LOGPROBS_MAX
 from workers.kernels.process_logits import line_of
 from workers.kernels.state_copy import num_block_columns
-from workers.lanes.lane import Span
-from workers.lanes.simulated import Lane, Machine
+from workers.lanes.lane import Lane, Machine, Span
 from workers.oracle.expected_captures import (
     Layout,
     expected_drafted,
@@ -131,8 +130,8 @@ class Snapshots(Checker):
         return live
 
 
-class HookedProbes(Probes):
-    """Probes with one more look, in stream order, before and after each capture."""
+class HookedCaptures(Captures):
+    """Captures with one more look, in stream order, before and after each capture."""
 
     def __init__(self, run: Run, recorder: Recorder, before: Look, after: Look) -> None:
         memory = run.engine.runner.memory
@@ -142,41 +141,41 @@ class HookedProbes(Probes):
         self._num_releases = 0
 
     def inputs(self, view: View, step: int, requests: tuple[int, ...]) -> None:
-        self._lane.probe(lambda: self._before("inputs", step, view, []))
+        self._lane.capture(lambda: self._before("inputs", step, view, []))
         super().inputs(view, step, requests)
-        self._lane.probe(lambda: self._after("inputs", step, view, []))
+        self._lane.capture(lambda: self._after("inputs", step, view, []))
 
     def sampling(self, view: View, step: int, requests: tuple[int, ...], fields: Sequence[Span]) -> None:
-        self._lane.probe(lambda: self._before("sampling", step, None, []))
+        self._lane.capture(lambda: self._before("sampling", step, None, []))
         super().sampling(view, step, requests, fields)
-        self._lane.probe(lambda: self._after("sampling", step, None, []))
+        self._lane.capture(lambda: self._after("sampling", step, None, []))
 
     def sampled(self, view: View, step: int, requests: tuple[int, ...], has_processed: bool) -> None:
-        self._lane.probe(lambda: self._before("sampled", step, view, []))
+        self._lane.capture(lambda: self._before("sampled", step, view, []))
         super().sampled(view, step, requests, has_processed)
-        self._lane.probe(lambda: self._after("sampled", step, view, []))
+        self._lane.capture(lambda: self._after("sampled", step, view, []))
 
     def state(self, view: View, step: int, requests: tuple[int, ...]) -> None:
-        self._lane.probe(lambda: self._before("state", step, view, []))
+        self._lane.capture(lambda: self._before("state", step, view, []))
         super().state(view, step, requests)
-        self._lane.probe(lambda: self._after("state", step, view, []))
+        self._lane.capture(lambda: self._after("state", step, view, []))
 
     def drafted(self, view: View, step: int, requests: tuple[int, ...]) -> None:
-        self._lane.probe(lambda: self._before("drafted", step, view, []))
+        self._lane.capture(lambda: self._before("drafted", step, view, []))
         super().drafted(view, step, requests)
-        self._lane.probe(lambda: self._after("drafted", step, view, []))
+        self._lane.capture(lambda: self._after("drafted", step, view, []))
 
     def block_states(self, view: View, step: int, requests: tuple[int, ...]) -> None:
-        self._lane.probe(lambda: self._before("kept", step, view, []))
+        self._lane.capture(lambda: self._before("kept", step, view, []))
         super().block_states(view, step, requests)
-        self._lane.probe(lambda: self._after("kept", step, view, []))
+        self._lane.capture(lambda: self._after("kept", step, view, []))
 
     def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
         release, owned = self._num_releases, list(blocks)
         self._num_releases += 1
-        self._lane.probe(lambda: self._before("freed", release, None, owned))
+        self._lane.capture(lambda: self._before("freed", release, None, owned))
         super().caches(step, request, blocks, point)
-        self._lane.probe(lambda: self._after("freed", release, None, owned))
+        self._lane.capture(lambda: self._after("freed", release, None, owned))
 
 
 def nothing(point: str, step: int, view: View | None, blocks: list[int]) -> None:
@@ -190,7 +189,7 @@ def hooked(
     run = Run(trace, tapes, Options(), Parts())
     if recorder is not None:
         run.recorder = recorder
-    run.engine.runner.context.probes = HookedProbes(run, run.recorder, before, after)
+    run.engine.runner.context.captures = HookedCaptures(run, run.recorder, before, after)
     return run
 
 
@@ -277,10 +276,15 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
 def memory_of(machine: Machine) -> dict[str, NDArray[Any]]:
     """Return the words of every device buffer: flipping a bit of them flips one on the device."""
     return {
-        name: buffer._data.view(np.uint32 if buffer._data.itemsize == 4 else np.int64)
+        name: _data_of(buffer).view(np.uint32 if _data_of(buffer).itemsize == 4 else np.int64)
         for name, buffer in machine.buffers.items()
         if not buffer.pinned
     }
+
+
+def _data_of(buffer: Any) -> NDArray[Any]:
+    data: NDArray[Any] = buffer._data
+    return data
 
 
 def flip(machine: Machine, name: str, index: int, bit: int) -> None:

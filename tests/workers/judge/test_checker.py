@@ -21,7 +21,7 @@ from scenarios.trace import Trace
 from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_of, memory_of
 from workers.engine.memory import View
 from workers.engine.parts import Parts
-from workers.lanes.simulated import OpFailed
+from workers.lanes.base import OpFailed
 from workers.oracle.expected_captures import position_of
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES, Observation, Recorder

@@ -13,7 +13,7 @@ from workers.judge.races import RaceDetector
 from workers.kernels.signature import In, Out
 from workers.lanes.lane import Span
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
-from workers.lanes.simulated import Event
+from workers.lanes.simulated import SimulatedEvent as Event
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, Run

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from workers.kernels.signature import PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, POISON
-from workers.lanes.lane import Function, op_of
+from workers.lanes.lane import Function
+from workers.lanes.prepared import op_of
 
 Array = NDArray[Any]
 

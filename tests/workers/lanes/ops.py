@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.signature import In, InOut, Out
-from workers.lanes.lane import Buffer, Function, Span, Watcher, device_array
+from workers.lanes.base import Held
+from workers.lanes.buffers import FlatBuffer as Buffer
+from workers.lanes.lane import Function, Span, Watcher
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
-from workers.lanes.simulated import Held, Machine
+from workers.lanes.simulated import SimulatedMachine as Machine
 
 LANES = ("a", "b", "c", "d")
 POLICIES: tuple[Policy, ...] = (Eager(), Lazy(), LaneOrder(("d", "host", "a", "c", "b")), Random(7))
@@ -58,12 +60,12 @@ def late_machine() -> Machine:
 
 def device(made: Machine, name: str, length: int = 4) -> Buffer:
     """Give the machine device memory of zeros."""
-    return made.buffer(name, device_array(length))
+    return made.buffer(name, np.zeros(length, np.int64))
 
 
 def pinned(made: Machine, name: str, length: int = 4) -> Buffer:
     """Give the machine pinned memory of zeros."""
-    return made.buffer(name, device_array(length), pinned=True)
+    return made.buffer(name, np.zeros(length, np.int64), pinned=True)
 
 
 def contents(made: Machine, span: Span) -> list[int]:
@@ -74,5 +76,5 @@ def contents(made: Machine, span: Span) -> list[int]:
     def look(view: NDArray[Any]) -> None:
         seen.extend(view.tolist())
 
-    made.lanes[0].probe(look, span)
+    made.lanes[0].capture(look, span)
     return seen

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.workers.lanes.ops import LANES, contents, copy, device, pinned, stir
 from workers.lanes.lane import Watcher
 from workers.lanes.policies import Policy
-from workers.lanes.simulated import Machine
+from workers.lanes.simulated import SimulatedMachine as Machine
 
 NUM_DEVICE, NUM_PINNED, NUM_EVENTS, LENGTH = 3, 2, 7, 4
 NUM_BUFFERS = NUM_DEVICE + NUM_PINNED

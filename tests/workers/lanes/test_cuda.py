@@ -14,10 +14,10 @@ from scenarios.events import LANES as SCHEDULED
 from scenarios.events import Hold, Label, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.engine.captures import Probes
+from workers.engine.captures import Captures
 from workers.engine.runner import LANES
 from workers.lanes import cuda as lanes_of_cuda
-from workers.lanes.cuda import cuda, cycles_per_microsecond, host_delay, lane_delay
+from workers.lanes.cuda import CudaMachine, cuda, cycles_per_microsecond, host_delay, lane_delay
 from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
@@ -153,8 +153,8 @@ def test_a_lane_is_delayed_as_long_as_it_was_calibrated_for() -> None:
     assert 1800 < 1000 * start.elapsed_time(end) < 2600
 
 
-class Blind(Probes):
-    """Probes that look at nothing."""
+class Blind(Captures):
+    """Captures that look at nothing."""
 
     def inputs(self, *arguments: Any) -> None: ...
 
@@ -170,11 +170,12 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
     steps = 5
     run = Run(DECODES, TAPES, Options(races=False, device="cuda"))
     context = run.engine.runner.context
-    context.probes = Blind(run.trace.spec, context.memory, context.compute, run.recorder)
+    context.captures = Blind(run.trace.spec, context.memory, context.compute, run.recorder)
     for _ in range(20):
         run.engine.step()
     run.machine.drain()
     launched: Counter[str] = Counter()
+    assert isinstance(run.machine, CudaMachine)
     for lane in run.machine.lanes:
         original = lane.launch
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.workers.lanes.ops import POLICIES, contents, device, machine, noting
 from workers.kernels.signature import InOut
+from workers.lanes.base import Held
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
-from workers.lanes.simulated import Held
 
 
 def held_run(held: Held, policy: Policy) -> list[str]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.workers.lanes.ops import copy, device, fill, machine, noting, stir
 from workers.engine.parts import Parts
 from workers.kernels.signature import In
-from workers.lanes.lane import op_of
+from workers.lanes.prepared import op_of
 
 
 def test_an_op_uses_its_arguments_as_its_signature_says() -> None:

@@ -11,7 +11,7 @@ from tests.workers.lanes.ops import LANES, device, machine, noting
 from tests.workers.lanes.programs import Action, Program, actions, ordered
 from workers.judge.races import RaceDetector
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
-from workers.lanes.simulated import Machine
+from workers.lanes.simulated import SimulatedMachine as Machine
 
 ACTORS = ("host", *LANES)
 ORDERS = lane_orders(ACTORS)

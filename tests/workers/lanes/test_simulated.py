@@ -20,9 +20,9 @@ from tests.workers.lanes.ops import (
     stir,
 )
 from workers.kernels.signature import In, Out
+from workers.lanes.base import OpFailed
 from workers.lanes.lane import Deadlock, Record
 from workers.lanes.policies import Eager, Lazy, Policy
-from workers.lanes.simulated import OpFailed
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -161,7 +161,7 @@ def test_a_bare_array_is_refused_where_a_span_is_wanted(value: Any) -> None:
 def test_a_buffer_is_refused_where_a_span_of_it_is_wanted() -> None:
     made = machine()
     cells: Any = device(made, "cells")
-    with pytest.raises(TypeError, match="op fill: expected a span of a buffer, got Buffer"):
+    with pytest.raises(TypeError, match="op fill: expected a span of a buffer, got FlatBuffer"):
         made.lane("a").launch(fill, cells, 3)
 
 
@@ -245,8 +245,8 @@ def test_a_probe_sees_the_op_it_follows_and_none_that_follows_it(policy: Policy)
     cells, a = device(made, "cells"), made.lane("a")
     for number in range(1, 4):
         a.launch(fill, cells.all, number)
-        a.probe(looks.named("first"), cells.all)
-        a.probe(looks.named("second"), cells.all)
+        a.capture(looks.named("first"), cells.all)
+        a.capture(looks.named("second"), cells.all)
     made.drain()
     assert looks.seen == [(name, number) for number in range(1, 4) for name in ("first", "second")]
 
@@ -256,7 +256,7 @@ def test_a_probe_is_no_decision_point_and_nothing_to_wait_for() -> None:
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, cells.all, 1)
     before = made.pending
-    a.probe(looks.named("probe"), cells.all)
+    a.capture(looks.named("capture"), cells.all)
     assert made.pending == before
     assert looks.seen == []
     made.drain()
@@ -268,7 +268,7 @@ def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
     a, cells = eager.lane("a"), device(eager, "cells")
     a.launch(fill, cells.all, 1)
     assert eager.pending == 0
-    a.probe(looks.named("probe"), cells.all)
+    a.capture(looks.named("capture"), cells.all)
     assert looks.seen == [("probe", 1)]
 
 
@@ -277,7 +277,7 @@ def test_a_probe_of_an_idle_lane_looks_at_once() -> None:
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, cells.all, 4)
     made.drain()
-    a.probe(looks.named("probe"), cells.all)
+    a.capture(looks.named("capture"), cells.all)
     assert looks.seen == [("probe", 4)]
 
 
@@ -286,7 +286,7 @@ def test_a_probe_behind_a_record_keeps_its_place_in_the_stream() -> None:
     cells, a, event = device(made, "cells"), made.lane("a"), made.event("event")
     a.launch(fill, cells.all, 1)
     event.record(a)
-    a.probe(looks.named("probe"), cells.all)
+    a.capture(looks.named("capture"), cells.all)
     a.launch(fill, cells.all, 2)
     assert looks.seen == []
     made.drain()

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workers.lanes.lane import Function, op_of
+from workers.lanes.lane import Function
+from workers.lanes.prepared import op_of
 
 Array = NDArray[Any]
 

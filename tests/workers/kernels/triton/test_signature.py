@@ -11,7 +11,8 @@ import torch
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.triton.kv_write import kv_write
 from workers.kernels.triton.signature import check_flat
-from workers.lanes.lane import Function, op_of
+from workers.lanes.lane import Function
+from workers.lanes.prepared import op_of
 from workers.targets import devices
 
 FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels" / "triton"

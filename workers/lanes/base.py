@@ -1,0 +1,143 @@
+"""What every machine shares: buffers, accesses of the host to pinned memory, and ops that are held back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from workers.lanes.buffers import FlatBuffer, FlatSpan
+from workers.lanes.lane import Function, Record, Span, Watcher
+from workers.lanes.policies import Policy
+from workers.lanes.prepared import Prepared, op_of
+
+_PREPARED_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An op that does not run before something named has passed."""
+
+    op: tuple[str, int]
+    until: tuple[str, int]
+
+
+class OpFailed(Exception):
+    """A device op raised; the cause is chained, the message says which op of which step."""
+
+
+class BaseLane:
+    """A lane's name, its place among the lanes, and the ops that were checked for it."""
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name = name
+        self.index = index
+        self._prepared: dict[tuple[Function, tuple[Span | int, ...]], Prepared] = {}
+
+    def _prepare(self, function: Function, arguments: tuple[Span | int, ...]) -> Prepared:
+        if len(self._prepared) > _PREPARED_MAX:
+            self._prepared.clear()
+        prepared = self._prepared[function, arguments] = Prepared(self.name, op_of(function), arguments)
+        return prepared
+
+
+class BaseEvent:
+    """An event's name and its newest record."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.record_newest: Record | None = None
+
+
+class BaseMachine:
+    """Buffers, host accesses and holds of one machine; `decide` comes before every call of the host.
+
+    `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name): for tests of
+    the race detector. `seen_waits` lists those that took effect. With `blame` the last writers of each buffer are kept.
+    `pending` counts what is enqueued and has not run.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        watcher: Watcher | None,
+        held: Sequence[Held],
+        without: frozenset[tuple[str, str]],
+        blame: bool,
+    ) -> None:
+        self.policy = policy
+        self.watcher = watcher
+        self.held: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        for hold in held:
+            self.held.setdefault(hold.op, set()).add(hold.until)
+        self.without = without
+        self.blame = blame
+        self.buffers: dict[str, FlatBuffer] = {}
+        self.step = 0
+        self.step_begun = -1
+        self.pending = 0
+        self.seen_waits: set[tuple[str, str]] = set()
+
+    def decide(self, label: str) -> None:
+        """Let the policy have its way before the host's call `label` takes effect."""
+        raise NotImplementedError
+
+    def buffer(
+        self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
+    ) -> FlatBuffer:
+        """Give memory to the machine; see `lane.Machine.buffer`."""
+        assert name not in self.buffers, f"buffer {name} exists"
+        assert not (pinned and (lane or whole)), f"buffer {name}: pinned memory is the host's too"
+        self.buffers[name] = made = self._buffer(name, data, pinned, lane, whole)
+        return made
+
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:
+        """Make a buffer in the memory of this machine."""
+        raise NotImplementedError
+
+    def point(self, name: str) -> None:
+        """Pass a named point of the host; what is held until then is released."""
+        self.decide(name)
+        if self.held:
+            self.passed((name, self.step))
+
+    def host(self, span: Span, mode: str, written_in: int | None = None) -> "HostView":
+        """Give the host a view of pinned memory; see `lane.Machine.host`."""
+        assert isinstance(span, FlatSpan)
+        if not span.buffer.pinned:
+            raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")
+        return HostView(self, span, mode == "w", written_in)
+
+    def passed(self, label: tuple[str, int]) -> None:
+        """Release what is held until `label`."""
+        if self.held:
+            for until in self.held.values():
+                until.discard(label)
+            self.held = {op: until for op, until in self.held.items() if until}
+
+
+class HostView:
+    """An access of the host to pinned memory: it happens when the `with` is entered."""
+
+    __slots__ = ("_machine", "_span", "_writes", "_written_in")
+
+    def __init__(self, machine: "BaseMachine", span: FlatSpan, writes: bool, written_in: int | None) -> None:
+        self._machine = machine
+        self._span = span
+        self._writes = writes
+        self._written_in = written_in
+
+    def __enter__(self) -> NDArray[Any]:
+        machine, span = self._machine, self._span
+        if machine.pending:
+            machine.decide(("write " if self._writes else "read ") + span.buffer.name)
+        if machine.watcher is not None:
+            machine.watcher.touched(span, "out" if self._writes else "in", machine.step, self._written_in)
+        if self._writes and machine.blame:
+            label = f"host:write {span.buffer.name}@{machine.step}"
+            span.buffer.writers = (label, *span.buffer.writers[:1])
+        view: NDArray[Any] = span._writable if self._writes else span._readable
+        return view
+
+    def __exit__(self, *error: object) -> None:
+        return None
