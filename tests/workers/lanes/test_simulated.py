@@ -251,7 +251,7 @@ def test_a_probe_sees_the_op_it_follows_and_none_that_follows_it(policy: Policy)
     assert looks.seen == [(name, number) for number in range(1, 4) for name in ("first", "second")]
 
 
-def test_a_probe_is_no_decision_point_and_nothing_to_wait_for() -> None:
+def test_a_capture_is_no_decision_point_and_nothing_to_wait_for() -> None:
     made, looks = late_machine(), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, cells.all, 1)
@@ -260,7 +260,7 @@ def test_a_probe_is_no_decision_point_and_nothing_to_wait_for() -> None:
     assert made.pending == before
     assert looks.seen == []
     made.drain()
-    assert looks.seen == [("probe", 1)]
+    assert looks.seen == [("capture", 1)]
 
 
 def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
