@@ -61,7 +61,7 @@ class Engine:
         self.requests: dict[str, Request] = {}
         self.scheduler = Scheduler(spec, parts, self.log, probes)
         self.runner = Runner(spec, parts, machine, recorder, self.log, probes)
-        self.scheduler.on_release = self.runner.scan
+        self.scheduler.on_release = self.runner.release
         self.probes = probes
         self._spec = spec
         self._must_process = parts.must_process
@@ -85,6 +85,10 @@ class Engine:
             and not self.scheduler.has_requests()
             and not any(step.rows for step in self._flying)
         )
+
+    def left_over(self) -> Observation:
+        """Show what the host still holds; once it has drained this is to be nothing."""
+        return shown.drained(self.tick, self.scheduler, self.requests.values(), self.runner.host_drafts.requests)
 
     def step(self) -> None:
         """Schedule and launch one step; process the oldest if `depth` are in flight."""

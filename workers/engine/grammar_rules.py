@@ -53,7 +53,8 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
     """Keep what the rows of a step proposed for requests that follow a grammar, until they are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
-        if row.request.params.grammar and row.epoch == row.request.epoch:
+        is_over = row.request.finish_reason is not None
+        if row.request.params.grammar and row.epoch == row.request.epoch and not is_over:
             row.request.drafts[:] = () if row.discard else proposed
 
 

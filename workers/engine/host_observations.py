@@ -3,12 +3,13 @@
 Like the captures of the device (`probes`) it copies what is there; an engine in service would do without.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workers.engine.input_batch import Key, Row
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.prefixes import Prefixes
+from workers.engine.request import Request
 from workers.engine.scheduler import Scheduler
 from workers.engine.step import Step
 from workers.record.observation import Observation
@@ -67,6 +68,21 @@ def processed(
     if drafts is not None:
         values["host_drafts"] = [*drafts]
     return Observation("processed", step.number, tuple([request.index for request in requests]), values)
+
+
+def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:
+    """Show what the host still holds once nothing is left to do; `drafts_of` are requests whose drafts it keeps."""
+    held = [("drafts", request) for request in drafts_of]
+    for request in requests:
+        in_flight = request.num_in_flight or request.num_stale or request.num_dropped
+        owned = {"blocks": request.blocks, "drafts": request.drafts, "tokens in flight": in_flight}
+        held += [(what, request.index) for what, some in owned.items() if some]
+    values = {
+        "free_blocks": scheduler.blocks.num_free,
+        "free_state_slots": scheduler.state_slots.num_free,
+        "held": tuple(held),
+    }
+    return Observation("drained", tick, (), values)
 
 
 def _cached(cache: Prefixes | None) -> dict[str, tuple[int, ...]]:

@@ -26,6 +26,7 @@ from workers.engine.rules import (
     drafts_after,
     drain_stale,
     end_of,
+    forgets_drafts,
     has_state,
     history_of,
     is_over,
@@ -108,6 +109,7 @@ class Parts:
     tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = tokens_to_cache
     num_cacheable: Callable[[int, int], int] = num_cacheable
     take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = take_blocks
+    forgets_drafts: Callable[[Request], bool] = forgets_drafts
     drafts_after: Callable[[PlanRow, int], int] = drafts_after
     budgeted: Callable[[int, int], int] = budgeted
     room_for: Callable[[Request, int, int], int] = room_for

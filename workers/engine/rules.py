@@ -70,6 +70,11 @@ def history_of(request: Request) -> Sequence[int]:
     return request.tokens
 
 
+def forgets_drafts(request: Request) -> bool:
+    """Tell whether a drafter on the host forgets a request that gives its blocks back: it may never come again."""
+    return True
+
+
 def drafts_after(row: PlanRow, k_step: int) -> int:
     """Return the drafts that the step after a row is to verify: none after a chunk that was not the last."""
     return 0 if row.discard else k_step

@@ -239,8 +239,9 @@ class Runner:
                 row = here.get(key)
                 if row is not None:
                     row.num_computed = self._parts.true_count(step.computed[index], step.rows[index], valid[index])
-            self._log.append(shown.corrected(step, here))
-        self._log.append(Corrected(step.number))
+            self._log += (Corrected(step.number), shown.corrected(step, here))
+        else:
+            self._log.append(Corrected(step.number))
 
     def output(self, step: Step) -> Sequence[Sequence[int]]:
         """Wait for a step's sampled tokens and return the valid ones of each row; discarded rows have none."""
@@ -265,6 +266,8 @@ class Runner:
         """Wait for the drafts of a step and return those of each row; None if the host has no use for them."""
         return self._drafts_to_host.read(step.drafts, step.number) if step.drafts is not None else None
 
-    def scan(self, request: Request) -> None:
-        """Capture the caches of a request that gives its blocks back."""
+    def release(self, request: Request) -> None:
+        """Forget a request that gives its blocks back, and capture its caches."""
+        if self._parts.forgets_drafts(request):
+            self.host_drafts.forget(request)
         self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")

@@ -321,6 +321,7 @@ class Scheduler:
         """End a request: it leaves its queue, and its blocks and state go back to the pool."""
         assert request.finish_reason is None, f"request {request.name} ended twice"
         request.finish_reason = reason
+        request.drafts = []
         if request.running:
             self.running.remove(request)
             request.running = False

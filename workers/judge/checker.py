@@ -4,11 +4,12 @@ Verifies: every variable of `observation.VARIABLES`, inside its domain.
 Does not verify: anything outside a domain (nobody may read it); the decisions themselves (the referee does).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from scenarios.spec import THROUGH_THE_HOST
+from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
+from workers.judge.due_captures import DueCaptures
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
     Layout,
@@ -25,59 +26,86 @@ from workers.oracle.logprobs import are_close, expected_logprobs
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
-from workers.oracle.truth import RowTruth, Truth
+from workers.oracle.truth import RowTruth, StepTruth, Truth
 from workers.record.log import Entry, Launched, Scheduled
-from workers.record.observation import VARIABLES, Observation
+from workers.record.observation import POINTS, VARIABLES, Observation
 from workers.record.verdict import Difference
 
 # What a value may be outside its domain.
 UNDEFINED: Any = object()
+# What each capture of a step must show.
+EXPECTED: Mapping[str, Callable[[StepTruth, EngineSpec], Layout]] = {
+    "inputs": expected_inputs,
+    "sampling": expected_sampling,
+    "sampled": expected_sampled,
+    "kept": expected_kept,
+    "drafted": expected_drafted,
+    "state": expected_state,
+}
 
 
 class Checker:
     """Follow one run: hand it the log and the captures as they come; it answers with the first difference.
 
-    It is over in the step in which a token was drawn so narrowly that an engine may have drawn another.
+    It is over in the step in which a token was drawn so narrowly that an engine may have drawn another. `points` are
+    those at which the engine shows itself: what is due there and not shown is a difference, and so is anything else.
     """
 
-    def __init__(self, trace: Trace, tapes: Tapes) -> None:
+    def __init__(self, trace: Trace, tapes: Tapes, points: Set[str] = POINTS) -> None:
         self.spec = trace.spec
         self.oracle = Oracle(trace, tapes)
         self.referee = Referee(trace, self.oracle)
         self.step = 0
         self.num_compared = 0
         self.is_over = False
-        self._captured: set[int] = set()
+        self._has_captures = False
+        self._due = DueCaptures(self.spec, points)
 
     def follow(self, log: list[Entry | Observation]) -> Difference | None:
         """Fold the entries that are new into the oracle and compare what the host shows."""
         for entry in log:
             if self.is_over:
                 return None
-            if isinstance(entry, Observation):
-                found = self._host(entry)
-                if found is not None:
-                    return found
-                continue
-            wrong = self.referee.judge(entry)
-            if wrong is None:
-                try:
-                    self.oracle.consume(entry)
-                except LogError as error:
-                    wrong = str(error)
-            if wrong is not None:
-                self.step = getattr(entry, "step", self.step)
-                kind = type(entry).__name__.lower()
-                return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
-            if isinstance(entry, Scheduled):
-                self.step = entry.step
-            if isinstance(entry, Launched) and self.oracle.num_ambiguous:
-                self.is_over = True
-                del self.oracle.steps[entry.step]
+            found = self._observation(entry) if isinstance(entry, Observation) else self._entry(entry)
+            if found is not None:
+                return found
         return None
 
+    def _entry(self, entry: Entry) -> Difference | None:
+        """Judge an entry, let the oracle take it, and note what it makes due."""
+        due = self._due.before(entry)
+        if due is not None:
+            return _difference("observations", self.step, "", "", None, due, type(entry).__name__.lower())
+        wrong = self.referee.judge(entry)
+        if wrong is None:
+            try:
+                self.oracle.consume(entry)
+            except LogError as error:
+                wrong = str(error)
+        step = getattr(entry, "step", self.step)
+        if wrong is not None:
+            self.step = step
+            kind = type(entry).__name__.lower()
+            return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
+        if isinstance(entry, Scheduled):
+            self.step = entry.step
+        if isinstance(entry, Launched) and self.oracle.num_ambiguous:
+            self.is_over = True
+            del self.oracle.steps[entry.step]
+        else:
+            self._due.after(entry, self.oracle.steps.get(step))
+        return None
+
+    def _observation(self, observed: Observation) -> Difference | None:
+        due = self._due.observed(observed)
+        if due is not None:
+            seen = f"observation {observed.point} of step {observed.step}"
+            return _difference("observations", self.step, "", "", None, due, seen)
+        return self._host(observed)
+
     def captures(self, captures: list[Observation]) -> Difference | None:
-        """Compare captures of the device, in stream order; those of steps the oracle was not told of are left out."""
+        """Compare captures of the device, in stream order."""
+        self._has_captures |= bool(captures)
         for capture in captures:
             found = self._capture(capture)
             if found is not None:
@@ -87,33 +115,22 @@ class Checker:
 
     def _forget(self) -> None:
         """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
-        steps = self.oracle.steps
-        for number in [number for number in steps if number < self.step - max(2, self.spec.depth)]:
-            if number in self._captured or not steps[number].rows:
-                del steps[number]
-                self._captured.discard(number)
+        steps, before, captured_until = self.oracle.steps, self.step - max(2, self.spec.depth), self._due.captured_until
+        if captured_until is not None:
+            before = min(before, captured_until)
+        for number in [number for number in steps if number < before]:
+            del steps[number]
 
     def _capture(self, capture: Observation) -> Difference | None:
-        spec, oracle = self.spec, self.oracle
+        due = self._due.captured(capture)
+        if due is not None:
+            if self.is_over and self._due.captured_until is None:
+                return None
+            seen = f"capture {capture.point} of step {capture.step}, requests {capture.requests}"
+            return _difference("captures", capture.step, "", "", None, due, seen)
         if capture.point == "freed":
-            return self._layout(expected_release(oracle.releases.pop(0), spec), capture) if oracle.releases else None
-        step = oracle.steps.get(capture.step)
-        if step is None:
-            return None
-        match capture.point:
-            case "inputs":
-                return self._layout(expected_inputs(step, spec), capture)
-            case "sampling":
-                return self._layout(expected_sampling(step, spec), capture)
-            case "sampled":
-                return self._layout(expected_sampled(step, spec), capture)
-            case "drafted":
-                return self._layout(expected_drafted(step, spec), capture)
-            case "kept":
-                return self._layout(expected_kept(step, spec), capture)
-            case _:
-                self._captured.add(capture.step)
-                return self._layout(expected_state(step, spec), capture)
+            return self._layout(expected_release(self.oracle.releases.pop(0), self.spec), capture)
+        return self._layout(EXPECTED[capture.point](self.oracle.steps[capture.step], self.spec), capture)
 
     def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
         self.num_compared += len(layout)
@@ -125,6 +142,9 @@ class Checker:
                 offset, values, row, _ = segment
                 seen = actual[offset : offset + len(values)]
                 wanted = values if type(values) is list else [*values]
+                if len(seen) != len(wanted):
+                    sizes = f"{offset + len(wanted)} values", f"{len(actual)} values"
+                    return _difference(variable, capture.step, "", "", None, *sizes)
                 if seen != wanted:
                     index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
                     position = position_of(segment, index)
@@ -176,6 +196,8 @@ class Checker:
         if wanted is None:
             return None
         seen = observed.values.get("logprobs") or [()] * len(rows)
+        if len(seen) != len(rows):
+            return _difference("logprobs", observed.step, "", "", None, f"{len(rows)} rows", f"{len(seen)} rows")
         for row, expected, actual in zip(rows, wanted, seen, strict=True):
             if not are_close(actual, expected):
                 return _difference("logprobs", observed.step, row.truth.name, row.commit, None, expected, actual)
@@ -197,26 +219,31 @@ class Checker:
             ("free_state_slots", self.spec.max_num_seqs - len(running)),
         )
         for variable, count in free:
-            if observed.values[variable] != count:
-                return _difference(variable, observed.step, "", "", None, count, observed.values[variable])
+            seen = observed.values.get(variable)
+            if seen != count:
+                return _difference(variable, observed.step, "", "", None, count, seen)
         return None
 
-    def at_end(self, num_free_blocks: int, num_free_state_slots: int) -> Difference | None:
-        """Compare what is left once nothing is left to do: everything must have been given back.
+    def at_end(self, left: Observation, digest: str) -> Difference | None:
+        """Compare what is left once nothing is left to do: everything was shown, and must have been given back.
 
-        Raises:
-            AssertionError: a step was never captured to its end.
+        `digest` is that of all captures, by which schedules are compared: of some captures it is not empty.
         """
-        missed = [number for number, step in self.oracle.steps.items() if step.rows and number not in self._captured]
-        assert not missed, f"steps {missed} were never captured"
-        assert not self.oracle.releases, "caches that were given back were never captured"
+        due = self._due.left_over()
+        if due is not None:
+            which = "observations" if due.startswith("observation") else "captures"
+            return _difference(which, self.step, "", "", None, due, "none was shown")
+        if self._has_captures and not digest:
+            return _difference("captures", self.step, "", "", None, "a digest of all captures", "an empty digest")
         self.num_compared += 1
         wrong = self.referee.at_end() if not self.is_over else None
         if wrong is not None:
             return _difference("log", self.step, "", "", None, "an allowed end", wrong)
-        blocks, slots = self.spec.num_blocks - num_free_blocks, self.spec.max_num_seqs - num_free_state_slots
-        if blocks or slots:
-            kept = f"{blocks} blocks, {slots} state slots"
+        blocks = self.spec.num_blocks - left.values["free_blocks"]
+        slots = self.spec.max_num_seqs - left.values["free_state_slots"]
+        held = [f"{what} of request {self.oracle.requests[request].name}" for what, request in left.values["held"]]
+        if blocks or slots or held:
+            kept = ", ".join([f"{blocks} blocks, {slots} state slots", *held])
             return _difference("leaks", self.step, "", "", None, "0 blocks, 0 state slots", kept)
         return None
 
@@ -229,8 +256,8 @@ def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
         "idle_blocks": cache.idle,
     }
     for variable, wanted in columns.items():
-        if observed.values[variable] != tuple(wanted):
-            seen = observed.values[variable]
+        seen = observed.values.get(variable, ())
+        if seen != tuple(wanted):
             at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
             expected, actual = wanted[at : at + 1], list(seen[at : at + 1])
             return _difference(variable, observed.step, "", "", None, f"{expected} at {at}", f"{actual} at {at}")
@@ -268,9 +295,11 @@ def _compare_columns(
     if order != observed.requests:
         return _difference("log", observed.step, "", "", None, f"requests {order}", f"requests {observed.requests}")
     for variable, wanted in columns.items():
-        actual = observed.values[variable]
+        actual = observed.values.get(variable)
         if actual == wanted:
             continue
+        if actual is None or len(actual) != len(wanted):
+            return _difference(variable, observed.step, "", "", None, f"{len(wanted)} values", actual)
         for index, (truth, expected, seen) in enumerate(zip(truths, wanted, actual, strict=True)):
             if expected is not UNDEFINED and expected != seen:
                 commit = rows[index].commit if rows else f"{truth.who}/{truth.epoch}"

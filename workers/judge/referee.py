@@ -87,6 +87,8 @@ class Referee:
         wrong = self._duties.come_due(_AFTER_EVERY_EVENT, "before_process")
         if wrong is not None:
             return wrong
+        if len(self._uncorrected) > 1:
+            return f"step {self._uncorrected[0]} was never corrected"
         alive = [truth.name for truth in self._oracle.alive.values()]
         return f"the engine stopped while requests {', '.join(alive)} were alive" if alive else None
 
@@ -311,6 +313,8 @@ class Referee:
             return f"step {entry.step} was launched, but not the last one scheduled"
         self._launched = entry.step
         self._uncorrected.append(entry.step)
+        if len(self._uncorrected) > 2:
+            return f"step {entry.step} was launched, but step {self._uncorrected[0]} was not corrected"
         if len(self._unprocessed) > self._spec.depth:
             return f"{len(self._unprocessed)} steps are in flight, depth is {self._spec.depth}"
         order = self._row_order.update(scheduled.rows, scheduled.tick, duties.reorder)

@@ -92,6 +92,11 @@ VARIABLES: Mapping[str, Variable] = {
     "idle_blocks": Variable("prefix", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
     "leaks": Variable("books", "engine", "processed", "drained", "once nothing is left to do"),
 }
+# Where something is observed: behind an entry of the log on the host, `drained` once nothing is left to do; on the
+# device in the order of its compute lane.
+HOST_POINTS = frozenset({"scheduled", "launched", "corrected", "processed", "drained"})
+DEVICE_POINTS = frozenset({"inputs", "sampling", "sampled", "kept", "drafted", "state", "freed"})
+POINTS = HOST_POINTS | DEVICE_POINTS
 
 
 class Observation(NamedTuple):
@@ -118,6 +123,7 @@ class Recorder:
         self._blame = blame
         self.captures: list[Observation] = []
         self._digest = blake2b(digest_size=16)
+        self._has_hashed = False
 
     def capture(
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
@@ -127,7 +133,9 @@ class Recorder:
         for name, array in zip(names, arrays, strict=True):
             data.append(array.tobytes())
             values[name] = array.tolist()
-        self._digest.update(b"".join(data))
+        hashed = b"".join(data)
+        self._digest.update(hashed)
+        self._has_hashed |= bool(hashed)
         if self._blame is not None:
             self.writers.update({(step, name): self._blame(name) for name in names})
         self.captures.append(Observation(point, step, requests, values))
@@ -138,5 +146,5 @@ class Recorder:
         return taken
 
     def digest(self) -> str:
-        """Return a hash of every capture so far, in stream order."""
-        return self._digest.hexdigest()
+        """Return a hash of every capture so far, in stream order; an empty one if nothing was captured."""
+        return self._digest.hexdigest() if self._has_hashed else ""

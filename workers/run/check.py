@@ -109,8 +109,7 @@ class Run:
             if found is not None:
                 return Diverged(stats=self.stats(), difference=self._explained(found))
         self.machine.drain()
-        scheduler = engine.scheduler
-        found = self._follow() or self.checker.at_end(scheduler.blocks.num_free, scheduler.state_slots.num_free)
+        found = self._follow() or self.checker.at_end(engine.left_over(), self.recorder.digest())
         if found is None and self.detector is not None and self.detector.race is not None:
             found = _unordered(self.detector.race)
         if found is not None:

@@ -194,7 +194,7 @@ def one_too_many_in_flight(place: Place, entry: Processed) -> list[Entry] | None
 
 def never_corrected(place: Place, entry: Corrected) -> list[Entry] | None:
     for after in range(place.at + 1, len(place.log)):
-        if isinstance(place.log[after], Corrected):
+        if isinstance(place.log[after], Launched):
             return place.log[place.at + 1 : after + 1]
     return None
 
@@ -346,7 +346,7 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
     ),
     "corrected twice": (r"step \d+ was corrected out of turn", on(Corrected, lambda p, e: [e, e])),
     "never corrected": (
-        r"step \d+ was corrected out of turn",
+        r"step \d+ was launched, but step \d+ was not corrected",
         on(Corrected, never_corrected),
     ),
     "freed by another": (

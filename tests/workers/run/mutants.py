@@ -166,6 +166,7 @@ HOST_MUTANTS = (
     Mutant("the backup is the token after the last one", "inputs", Parts(backup_index=lambda known, length: known)),
     Mutant("the backup is the first token", "inputs", Parts(backup_index=lambda known, length: 0)),
     Mutant("drafters on the host miss the last token", "drafts", Parts(history_of=lambda request: request.tokens[:-1])),
+    Mutant("drafters on the host never forget a request", "books", Parts(forgets_drafts=lambda request: False)),
     Mutant("true_count subtracts from the optimistic count", "counts", Parts(true_count=subtracts)),
     Mutant(
         "true_count ignores discarded rows",

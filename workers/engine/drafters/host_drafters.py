@@ -10,7 +10,7 @@ from typing import Protocol
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.engine.parts import Parts
-from workers.engine.request import PlanRow
+from workers.engine.request import PlanRow, Request
 from workers.engine.step import Step
 from workers.kernels.ngram import NGRAM_MAX
 from workers.kernels.signature import NO_DRAFT
@@ -19,13 +19,17 @@ SUFFIX_MAX = 4
 
 
 class HostDrafter(Protocol):
-    """Proposes tokens behind the known ones of one request; `keep` names the requests that may come again soon."""
+    """Proposes tokens behind the known ones of one request."""
+
+    @property
+    def requests(self) -> Sequence[int]:
+        """The requests of which something is kept between calls."""
 
     def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
         """Return up to `num_drafts` tokens."""
 
-    def keep(self, requests: set[int]) -> None:
-        """Forget every other request."""
+    def forget(self, request: int) -> None:
+        """Drop what is kept of a request that stops running; what is needed again is found in its tokens."""
 
 
 class Ngram:
@@ -33,6 +37,8 @@ class Ngram:
 
     Source: Saxena, "Prompt lookup decoding", 2023.
     """
+
+    requests: Sequence[int] = ()
 
     def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
         """Return up to `num_drafts` tokens."""
@@ -45,7 +51,7 @@ class Ngram:
                 longest, behind = length, end
         return list(tokens[behind : behind + num_drafts]) if longest else []
 
-    def keep(self, requests: set[int]) -> None:
+    def forget(self, request: int) -> None:
         """Nothing is kept between calls."""
 
 
@@ -72,10 +78,15 @@ class Suffix:
             found.append(min(follows, key=lambda token: (-follows[token], token)))
         return found
 
-    def keep(self, requests: set[int]) -> None:
-        """Forget the counts of every other request."""
-        for request in [request for request in self._counts if request not in requests]:
-            del self._counts[request], self._num_seen[request]
+    @property
+    def requests(self) -> Sequence[int]:
+        """The requests whose counts are kept."""
+        return tuple(self._counts)
+
+    def forget(self, request: int) -> None:
+        """Drop the counts of a request."""
+        self._counts.pop(request, None)
+        self._num_seen.pop(request, None)
 
     def _grow(self, request: int, tokens: Sequence[int]) -> dict[tuple[int, ...], Counter[int]]:
         counts = self._counts.setdefault(request, {})
@@ -108,10 +119,18 @@ class HostDrafts:
         on_device = on_device if on_device is not None else ((),) * len(step.rows)
         rows = zip(step.rows, delivered, on_device, strict=False)
         proposed = tuple(self._of_row(row, tokens, step.k_step, there) for row, tokens, there in rows)
-        if self._drafter is not None:
-            self._drafter.keep({row.request.index for row in step.rows})
         self.columns = tuple(chain.from_iterable(map(self._padded, proposed)))
         return proposed
+
+    @property
+    def requests(self) -> Sequence[int]:
+        """The requests of which a drafter on the host keeps something."""
+        return self._drafter.requests if self._drafter is not None else ()
+
+    def forget(self, request: Request) -> None:
+        """Drop what is kept of a request that stops running."""
+        if self._drafter is not None:
+            self._drafter.forget(request.index)
 
     def _of_row(self, row: PlanRow, tokens: Sequence[int], k_step: int, on_device: Sequence[int]) -> tuple[int, ...]:
         request = row.request

@@ -1,0 +1,277 @@
+"""What is due is shown once, in its place and under its name: anything else is found.
+
+Verifies: for each point of the device and of the host, that leaving out, repeating, relabelling or swapping what is
+shown there is found; that a correction of the host's mirrors is owed, and an empty digest refused.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+from numpy.typing import NDArray
+
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.engine.engine import Engine
+from workers.engine.parts import Parts
+from workers.engine.runner import Runner
+from workers.engine.step import Step
+from workers.judge.checker import Checker
+from workers.oracle.tape import Tapes
+from workers.record.log import Corrected, Entry
+from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
+from workers.record.verdict import Agreed, Difference, Diverged
+from workers.run.check import Options, Run
+
+TAPES = Tapes()
+SEEDS = range(120)
+PLACES_PER_CHANGE = 4
+ON_HOST = sorted(HOST_POINTS - {"drained"})
+Item = Entry | Observation
+
+
+class Stream(NamedTuple):
+    """What was handed to the checker, item by item: on the host and on the device, each with the number of its call."""
+
+    host: list[tuple[int, Item]]
+    device: list[tuple[int, Observation]]
+
+
+class Listening(Checker):
+    """A checker that keeps what it was handed."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace, TAPES)
+        self.stream = Stream([], [])
+        self.num_calls = 0
+        self.end: tuple[Observation, str] | None = None
+
+    def follow(self, log: list[Item]) -> Difference | None:
+        self.stream.host.extend((self.num_calls, item) for item in log)
+        return super().follow(log)
+
+    def captures(self, captures: list[Observation]) -> Difference | None:
+        self.stream.device.extend((self.num_calls, item) for item in captures)
+        self.num_calls += 1
+        return super().captures(captures)
+
+    def at_end(self, left: Observation, digest: str) -> Difference | None:
+        self.end = left, digest
+        return super().at_end(left, digest)
+
+
+@cache
+def clean_run(seed: int) -> tuple[Trace, Listening]:
+    run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Parts())
+    checker = Listening(run.trace)
+    run.checker = checker
+    verdict = run.to_end()
+    assert isinstance(verdict, Agreed), verdict
+    return run.trace, checker
+
+
+def judged(trace: Trace, heard: Listening, stream: Stream) -> Difference | None:
+    """Return what a fresh checker says of a stream."""
+    checker = Checker(trace, TAPES)
+    assert heard.end is not None
+    for call in range(heard.num_calls):
+        found = checker.follow([item for number, item in stream.host if number == call])
+        found = found or checker.captures([item for number, item in stream.device if number == call])
+        if found is not None:
+            return found
+    return checker.at_end(*heard.end)
+
+
+Numbered = list[tuple[int, Any]]
+
+
+def left_out(items: Numbered, at: int) -> Numbered:
+    return items[:at] + items[at + 1 :]
+
+
+def repeated(items: Numbered, at: int) -> Numbered:
+    return items[: at + 1] + items[at:]
+
+
+def of_the_next_step(items: Numbered, at: int) -> Numbered:
+    call, item = items[at]
+    return [*items[:at], (call, item._replace(step=item.step + 1)), *items[at + 1 :]]
+
+
+def of_the_step_before(items: Numbered, at: int) -> Numbered:
+    call, item = items[at]
+    return [*items[:at], (call, item._replace(step=item.step - 1)), *items[at + 1 :]]
+
+
+def of_another_request(items: Numbered, at: int) -> Numbered:
+    call, item = items[at]
+    others = (*item.requests[:-1], item.requests[-1] + 1) if item.requests else (0,)
+    return [*items[:at], (call, item._replace(requests=others)), *items[at + 1 :]]
+
+
+def of_an_unknown_point(items: Numbered, at: int) -> Numbered:
+    call, item = items[at]
+    return [*items[:at], (call, item._replace(point="nowhere")), *items[at + 1 :]]
+
+
+def swapped_with_the_next(items: Numbered, at: int) -> Numbered:
+    (call, item), (call_next, item_next) = items[at : at + 2]
+    return [*items[:at], (call, item_next), (call_next, item), *items[at + 2 :]]
+
+
+def without_a_value(items: Numbered, at: int) -> Numbered:
+    call, item = items[at]
+    values = dict([*item.values.items()][1:])
+    return [*items[:at], (call, item._replace(values=values)), *items[at + 1 :]]
+
+
+CHANGES = (
+    left_out,
+    repeated,
+    of_the_next_step,
+    of_the_step_before,
+    of_another_request,
+    of_an_unknown_point,
+    swapped_with_the_next,
+    without_a_value,
+)
+
+
+def places(point: str, is_on_device: bool) -> Iterator[tuple[int, int]]:
+    """Yield the seed of a clean run and a place in its stream, first, last and in between; few from each run."""
+    for seed in SEEDS:
+        stream: Sequence[tuple[int, Any]] = clean_run(seed)[1].stream[is_on_device]
+        found = [at for at, (_, item) in enumerate(stream) if isinstance(item, Observation) and item.point == point]
+        found = [at for at in found if at + 1 < len(stream)]
+        if found:
+            yield seed, found[seed % len(found)]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("point", [*sorted(DEVICE_POINTS), *ON_HOST])
+def test_what_is_not_shown_as_it_is_due_is_found(point: str, change: Callable[[Numbered, int], Numbered]) -> None:
+    num_found = 0
+    for seed, at in places(point, point in DEVICE_POINTS):
+        trace, heard = clean_run(seed)
+        host, device = heard.stream
+        changed = Stream(host, change(device, at)) if point in DEVICE_POINTS else Stream(change(host, at), device)
+        found = judged(trace, heard, changed)
+        assert found is not None, (seed, at)
+        num_found += 1
+        if num_found == PLACES_PER_CHANGE:
+            return
+    pytest.fail(f"only {num_found} places")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_clean_run_shows_is_what_is_due(seed: int) -> None:
+    trace, heard = clean_run(seed)
+    assert judged(trace, heard, heard.stream) is None
+
+
+@pytest.mark.parametrize("point", [*sorted(DEVICE_POINTS), *ON_HOST])
+def test_what_comes_last_is_due_too(point: str) -> None:
+    for seed in SEEDS:
+        trace, heard = clean_run(seed)
+        items: Numbered = [*heard.stream[point in DEVICE_POINTS]]
+        last = max((at for at, (_, item) in enumerate(items) if getattr(item, "point", "") == point), default=None)
+        if last is not None:
+            changed = left_out(items, last)
+            stream = (
+                Stream(heard.stream.host, changed) if point in DEVICE_POINTS else Stream(changed, heard.stream.device)
+            )
+            found = judged(trace, heard, stream)
+            assert found is not None
+            assert found.variable in ("captures", "observations")
+            return
+    pytest.fail("no place")
+
+
+class NeverCorrects(Runner):
+    """A runner that leaves the host's mirrors as they were guessed, and says nothing of it."""
+
+    def _correct(self, step: Step) -> None:
+        pass
+
+
+def test_host_mirrors_that_are_never_corrected_are_found() -> None:
+    for seed in SEEDS[:10]:
+        run = Run(clean_run(seed)[0], TAPES, Options(races=False), Parts())
+        run.engine.runner.__class__ = NeverCorrects
+        verdict = run.to_end()
+        assert isinstance(verdict, Diverged)
+        assert "was not corrected" in verdict.difference.actual or "never corrected" in verdict.difference.actual
+
+
+def test_a_correction_that_is_left_out_with_all_it_shows_is_found() -> None:
+    for seed in SEEDS[:10]:
+        trace, heard = clean_run(seed)
+        steps = [item.step for _, item in heard.stream.host if isinstance(item, Corrected)]
+        for step in (steps[0], steps[-1]):
+            host = [
+                (call, item)
+                for call, item in heard.stream.host
+                if not (isinstance(item, Corrected) and item.step == step)
+                and not (isinstance(item, Observation) and item[:2] == ("corrected", step))
+            ]
+            found = judged(trace, heard, Stream(host, heard.stream.device))
+            assert found is not None
+            assert "correct" in found.actual
+
+
+class Deaf(Recorder):
+    """A recorder that hashes nothing of what it keeps."""
+
+    def digest(self) -> str:
+        return ""
+
+
+def test_an_empty_digest_of_captures_is_refused() -> None:
+    run = Run(clean_run(0)[0], TAPES, Options(races=False), Parts())
+    run.recorder.__class__ = Deaf
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.variable, verdict.difference.actual) == ("captures", "an empty digest")
+
+
+class Forgetful(Recorder):
+    """A recorder that drops everything captured at one point."""
+
+    point = ""
+
+    def capture(
+        self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
+    ) -> None:
+        if point != self.point:
+            super().capture(point, step, requests, names, arrays)
+
+
+@pytest.mark.parametrize("point", sorted(DEVICE_POINTS))
+def test_an_engine_that_never_captures_at_a_point_is_found(point: str) -> None:
+    seed = next(seed for seed, _ in places(point, is_on_device=True))
+    run = Run(clean_run(seed)[0], TAPES, Options(races=False), Parts())
+    run.recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.variable == "captures"
+    assert verdict.difference.expected.startswith(f"capture {point} of step")
+
+
+class KeepsRequests(Engine):
+    """An engine that goes on holding the drafts of a request that has ended."""
+
+    def drained(self) -> bool:
+        is_drained = super().drained()
+        if is_drained:
+            next(iter(self.requests.values())).drafts = [1]
+        return is_drained
+
+
+def test_what_the_host_holds_of_an_ended_request_is_a_leak() -> None:
+    run = Run(clean_run(0)[0], TAPES, Options(races=False), Parts())
+    run.engine.__class__ = KeepsRequests
+    verdict = run.to_end()
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.variable, verdict.difference.plane) == ("leaks", "books")
+    assert "drafts of request" in verdict.difference.actual

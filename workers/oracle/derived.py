@@ -1,0 +1,34 @@
+"""Values derived from a specification or from sampling parameters, stated from their plain fields for the judges alone.
+
+The engine derives its own (`EngineSpec` and `SamplingParams` have properties): a mistake in one of both is a finding,
+which it would not be if both asked the same function.
+"""
+
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+
+
+def keeps_states_with_blocks(spec: EngineSpec) -> bool:
+    """Tell whether the recurrent state at the end of each full block is kept with the block."""
+    return spec.recurrent_cache == "align" and spec.layers == "hybrid"
+
+
+def keep_rates(spec: EngineSpec) -> list[float]:
+    """Return the rates at which synthetic verification keeps drafts, one a draft; the last one given repeats."""
+    given = list(spec.synthetic_rates)
+    while given and len(given) < spec.num_speculative_tokens:
+        given.append(given[-1])
+    return given[: spec.num_speculative_tokens]
+
+
+def length_limit(spec: EngineSpec, num_prompt: int, max_tokens: int) -> int:
+    """Return the number of tokens, prompt included, with which a request ends: its own limit or the model's."""
+    wanted = num_prompt + max_tokens
+    return wanted if wanted < spec.max_model_len else spec.max_model_len
+
+
+def changes_logits(params: SamplingParams) -> bool:
+    """Tell whether any parameter changes a logit: a mask of tokens, or a penalty."""
+    if params.min_tokens or params.bad_words or params.allowed_tokens or params.grammar:
+        return True
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
