@@ -1,10 +1,11 @@
 # `make run` needs only Python 3.11 or 3.12; everything it installs goes into .venv, at the tested versions.
 PYTHON ?= python3
 STEPS ?= 200000
+HOURS ?= 8
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run test check soak bench clean
+.PHONY: run test check soak nightly bench clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -19,6 +20,11 @@ check: .venv/installed-dev
 
 soak: .venv/installed
 	$(BIN)/python -m benchmarks.soak --steps $(STEPS)
+
+# Begins from the traces that the night before left in campaigns/last, if there are any.
+LAST = $(if $(wildcard campaigns/last/*/*.yaml campaigns/last/*/*/*.yaml),--corpus campaigns/last)
+nightly: .venv/installed
+	$(BIN)/specstorm nightly --hours $(HOURS) --out campaigns/tonight $(LAST)
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.checked_steps

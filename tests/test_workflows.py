@@ -1,0 +1,66 @@
+"""The workflows of `.github/workflows/`: valid for GitHub, made of the Makefile's commands, with the least privileges.
+
+Does not verify: that the actions do what they say, and that GitHub runs them.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+TARGET = re.compile(r"^make ([a-z]+)", re.MULTILINE)
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    return [step for job in loaded(path)["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_what_github_s_schema_allows(path: Path) -> None:
+    pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_misspelt_key_is_no_workflow(tmp_path: Path) -> None:
+    pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(WORKFLOWS[0].read_text(encoding="utf-8").replace("runs-on", "run-on"), encoding="utf-8")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(wrong)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_calls_the_makefile_and_may_only_read(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    called = {target for step in steps_of(path) for target in TARGET.findall(step.get("run", ""))}
+    assert called
+    assert called <= targets
+    assert loaded(path)["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in loaded(path)["jobs"].values())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_github_s_own_and_has_a_major_version(path: Path) -> None:
+    used = [step["uses"] for step in steps_of(path) if "uses" in step]
+    assert [name for name in used if not re.fullmatch(r"actions/[a-z/-]+@v\d+", name)] == []
+
+
+def test_the_tests_run_on_every_python_that_the_project_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [line.rpartition(" ")[2] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert loaded(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"] == named
