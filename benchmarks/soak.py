@@ -25,8 +25,8 @@ from scenarios.trace import Trace
 from workers.lanes.policies import lane_orders
 from workers.oracle.tape import Tapes
 from workers.record.verdict import DECISIONS_PER_AMBIGUOUS, Agreed, Verdict
-from workers.run.check import Options, check
-from workers.targets.devices import DEVICES, Device
+from workers.run.check import check
+from workers.targets.target import DEFAULT_CONFIG, DEVICES, SPECSTORM, RunConfig, known_engines
 
 # What every soak must reach in at least 2 % of its traces, by the probe that counts it.
 REQUIRED = {
@@ -109,19 +109,21 @@ def generated(first: int) -> Iterator[tuple[int, Profile, Trace]]:
                 yield seed, profile, trace
 
 
-def finding(trace: Trace, verdict: Verdict, tapes: Tapes, device: Device) -> str | None:
+def finding(trace: Trace, verdict: Verdict, tapes: Tapes, config: RunConfig) -> str | None:
     """Return what is wrong with a run, if anything is."""
     if not isinstance(verdict, Agreed):
         return verdict.model_dump_json()
-    if device == "sim" or verdict.stats.probes.get("ambiguous_decision"):
+    if config.device == "sim" or verdict.stats.probes.get("ambiguous_decision"):
         return None
     defined = check(trace, tapes)
     assert isinstance(defined, Agreed)
     seen, wanted = verdict.stats.digest, defined.stats.digest
-    return None if seen == wanted else f"captures {seen} on {device}, {wanted} on sim"
+    return None if seen == wanted else f"captures {seen} on {config.device}, {wanted} on sim"
 
 
-def soak(first_seed: int, steps: int, progress: bool = False, device: Device = "sim") -> tuple[Soak, Trace | None, str]:
+def soak(
+    first_seed: int, steps: int, progress: bool = False, config: RunConfig = DEFAULT_CONFIG
+) -> tuple[Soak, Trace | None, str]:
     """Check generated traces from `first_seed` on until `steps` engine steps are done or one does not agree."""
     seen, tapes = Soak(), Tapes()
     started = reported = time.monotonic()
@@ -130,8 +132,8 @@ def soak(first_seed: int, steps: int, progress: bool = False, device: Device = "
             break
         schedule = schedule_of(seed)
         trace = drawn.explicit().model_copy(update={"schedule": schedule})
-        verdict = check(trace, tapes, Options(device=device))
-        wrong = finding(trace, verdict, tapes, device)
+        verdict = check(trace, tapes, config=config)
+        wrong = finding(trace, verdict, tapes, config)
         if wrong is not None:
             return seen, trace, f"seed {seed}: {wrong}"
         assert isinstance(verdict, Agreed)
@@ -153,10 +155,10 @@ def soak(first_seed: int, steps: int, progress: bool = False, device: Device = "
     return seen, None, ""
 
 
-def soak_in_processes(first_seed: int, steps: int, device: Device, processes: int) -> tuple[Soak, Trace | None, str]:
+def soak_in_processes(first_seed: int, steps: int, config: RunConfig, processes: int) -> tuple[Soak, Trace | None, str]:
     """Soak in several processes, each its share of the steps; end all of them with the first finding."""
     total = Soak()
-    each = partial(soak, steps=-(-steps // processes), device=device)
+    each = partial(soak, steps=-(-steps // processes), config=config)
     first_seeds = [first_seed + index * TRACES_OF_A_PROCESS for index in range(processes)]
     # A process that was forked cannot use a GPU.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
@@ -172,14 +174,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000, help="engine steps to check (default 200000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trace (default 0)")
+    parser.add_argument("--engine", choices=known_engines(), default=SPECSTORM, help="the engine that is tested")
     parser.add_argument("--device", choices=DEVICES, default="sim", help="what the engine runs on (default sim)")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the steps (default 1)")
     options = parser.parse_args()
+    config = RunConfig(engine=options.engine, device=options.device)
     started = time.monotonic()
     if options.processes == 1:
-        seen, failing, why = soak(options.seed, options.steps, progress=True, device=options.device)
+        seen, failing, why = soak(options.seed, options.steps, progress=True, config=config)
     else:
-        seen, failing, why = soak_in_processes(options.seed, options.steps, options.device, options.processes)
+        seen, failing, why = soak_in_processes(options.seed, options.steps, config, options.processes)
     if failing is not None:
         print(dumps(failing))
         print(f"FINDING after {seen.steps} clean steps: {why}")

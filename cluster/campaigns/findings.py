@@ -14,7 +14,7 @@ from scenarios.trace import Trace
 from workers.record.verdict import Agreed, Crashed, Judgement, Lost, Stats, Vacuous, Verdict, is_finding
 from workers.run.shard import Hit
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
 KILLED = "worker process"
@@ -84,13 +84,13 @@ class _Part:
 
 
 class Pursuit:
-    """One finding being worked on, on one device; `count` is how many traces of the hunt met it."""
+    """One finding being worked on; `count` is how many traces of the hunt met it."""
 
-    def __init__(self, state: FindingState, limit: int = LIMIT, device: Device = "sim") -> None:
+    def __init__(self, state: FindingState, limit: int = LIMIT, config: RunConfig = DEFAULT_CONFIG) -> None:
         self.count = 0
         self.state = state
         self._limit = limit
-        self._device = device
+        self._config = config
         self._parts: dict[str, _Part] = {}
         self._waiting: set[str] = set()
         self._again: list[Task] = []
@@ -140,11 +140,11 @@ class Pursuit:
                 self._confirmed(result)
 
     def _key(self, *parts: object) -> str:
-        text = "\x00".join(map(str, (build(), self._device, self.state.bug, self.state.stage, *parts)))
+        text = "\x00".join(map(str, (build(), self._config.text, self.state.bug, self.state.stage, *parts)))
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _judge(self, trace: Trace) -> Task:
-        job = Job(key=self._key(), trace=trace, sweep=False, device=self._device)
+        job = Job(key=self._key(), trace=trace, sweep=False, config=self._config)
         self._waiting = {job.key}
         return Task(job, losses_max=2)
 
@@ -161,7 +161,7 @@ class Pursuit:
         shrinking = self.state.shrinking
         assert shrinking is not None, "it has begun"
         key = self._key(*label)
-        job = TryJob(key=key, candidates=candidates, target=shrinking.target, device=self._device)
+        job = TryJob(key=key, candidates=candidates, target=shrinking.target, config=self._config)
         self._parts[job.key] = _Part(candidates)
         self._waiting.add(job.key)
         return Task(job, losses_max=1 if self.state.kills else 2)

@@ -18,7 +18,7 @@ from scenarios.trace import Trace
 from workers.record.verdict import Crashed, Judgement, Lost
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
-from workers.targets.devices import Device
+from workers.targets.target import RunConfig
 
 # It replaces a function of the host, and so exists on every device.
 CANARY = "vllm-38556-backup-token"
@@ -31,7 +31,7 @@ LOSSES_MAX_AGAIN = 10
 
 
 class Plan(Value):
-    """What a hunt looks at: its traces, its faults and its device; `canary` is the fault that it must find there.
+    """What a hunt looks at: its traces and faults, on which engine and device; `canary` is the fault it must find.
 
     `corpus` is the digest of the traces it begins from, empty for none.
     """
@@ -40,7 +40,7 @@ class Plan(Value):
     seed: int = 0
     faults: tuple[str, ...] = ()
     canary: str = CANARY
-    device: Device = "sim"
+    config: RunConfig = RunConfig()
     corpus: str = ""
 
 
@@ -59,7 +59,7 @@ class Ledger(Protocol):
     def keep_finding(self, bug: str, state: str) -> None:
         """Write down how far a finding has been worked on."""
 
-    def keep_artefact(self, judgement: Judgement, name: str) -> str:
+    def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         """Write the artefact of a finding and return its path in the campaign."""
 
 
@@ -214,7 +214,7 @@ class Hunter:
         # A corpus may hold the canary's own trace: generated traces alone must find it.
         if role != "canary":
             changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
-        return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.plan.device)
+        return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.plan.config)
 
     def _reported(self, job: ShardJob, report: ShardReport, slot: int | None) -> None:
         number = job.shard.number
@@ -281,7 +281,7 @@ class Hunter:
             state = FindingState.model_validate_json(kept)
             if state.stage == "closed" and state.is_refuted:
                 self._refuted(state)
-        return Pursuit(state, device=self.plan.device)
+        return Pursuit(state, config=self.plan.config)
 
     def _refuted(self, state: FindingState) -> None:
         assert state.judgement is not None, "it was judged again"
@@ -311,7 +311,7 @@ class Hunter:
             name = f"trace {state.first} of hunt {self.plan.profile} {self.plan.seed}"
             changes: dict[str, object] = {"stage": "closed", "same_as": same}
             if same is None:
-                changes["artefact"] = self._ledger.keep_artefact(judgement, name)
+                changes["artefact"] = self._ledger.keep_artefact(judgement, name, self.plan.config)
             pursuit.state = state.model_copy(update=changes)
             self._ledger.keep_finding(self._name(state.bug), pursuit.state.model_dump_json())
 

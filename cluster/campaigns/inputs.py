@@ -12,11 +12,19 @@ from cluster.dispatch.job import Job
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.targets.devices import Device, exists_on, parts_on
+from workers.targets.devices import exists_on, parts_on
+from workers.targets.target import DEFAULT_CONFIG, RunConfig, known_engines
 
 
 class InputError(ValueError):
     """Something a command was given is wrong; the message is one line for the user."""
+
+
+def check_engine(engine: str) -> str:
+    """Return the name of a known engine."""
+    if engine in known_engines():
+        return engine
+    raise InputError(f"--engine is {engine}; known are {', '.join(known_engines())}")
 
 
 def check_fault(fault: str) -> str:
@@ -39,22 +47,22 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def check_device(faults: Sequence[str], device: Device, source: str) -> None:
-    """Refuse faults that do not exist on a device: to ignore one would be to say that it was not found."""
+def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
+    """Refuse faults that do not exist on the device: to ignore one would be to say that it was not found."""
     for fault in faults:
         devices = exists_on(FAULTS[fault])
-        if device not in devices:
+        if config.device not in devices:
             made = "it is made of NumPy code of a device op"
             raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
 
 
-def faults_on(device: Device) -> list[str]:
-    """Return the ids of the faults that exist on a device, in alphabetical order."""
-    return [fault for fault in sorted(FAULTS) if device in exists_on(FAULTS[fault])]
+def faults_on(config: RunConfig) -> list[str]:
+    """Return the ids of the faults that exist on the device, in alphabetical order."""
+    return [fault for fault in sorted(FAULTS) if config.device in exists_on(FAULTS[fault])]
 
 
 def read_scenarios(
-    paths: Sequence[Path], seed: int | None, faults: Sequence[str], device: Device = "sim"
+    paths: Sequence[Path], seed: int | None, faults: Sequence[str], config: RunConfig = DEFAULT_CONFIG
 ) -> list[Scenario]:
     """Return the scenarios of files and folders, with another seed and more faults where they are given.
 
@@ -72,8 +80,8 @@ def read_scenarios(
         if seed is not None:
             update["seed"] = seed
         trace = trace.model_copy(update=update)
-        check_device(trace.faults, device, str(path))
-        scenarios.append(Scenario(str(path), Job.of(trace, sweep=True, device=device)))
+        check_faults(trace.faults, config, str(path))
+        scenarios.append(Scenario(str(path), Job.of(trace, sweep=True, config=config)))
     below = ", ".join(str(path) for path in paths if path.is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"
     if not scenarios:
@@ -83,7 +91,7 @@ def read_scenarios(
     return scenarios
 
 
-def ray_address(choice: str, workers: int | None, device: Device) -> str | None:
+def ray_address(choice: str, workers: int | None, config: RunConfig) -> str | None:
     """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
 
     Raises:
@@ -92,7 +100,7 @@ def ray_address(choice: str, workers: int | None, device: Device) -> str | None:
     if choice == "off":
         if (workers or 1) > 1:
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
-        parts_on(device)
+        parts_on(config.device)
         return None
     address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
     if "://" in address:

@@ -11,7 +11,7 @@ from cluster.statistics.fault_table import Line
 from cluster.storage.store import Store
 from workers.record.verdict import Lost
 from workers.run.trials import Trial
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Measurement:
@@ -24,11 +24,11 @@ class Measurement:
         traces_max: int,
         baseline: bool,
         store: Store,
-        device: Device = "sim",
+        config: RunConfig = DEFAULT_CONFIG,
     ) -> None:
         # All faults have a first trial before any has a second: a measurement that is stopped says a little of each.
         each = [(fault, number) for number in range(num_trials) for fault in faults]
-        jobs = [TrialJob.of(fault, number, traces_max, baseline, device) for fault, number in each]
+        jobs = [TrialJob.of(fault, number, traces_max, baseline, config) for fault, number in each]
         self._jobs = {job.key: job for job in jobs}
         self._store = store
         self.num_trials = num_trials

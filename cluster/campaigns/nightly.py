@@ -16,16 +16,16 @@ from cluster.storage.store import Store
 from scenarios import codec
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Agreed, Verdict, is_finding, plane
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 NIGHTS = 7
 TRIALS = 3
 TRACES = 200
 
 
-def part_of_the_faults(night: int, nights: int, device: Device = "sim") -> list[str]:
+def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
     """Return the faults measured tonight; those of `nights` nights in a row are all that exist on the device."""
-    return faults_on(device)[night % nights :: nights]
+    return faults_on(config)[night % nights :: nights]
 
 
 @dataclass(slots=True)
@@ -52,17 +52,17 @@ class Regressions:
         """
         return cls({portable(str(path)): read_trace(path) for path in codec.find_scenarios([folder])})
 
-    def run(self, store: Store, pool: Pool, stop: Stop, device: Device = "sim") -> None:
-        """Judge every trace twice on a device, under its own schedule; results are kept in a folder of their own."""
+    def run(self, store: Store, pool: Pool, stop: Stop, config: RunConfig = DEFAULT_CONFIG) -> None:
+        """Judge every trace twice, under its own schedule; results are kept in a folder of their own."""
         clean = {name: trace.model_copy(update={"faults": ()}) for name, trace in self.traces.items()}
         # A fault may lift a refusal: without it no engine runs the trace at all.
         self.refused = [name for name, trace in clean.items() if problems(trace)]
-        here = set(faults_on(device))
+        here = set(faults_on(config))
         self.elsewhere = [name for name, trace in self.traces.items() if not here.issuperset(trace.faults)]
         faulty = [(name, trace) for name, trace in self.traces.items() if name not in self.elsewhere]
         pairs = [*faulty, *((name, trace) for name, trace in clean.items() if name not in self.refused)]
         with Store(store.folder / "regressions") as kept:
-            scenarios = [Scenario(name, Job.of(trace, sweep=False, device=device)) for name, trace in pairs]
+            scenarios = [Scenario(name, Job.of(trace, sweep=False, config=config)) for name, trace in pairs]
             campaign = Campaign(scenarios, kept)
             campaign.run(pool, Quiet(), stop)
             verdicts = campaign.verdicts()

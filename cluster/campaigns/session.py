@@ -11,14 +11,14 @@ from cluster.campaigns.instructions import obey
 from cluster.dispatch.coordinator import Coordinator, Instruction, JobAdded, Record
 from cluster.dispatch.job import AnyJob
 from cluster.dispatch.pool import InProcessPool, Pool, RayCluster, RayPool, gpu_share
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 Pools: TypeAlias = Callable[[], AbstractContextManager[Pool]]
 
 
 @contextmanager
 def open_pools(
-    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, device: Device = "sim"
+    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
 ) -> Iterator[Pools]:
     """Provide pools, one after another, with no more slots than there are jobs; a signal sets `stop` meanwhile.
 
@@ -32,18 +32,18 @@ def open_pools(
             return
         num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
         with RayCluster(address, num_cpus) as cluster:
-            slots = min(workers or (cluster.num_gpus if device == "cuda" else cluster.num_cpus), jobs)
-            gpus = gpu_share(slots, cluster.num_gpus) if device == "cuda" else 0
+            slots = min(workers or (cluster.num_gpus if config.device == "cuda" else cluster.num_cpus), jobs)
+            gpus = gpu_share(slots, cluster.num_gpus) if config.device == "cuda" else 0
             arm()
             yield lambda: RayPool(cluster, slots, deadline, gpus=gpus)
 
 
 @contextmanager
 def open_pool(
-    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, device: Device = "sim"
+    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
 ) -> Iterator[Pool]:
     """Provide one pool, as `open_pools` does."""
-    with open_pools(address, workers, jobs, deadline, stop, device) as pools, pools() as pool:
+    with open_pools(address, workers, jobs, deadline, stop, config) as pools, pools() as pool:
         yield pool
 
 

@@ -11,8 +11,9 @@ from cluster.campaigns.campaign import Campaign, Scenario, Stop, exit_code
 from cluster.campaigns.inputs import (
     InputError,
     campaign_stem,
-    check_device,
+    check_engine,
     check_fault,
+    check_faults,
     ray_address,
     read_scenarios,
     read_trace,
@@ -20,7 +21,7 @@ from cluster.campaigns.inputs import (
 from cluster.campaigns.session import open_pool
 from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.measure_commands import measure
-from cluster.cli.options import Deadline, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import WORKER, build, command, load_judge
 from cluster.reports.report import Line, document, print_report, progress_for
@@ -30,7 +31,8 @@ from scenarios.features import switched_off
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Lost, Vacuous
-from workers.targets.devices import Device, DeviceError, exists_on, parts_on
+from workers.targets.devices import DeviceError, exists_on, parts_on
+from workers.targets.target import SPECSTORM, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError)
 
@@ -64,18 +66,20 @@ def run(
     fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
     out: Out = None,
     deadline: Deadline = 300,
+    engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    scenarios = read_scenarios(paths, seed, fault or (), device)
+    config = RunConfig(engine=check_engine(engine), device=device)
+    scenarios = read_scenarios(paths, seed, fault or (), config)
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    address = ray_address(ray, workers, device)
+    address = ray_address(ray, workers, config)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
     stop = Stop()
     with Store(folder) as store:
         campaign = Campaign(scenarios, store)
-        code = _carry_out(campaign, address, workers, deadline, device, stop)
+        code = _carry_out(campaign, address, workers, deadline, config, stop)
         lines = [_line(campaign, scenario, folder) for scenario in scenarios]
         code = code or campaign.exit_code()
         remarks = [*_remarks(campaign, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
@@ -99,14 +103,14 @@ def _warn(traces: Mapping[str, Trace]) -> None:
 
 
 def _carry_out(
-    campaign: Campaign, address: str | None, workers: int | None, deadline: float, device: Device, stop: Stop
+    campaign: Campaign, address: str | None, workers: int | None, deadline: float, config: RunConfig, stop: Stop
 ) -> int:
     """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
     if not campaign.missing:
         return 0
     progress = progress_for(sys.stderr)
     try:
-        with open_pool(address, workers, len(campaign.missing), deadline, stop, device) as pool:
+        with open_pool(address, workers, len(campaign.missing), deadline, stop, config) as pool:
             campaign.run(pool, progress, stop)
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
@@ -117,15 +121,15 @@ def _carry_out(
 
 
 def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
-    name, key, device = scenario.name, scenario.job.key, scenario.job.device
+    name, key, config = scenario.name, scenario.job.key, scenario.job.config
     result = campaign.results.get(key)
     if result is None:
         return Line(name, None)
     replay = None
     if result.artefact is not None:
-        replay = command("replay", folder / result.artefact, device)
+        replay = command("replay", folder / result.artefact, config)
     elif isinstance(result.judgement.verdict, Lost):
-        replay = command("run --ray off", folder / "running" / f"{key}.yaml", device)
+        replay = command("run --ray off", folder / "running" / f"{key}.yaml", config)
     return Line(name, result.judgement, result.artefact, replay)
 
 
@@ -150,19 +154,21 @@ def _contradictions(store: Store) -> list[str]:
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
+    engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
+    config = RunConfig(engine=check_engine(engine), device=device)
     trace = read_trace(file)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})
         for problem in problems(trace):
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
     _warn({str(file): trace})
-    check_device(trace.faults, device, str(file))
-    parts_on(device)
-    line = Line(str(file), load_judge(WORKER).judge(trace, False, device))
+    check_faults(trace.faults, config, str(file))
+    parts_on(config.device)
+    line = Line(str(file), load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:
         print(document([line], code, build()))

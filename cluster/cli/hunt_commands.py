@@ -12,12 +12,12 @@ from cluster.campaigns.campaign import Quiet, Stop, exit_code
 from cluster.campaigns.findings import FindingState, Pursuit
 from cluster.campaigns.hunt import Hunt
 from cluster.campaigns.hunter import CANARY, Plan
-from cluster.campaigns.inputs import InputError, check_device, check_fault, ray_address, read_trace
+from cluster.campaigns.inputs import InputError, check_engine, check_fault, check_faults, ray_address, read_trace
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
 from cluster.campaigns.rare_probes import keep_rare
 from cluster.campaigns.session import open_pools, pursue
-from cluster.cli.options import Corpora, Deadline, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Corpora, Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import build, command
 from cluster.dispatch.pool import Pool
@@ -30,7 +30,7 @@ from cluster.storage.store import Store, new_campaign_folder
 from scenarios.shards import SEED_MAX, Profile
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
-from workers.targets.devices import Device
+from workers.targets.target import SPECSTORM, RunConfig
 
 MANY = 1_000_000
 Canary = Annotated[str, typer.Option(metavar="ID", help="A fault that must be found, or the hunt says it is blind.")]
@@ -48,6 +48,7 @@ def hunt(
     canary: Canary = CANARY,
     corpus: Corpora = None,
     deadline: Deadline = 300,
+    engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
@@ -56,9 +57,10 @@ def hunt(
         raise InputError("--minutes and --traces were both given; one of them says when to stop")
     if num_traces is None and minutes is None:
         minutes = 1
-    plan = _plan(profile, seed, tuple(fault or ()), canary, device)
+    config = RunConfig(engine=check_engine(engine), device=device)
+    plan = _plan(profile, seed, tuple(fault or ()), canary, config)
     known = _corpus(corpus, out)
-    address = ray_address(ray, workers, device)
+    address = ray_address(ray, workers, config)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "hunt")
     stop = Stop()
     with Store(folder) as store:
@@ -68,7 +70,7 @@ def hunt(
         def work(pool: Pool) -> None:
             _hunt(hunting, folder, pool, stop, seconds, num_traces)
 
-        code = _carry_out((work,), address, workers, deadline, stop, device) or hunting.exit_code()
+        code = _carry_out((work,), address, workers, deadline, stop, config) or hunting.exit_code()
         text = "\n".join(hunt_lines(hunting.hunter, folder))
     print(as_json(hunt_document(hunting.hunter, code)) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
@@ -90,16 +92,18 @@ def nightly(
     canary: Canary = CANARY,
     corpus: Corpora = None,
     deadline: Deadline = 300,
+    engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.txt and report.json."""
     replayed = Regressions.read(regressions)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    plan = _plan("labelled", seed, (), canary, device)
+    config = RunConfig(engine=check_engine(engine), device=device)
+    plan = _plan("labelled", seed, (), canary, config)
     known = _corpus(corpus, out)
-    tonight = part_of_the_faults(seed, nights, device)
-    address = ray_address(ray, workers, device)
+    tonight = part_of_the_faults(seed, nights, config)
+    address = ray_address(ray, workers, config)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
     stop = Stop()
     with Store(folder) as store:
@@ -108,19 +112,13 @@ def nightly(
         def hunt_on(pool: Pool) -> None:
             _hunt(hunting, folder, pool, stop, 3600 * hours, None)
 
-        measurement = Measurement(tonight, TRIALS, TRACES, False, store, device)
-        code = _carry_out(
-            (
-                lambda pool: replayed.run(store, pool, stop, device),
-                hunt_on,
-                lambda pool: measurement.run(pool, Quiet(), stop),
-            ),
-            address,
-            workers,
-            deadline,
-            stop,
-            device,
+        measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
+        works = (
+            lambda pool: replayed.run(store, pool, stop, config),
+            hunt_on,
+            lambda pool: measurement.run(pool, Quiet(), stop),
         )
+        code = _carry_out(works, address, workers, deadline, stop, config)
         taken = measurement.trials()
         lines = list(by_fault(taken))
         codes = (replayed.exit_code(), hunting.exit_code(), measured_code(measurement, lines, len(tonight)))
@@ -137,13 +135,13 @@ def nightly(
     return code
 
 
-def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str, device: Device) -> Plan:
+def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> Plan:
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
     for fault in (*faults, canary):
         check_fault(fault)
-    check_device((*faults, canary), device, "hunt")
-    values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "device": device}
+    check_faults((*faults, canary), config, "hunt")
+    values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "config": config}
     return Plan.model_validate(values)
 
 
@@ -182,11 +180,11 @@ def _carry_out(
     workers: int | None,
     deadline: float,
     stop: Stop,
-    device: Device,
+    config: RunConfig,
 ) -> int:
     """Do one work after another, each on a pool of its own; return 0, or the exit code of what kept it from ending."""
     try:
-        with open_pools(address, workers, MANY, deadline, stop, device) as pools:
+        with open_pools(address, workers, MANY, deadline, stop, config) as pools:
             for work in works:
                 if stop.signum is None:
                     with pools() as pool:
@@ -204,22 +202,24 @@ def shrink(
     ray: Ray = "off",
     out: Annotated[Path | None, typer.Option(help="Folder for the artefact. Default: where FILE is.")] = None,
     deadline: Deadline = 300,
+    engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
+    config = RunConfig(engine=check_engine(engine), device=device)
     trace = read_trace(file)
-    check_device(trace.faults, device, str(file))
+    check_faults(trace.faults, config, str(file))
     folder = out if out is not None else file.parent
     stop = Stop()
-    pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, device)
-    address = ray_address(ray, workers, device)
-    code = _carry_out((lambda pool: pursue(pursuit, pool, stop),), address, workers, deadline, stop, device)
+    pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, config)
+    address = ray_address(ray, workers, config)
+    code = _carry_out((lambda pool: pursue(pursuit, pool, stop),), address, workers, deadline, stop, config)
     judgement = pursuit.smallest()
     if judgement is None:
         print(f"specstorm: {file}: was not judged", file=sys.stderr)
         return code or 3
-    line, remarks = _shrunk(file, folder, pursuit, judgement, device)
+    line, remarks = _shrunk(file, folder, pursuit, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
         print(document([line], code, build()))
@@ -229,14 +229,16 @@ def shrink(
     return code
 
 
-def _shrunk(file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement, device: Device) -> tuple[Line, list[str]]:
+def _shrunk(
+    file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement, config: RunConfig
+) -> tuple[Line, list[str]]:
     """Write the artefact of a trace that fails, and return what is to be said about it."""
     if not is_finding(judgement.verdict):
         return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
-    path = write_artefact(folder, judgement, str(file))
+    path = write_artefact(folder, judgement, str(file), config)
     shrinking = pursuit.state.shrinking
     spent = shrinking.spent if shrinking is not None else 0
     remarks = [f"{pursuit.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
     if pursuit.is_open:
-        remarks.append(f"stopped before the end; go on with: {command('shrink', path, device)}")
-    return Line(str(file), judgement, str(path), command("replay", path, device)), remarks
+        remarks.append(f"stopped before the end; go on with: {command('shrink', path, config)}")
+    return Line(str(file), judgement, str(path), command("replay", path, config)), remarks

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.campaign import EXIT_NOT_JUDGED, Stop
-from cluster.campaigns.inputs import InputError, check_device, check_fault, faults_on, ray_address
+from cluster.campaigns.inputs import InputError, check_engine, check_fault, check_faults, faults_on, ray_address
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.session import open_pool
-from cluster.cli.options import Deadline, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.reports.report import progress_for
 from cluster.statistics.fault_table import by_fault, document, elsewhere_line, table, write_documents
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from cluster.storage.store import Store, new_campaign_folder
 from workers.faults.registry import FAULTS
+from workers.targets.target import SPECSTORM, RunConfig
 
 
 def measure(
@@ -32,27 +33,29 @@ def measure(
         bool, typer.Option("--pictures", help="Draw survival.svg and kill_matrix.svg; needs matplotlib.")
     ] = False,
     deadline: Deadline = 600,
+    engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
     """Measure how many generated traces it takes to find each fault, and what comparing outputs finds on the same."""
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install 'specstorm[figures]'")
-    names = faults_on(device) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
-    check_device(names, device, "faults measure")
-    address = ray_address(ray, workers, device)
+    config = RunConfig(engine=check_engine(engine), device=device)
+    names = faults_on(config) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
+    check_faults(names, config, "faults measure")
+    address = ray_address(ray, workers, config)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "faults")
     stop = Stop()
     broken = False
     with Store(folder) as store:
-        measurement = Measurement(names, trials, traces, not no_baseline, store, device)
+        measurement = Measurement(names, trials, traces, not no_baseline, store, config)
         try:
-            with open_pool(address, workers, len(names) * trials, deadline, stop, device) as pool:
+            with open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool:
                 measurement.run(pool, progress_for(sys.stderr), stop)
         except PoolError as error:
             print(f"specstorm: {error}", file=sys.stderr)
             broken = True
-    left_out = [] if faults or len(names) == len(FAULTS) else [elsewhere_line(len(FAULTS) - len(names), device)]
+    left_out = [] if faults or len(names) == len(FAULTS) else [elsewhere_line(len(FAULTS) - len(names), config)]
     taken = measurement.trials()
     lines = list(by_fault(taken))
     code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))

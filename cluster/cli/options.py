@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from workers.targets.devices import Device
+from workers.targets.target import Device, known_engines
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU, on cuda one a GPU.")]
 Ray = Annotated[
@@ -18,6 +18,7 @@ OnDevice = Annotated[
     Device,
     typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
 ]
+Engine = Annotated[str, typer.Option(metavar="NAME", help=f"The engine that is tested: {', '.join(known_engines())}.")]
 Corpora = Annotated[
     list[Path] | None,
     typer.Option(

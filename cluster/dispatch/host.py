@@ -16,7 +16,7 @@ from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial, run_trial
 from workers.shrink.shrinker import Tried
-from workers.targets.devices import Device
+from workers.targets.target import RunConfig
 
 _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
 
@@ -44,16 +44,16 @@ class EngineHost:
 
     def _answer(self, job: AnyJob) -> Answer:
         if isinstance(job, Job):
-            return self._judge.judge(job.trace, job.sweep, job.device)
+            return self._judge.judge(job.trace, job.sweep, job.config)
         if isinstance(job, TrialJob):
-            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), device=job.device)
+            return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), config=job.config)
         assert isinstance(self._judge, Huntsman), "this judge does not hunt"
         if isinstance(job, TryJob):
-            return self._judge.attempt(list(job.candidates), job.target, job.device)
+            return self._judge.attempt(list(job.candidates), job.target, job.config)
         file = running_file(Path(job.running), job.key)
         reachable = file.parent.is_dir()
-        begin = partial(_write_ahead, file, job.device) if reachable else lambda trace: None
-        report = self._judge.hunt(job.shard, begin, job.device)
+        begin = partial(_write_ahead, file, job.config) if reachable else lambda trace: None
+        report = self._judge.hunt(job.shard, begin, job.config)
         file.unlink(missing_ok=True)
         return report
 
@@ -74,10 +74,10 @@ def read_answer(job: AnyJob, text: str) -> Answer:
     return kinds[type(job)].model_validate_json(text)
 
 
-def _write_ahead(file: Path, device: Device, trace: Trace) -> None:
+def _write_ahead(file: Path, config: RunConfig, trace: Trace) -> None:
     """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before."""
     temporary = file.with_name(f".{file.name}.tmp")
-    again = command("run", file.name, device)
+    again = command("run", file.name, config)
     head = comment(["being run under eager, lazy and one random schedule", f"run it again: {again}"])
     temporary.write_text(head + codec.dumps(trace), encoding="utf-8", newline="\n")
     os.replace(temporary, file)

@@ -25,7 +25,7 @@ from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 WORKER = "workers.run.worker:Worker"
 
@@ -34,69 +34,69 @@ WORKER = "workers.run.worker:Worker"
 class Judge(Protocol):
     """What a worker process hosts; `workers.run.worker.Worker` is the one that matters."""
 
-    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
-        """Run a trace on a device, under many schedules if `sweep`, and say what it came to."""
+    def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
+        """Run a trace, under many schedules if `sweep`, and say what it came to."""
 
 
 @runtime_checkable
 class Huntsman(Judge, Protocol):
     """A judge that also hunts and shrinks."""
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
-        """Judge a shard of generated traces on a device; `begin` is told of each before it runs."""
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
+        """Judge a shard of generated traces; `begin` is told of each before it runs."""
 
-    def attempt(self, candidates: list[Trace], target: Signature, device: Device = "sim") -> Tried:
-        """Try candidates in order on a device until one fails as the target does."""
+    def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+        """Try candidates in order until one fails as the target does."""
 
 
 class Job(Value):
-    """One trace to be judged on a device; `key` identifies it over campaigns, hosts and attempts."""
+    """One trace to be judged; `key` identifies it over campaigns, hosts and attempts."""
 
     kind: Literal["judge"] = "judge"
     key: str
     trace: Trace
     sweep: bool
-    device: Device = "sim"
+    config: RunConfig = RunConfig()
 
     @classmethod
-    def of(cls, trace: Trace, sweep: bool, device: Device = "sim") -> "Job":
+    def of(cls, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> "Job":
         """Return the job of judging a trace with the code at hand."""
-        return cls(key=job_key(trace, sweep, build(), device), trace=trace, sweep=sweep, device=device)
+        return cls(key=job_key(trace, sweep, build(), config), trace=trace, sweep=sweep, config=config)
 
 
 Role: TypeAlias = Literal["hunt", "again", "canary"]
 
 
 class ShardJob(Value):
-    """A shard of a hunt on a device; each trace is in `running` before it runs, where that folder can be reached."""
+    """A shard of a hunt; each trace is in `running` before it runs, where that folder can be reached."""
 
     kind: Literal["shard"] = "shard"
     key: str
     role: Role
     shard: Shard
     running: str
-    device: Device = "sim"
+    config: RunConfig = RunConfig()
 
     @classmethod
-    def of(cls, role: Role, shard: Shard, running: Path, device: Device = "sim") -> "ShardJob":
+    def of(cls, role: Role, shard: Shard, running: Path, config: RunConfig = DEFAULT_CONFIG) -> "ShardJob":
         """Return the job of judging a shard with the code at hand."""
-        text = "\x00".join((role, shard.model_dump_json(), build(), device))
+        text = "\x00".join((role, shard.model_dump_json(), build(), config.text))
         key = blake2b(text.encode(), digest_size=16).hexdigest()
-        return cls(key=key, role=role, shard=shard, running=str(running), device=device)
+        return cls(key=key, role=role, shard=shard, running=str(running), config=config)
 
 
 class TryJob(Value):
-    """Candidates of the shrinker, to be tried in order on a device."""
+    """Candidates of the shrinker, to be tried in order."""
 
     kind: Literal["try"] = "try"
     key: str
     candidates: tuple[Trace, ...]
     target: Signature
-    device: Device = "sim"
+    config: RunConfig = RunConfig()
 
 
 class TrialJob(Value):
-    """One trial of a fault on a device."""
+    """One trial of a fault."""
 
     kind: Literal["trial"] = "trial"
     key: str
@@ -104,29 +104,31 @@ class TrialJob(Value):
     number: int
     traces_max: int
     baseline: bool
-    device: Device = "sim"
+    config: RunConfig = RunConfig()
 
     @classmethod
-    def of(cls, fault: str, number: int, traces_max: int, baseline: bool, device: Device = "sim") -> "TrialJob":
+    def of(
+        cls, fault: str, number: int, traces_max: int, baseline: bool, config: RunConfig = DEFAULT_CONFIG
+    ) -> "TrialJob":
         """Return the job of one trial with the code at hand."""
-        text = "\x00".join((fault, str(number), str(traces_max), str(baseline), build(), device))
+        text = "\x00".join((fault, str(number), str(traces_max), str(baseline), build(), config.text))
         key = blake2b(text.encode(), digest_size=16).hexdigest()
-        return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline, device=device)
+        return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline, config=config)
 
 
 AnyJob: TypeAlias = Annotated[Job | ShardJob | TryJob | TrialJob, Field(discriminator="kind")]
 Answer: TypeAlias = Judgement | ShardReport | Tried | Trial
 
 
-def job_key(trace: Trace, sweep: bool, code: str, device: Device = "sim") -> str:
+def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CONFIG) -> str:
     """Return the digest of everything that can change the result of a job."""
-    text = "\x00".join((codec.dumps(trace), "sweep" if sweep else "one schedule", code, device))
+    text = "\x00".join((codec.dumps(trace), "sweep" if sweep else "one schedule", code, config.text))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def command(what: str, file: Path | str, device: Device) -> str:
-    """Return the command line that does something with a trace on a device."""
-    return shlex.join(["specstorm", *what.split(), *([] if device == "sim" else ["--device", device]), str(file)])
+def command(what: str, file: Path | str, config: RunConfig) -> str:
+    """Return the command line that does something with a trace as configured."""
+    return shlex.join(["specstorm", *what.split(), *config.flags(), str(file)])
 
 
 def version() -> str:

@@ -18,7 +18,7 @@ from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD
 from workers.record.verdict import plane
 from workers.shrink.fingerprint import signature_of
-from workers.targets.devices import Device
+from workers.targets.target import RunConfig
 
 _ERASE = "\r\x1b[2K"
 
@@ -27,8 +27,8 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     """Yield the report of a hunt, a line at a time."""
     plan, tally = hunter.plan, hunter.tally
     faults = f", faults {', '.join(plan.faults)}" if plan.faults else ""
-    device = f", device {plan.device}" if plan.device != "sim" else ""
-    yield f"hunt: profile {plan.profile}, seed {plan.seed}{faults}{device}, specstorm {build()}"
+    changed = "".join(f", {name} {value}" for name, value in plan.config.changed().items())
+    yield f"hunt: profile {plan.profile}, seed {plan.seed}{faults}{changed}, specstorm {build()}"
     yield (
         f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
         f"{tally.steps:,} steps and {tally.captures:,} observations checked"
@@ -47,7 +47,7 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
         yield f"rare, first traces in {folder / FOLDER}: {', '.join(rare)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
     for number, pursuit in enumerate(hunter.findings, 1):
-        yield from _finding_lines(number, pursuit, folder, plan.device)
+        yield from _finding_lines(number, pursuit, folder, plan.config)
     yield ""
     count = len(hunter.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
@@ -79,7 +79,7 @@ def _determinism_line(hunter: Hunter) -> str:
     return f"NOT DETERMINISTIC: {count} shards differ; first at trace {first.trace}: {first.first}, then {first.again}"
 
 
-def _finding_lines(number: int, pursuit: Pursuit, folder: Path, device: Device) -> Iterator[str]:
+def _finding_lines(number: int, pursuit: Pursuit, folder: Path, config: RunConfig) -> Iterator[str]:
     state = pursuit.state
     yield ""
     times = f"met by {pursuit.count:,} {'trace' if pursuit.count == 1 else 'traces'}, first by trace {state.first}"
@@ -96,7 +96,7 @@ def _finding_lines(number: int, pursuit: Pursuit, folder: Path, device: Device) 
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     if state.artefact is not None:
-        texts += [state.artefact, f"replay: {command('replay', folder / state.artefact, device)}"]
+        texts += [state.artefact, f"replay: {command('replay', folder / state.artefact, config)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
 
 

@@ -13,7 +13,7 @@ from scenarios import codec
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
 from workers.run.trials import Trial
-from workers.targets.devices import Device
+from workers.targets.target import RunConfig
 
 REGRESSIONS = ROOT / "scenarios" / "regressions"
 
@@ -110,9 +110,9 @@ def table(lines: Sequence[Line]) -> list[str]:
     return shown
 
 
-def elsewhere_line(count: int, device: Device) -> str:
-    """Return what is to be said of faults that do not exist on a device."""
-    return f"not measured: {count} faults that do not exist on --device {device}"
+def elsewhere_line(count: int, config: RunConfig) -> str:
+    """Return what is to be said of faults that do not exist on the device."""
+    return f"not measured: {count} faults that do not exist on --device {config.device}"
 
 
 def _bounds(value: Median) -> str:

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from itertools import permutations
 from pathlib import Path
 
+from cluster.dispatch.job import command
 from scenarios import codec
 from scenarios.codec import comment
 from workers.record.verdict import (
@@ -21,6 +22,7 @@ from workers.record.verdict import (
     Verdict,
     plane,
 )
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 ORDER = " > "
 
@@ -40,13 +42,13 @@ def portable(name: str) -> str:
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
 
 
-def artefact_text(judgement: Judgement, scenario: str) -> str:
+def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> str:
     """Return the explicit trace of a finding under a comment that says what was found and how to see it again."""
     lines = [f"{judgement.verdict.kind}: found by {portable(scenario)}", *finding_lines(judgement.verdict)]
     lines += outcome_lines(judgement.outcomes)
     if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
         lines += [f"under {outcome.schedule}: {outcome.result}" for outcome in judgement.outcomes]
-    lines.append(f"replay: specstorm replay {artefact_name(judgement)}")
+    lines.append(f"replay: {command('replay', artefact_name(judgement), config)}")
     return comment(lines) + codec.dumps(judgement.trace)
 
 
@@ -108,10 +110,10 @@ def _before(order: list[str], pair: tuple[str, str]) -> bool:
     return order.index(pair[0]) < order.index(pair[1])
 
 
-def write_artefact(folder: Path, judgement: Judgement, scenario: str) -> Path:
+def write_artefact(folder: Path, judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> Path:
     """Write the artefact of a finding and return its path; writing the same finding again changes nothing."""
     path = folder / artefact_name(judgement)
-    write_atomically(path, artefact_text(judgement, scenario))
+    write_atomically(path, artefact_text(judgement, scenario, config))
     return path
 
 

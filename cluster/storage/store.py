@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Self
 
 from cluster.dispatch.host import running_file
-from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob
+from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import portable, write_artefact, write_atomically
 from scenarios import codec
 from scenarios.codec import comment
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
+from workers.targets.target import RunConfig
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS results (
@@ -126,7 +127,7 @@ class Store:
 
     def begin(self, job: Job, attempt: int, slot: int, scenario: str) -> None:
         """Write an attempt and its trace down before it runs."""
-        how = f"specstorm {'run' if job.sweep else 'replay'} {self.running_file(job.key).name}"
+        how = command("run" if job.sweep else "replay", self.running_file(job.key).name, job.config)
         head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
         write_atomically(self.running_file(job.key), head + codec.dumps(job.trace))
         self.begin_attempt(job.key, attempt, slot)
@@ -139,7 +140,7 @@ class Store:
         """Write the result of a job down, its artefact first; a job that has one keeps it."""
         artefact = None
         if is_finding(judgement.verdict):
-            path = write_artefact(self.folder / "artefacts", judgement, scenario)
+            path = write_artefact(self.folder / "artefacts", judgement, scenario, job.config)
             artefact = path.relative_to(self.folder).as_posix()
         kind, digest = judgement.verdict.kind, digest_of(judgement)
         row = (job.key, scenario, attempt, kind, digest, artefact, judgement.model_dump_json())
@@ -221,9 +222,9 @@ class Store:
         row = self._db.execute("SELECT trial FROM trials WHERE job = ?", (job,)).fetchone()
         return None if row is None else Trial.model_validate_json(row[0])
 
-    def keep_artefact(self, judgement: Judgement, name: str) -> str:
+    def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         """Write the artefact of a finding and return its path in the campaign directory."""
-        return write_artefact(self.folder / "artefacts", judgement, name).relative_to(self.folder).as_posix()
+        return write_artefact(self.folder / "artefacts", judgement, name, config).relative_to(self.folder).as_posix()
 
     def keep_finding(self, bug: str, state: str) -> None:
         """Write down how far a finding has been worked on."""

@@ -6,6 +6,7 @@ from itertools import islice
 from benchmarks.soak import TRACES_OF_A_PROCESS, Soak, generated, soak, soak_in_processes
 from scenarios.shards import TRACES_PER_SHARD
 from scenarios.strategies import random_trace
+from workers.targets.target import DEFAULT_CONFIG
 
 
 def test_the_generators_take_turns_and_any_trace_may_be_the_first() -> None:
@@ -27,4 +28,4 @@ def test_processes_that_share_a_soak_see_what_each_sees_alone() -> None:
     both = Soak()
     both.add(first[0])
     both.add(second[0])
-    assert soak_in_processes(0, 300, "sim", 2) == (both, None, "")
+    assert soak_in_processes(0, 300, DEFAULT_CONFIG, 2) == (both, None, "")

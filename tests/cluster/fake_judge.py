@@ -22,7 +22,7 @@ from workers.record.verdict import (
 from workers.run.shard import ShardReport
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 STAND_IN = "tests.cluster.fake_judge:StandIn"
 SLEEPY = "tests.cluster.fake_judge:Sleepy"
@@ -32,7 +32,7 @@ UNSTARTABLE = "tests.cluster.fake_judge:Unstartable"
 class StandIn:
     """Judges a trace by the first word of its first request's name, after `seed` milliseconds for `slow`."""
 
-    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
+    def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Return a verdict, raise, hang for a minute, or end this process."""
         first = trace.events[0]
         assert isinstance(first, Submit)
@@ -59,7 +59,7 @@ class StandIn:
 class Sleepy(StandIn):
     """Hunts, and sees nothing."""
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
         """Return a report without hits."""
         count = shard.traces
         return ShardReport(
@@ -76,7 +76,7 @@ class Sleepy(StandIn):
             hits=(),
         )
 
-    def attempt(self, candidates: list[Trace], target: Signature, device: Device = "sim") -> Tried:
+    def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
         """Never called."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class Unstartable:
     def __init__(self) -> None:
         raise ImportError("no such engine")
 
-    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
+    def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Never called."""
         raise NotImplementedError
 

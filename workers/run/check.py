@@ -23,7 +23,8 @@ from workers.oracle.incremental_tape import script_of
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES, Recorder
 from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
-from workers.targets.devices import Device, DeviceError, machine_on, parts_on
+from workers.targets.devices import DeviceError, machine_on, parts_on
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,12 @@ class Options:
     """How a run is watched, none of which changes what the engine does.
 
     `races` judges every access; `blame` keeps the last writers of every buffer (slower); `without` removes waits and
-    records, see `Machine`; `device` is what the engine runs on.
+    records, see `Machine`.
     """
 
     races: bool = True
     blame: bool = False
     without: frozenset[tuple[str, str]] = frozenset()
-    device: Device = "sim"
 
 
 def policy_of(schedule: Schedule) -> Policy:
@@ -56,17 +56,24 @@ def policy_of(schedule: Schedule) -> Policy:
 class Run:
     """One engine on one machine, followed step by step."""
 
-    def __init__(self, trace: Trace, tapes: Tapes, options: Options, parts: Parts | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        tapes: Tapes,
+        options: Options,
+        parts: Parts | None = None,
+        config: RunConfig = DEFAULT_CONFIG,
+    ) -> None:
         self.trace = trace
         self.probes: dict[str, int] = defaultdict(int)
         self.recorder = Recorder(self._writers if options.blame else None)
         self.detector = RaceDetector(LANES) if options.races else None
-        parts = parts if parts is not None else parts_on(options.device)
+        parts = parts if parts is not None else parts_on(config.device)
         for fault in trace.faults:
             parts = FAULTS[fault].apply(parts, self._reached(fault))
         held = [Held((h.op.name, h.op.step), (h.until.name, h.until.step)) for h in trace.schedule.holds]
         policy = policy_of(trace.schedule)
-        self.machine = machine_on(options.device, LANES, policy, self.detector, held, options.without, options.blame)
+        self.machine = machine_on(config, LANES, policy, self.detector, held, options.without, options.blame)
         scripts, self._work = [], 0
         for event in trace.submits():
             assert isinstance(event.prompt, tuple), "the trace is explicit"
@@ -225,10 +232,16 @@ BUFFERS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts | None = None) -> Verdict:
+def check(
+    trace: Trace,
+    tapes: Tapes,
+    options: Options = Options(),
+    parts: Parts | None = None,
+    config: RunConfig = DEFAULT_CONFIG,
+) -> Verdict:
     """Run an explicit trace under its own schedule and return the verdict.
 
-    `parts` are those of a clean engine on the device of the options, if they are not given.
+    `parts` are those of a clean engine on the device, if they are not given.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -238,7 +251,7 @@ def check(trace: Trace, tapes: Tapes, options: Options = Options(), parts: Parts
         if missing is not None:
             empty = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
             return Vacuous(stats=empty, missing=(missing,))
-    run = Run(trace, tapes, options, parts)
+    run = Run(trace, tapes, options, parts, config)
     try:
         return run.to_end()
     except Deadlock as deadlock:

@@ -17,7 +17,7 @@ from workers.oracle.logprobs import Flat, are_close
 from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.run.check import Options, Run
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Output(NamedTuple):
@@ -31,9 +31,9 @@ class Output(NamedTuple):
 Outputs = dict[str, Output]
 
 
-def outputs(trace: Trace, tapes: Tapes, steps_max: int, device: Device = "sim") -> Outputs | str:
+def outputs(trace: Trace, tapes: Tapes, steps_max: int, config: RunConfig = DEFAULT_CONFIG) -> Outputs | str:
     """Run an explicit trace with nothing checked; return each request's output, or how the run broke off."""
-    run = Run(trace, tapes, Options(races=False, device=device))
+    run = Run(trace, tapes, Options(races=False), config=config)
     engine = run.engine
     logprobs: dict[int, list[int | float]] = defaultdict(list)
     try:

@@ -3,7 +3,7 @@
 from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders
 from workers.record.verdict import Agreed, Difference, Diverged, Vacuous
-from workers.targets.devices import Device
+from workers.targets.target import RunConfig
 
 NUM_RANDOM = 20
 
@@ -31,14 +31,14 @@ def all_schedules() -> list[Schedule]:
     return fixed_schedules() + [Schedule(policy="random", seed=seed) for seed in range(NUM_RANDOM)]
 
 
-def schedules_on(device: Device, fixed: bool = False) -> list[Schedule]:
-    """Return the schedules of a sweep on a device, or those of them that are fixed.
+def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
+    """Return the schedules of a sweep on the device of a configuration, or those of them that are fixed.
 
     A run without a race stands for every schedule of its trace, so slower devices run fewer: the interpreter eager,
     lazy and one random; a GPU, where a schedule is no more than delays, every sixth lane order and four random ones.
     """
     eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
-    match device:
+    match config.device:
         case "sim":
             schedules = all_schedules()
         case "triton-cpu":

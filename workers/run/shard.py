@@ -19,7 +19,7 @@ from workers.run.check import Options, check
 from workers.run.schedules import differs
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
 
@@ -61,8 +61,10 @@ def shard_traces(shard: Shard) -> list[Trace]:
     return [fitted(trace, requires, shard.faults).explicit() for trace in shard.generate()]
 
 
-def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
-    """Judge every trace of a shard on a device; `begin` is told of each before it runs."""
+def judge_shard(
+    shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG
+) -> ShardReport:
+    """Judge every trace of a shard; `begin` is told of each before it runs."""
     found: dict[str, Hit] = {}
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()
@@ -70,7 +72,7 @@ def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], devi
     lengths, digests = [], []
     for index, generated in enumerate(shard_traces(shard), shard.first):
         begin(generated)
-        verdicts, trace = _judge(generated, tapes, device)
+        verdicts, trace = _judge(generated, tapes, config)
         for verdict in verdicts:
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
@@ -106,13 +108,13 @@ def judge_shard(shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], devi
 Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
-def _judge(trace: Trace, tapes: Tapes, device: Device) -> tuple[list[Ended], Trace]:
+def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
     """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
     verdicts: list[Ended] = []
     schedules = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=trace.seed))
     for schedule in schedules:
         trace = trace.model_copy(update={"schedule": schedule})
-        verdict = check(trace, tapes, Options(races=not verdicts, device=device))
+        verdict = check(trace, tapes, Options(races=not verdicts), config=config)
         assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
         verdicts.append(verdict)
         if not isinstance(verdict, Agreed | Vacuous):
@@ -125,10 +127,10 @@ def _judge(trace: Trace, tapes: Tapes, device: Device) -> tuple[list[Ended], Tra
     return verdicts, trace
 
 
-def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, device: Device = "sim") -> Tried:
-    """Try candidates in order on a device until one fails as the target does."""
+def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+    """Try candidates in order until one fails as the target does."""
     for count, candidate in enumerate(candidates, 1):
-        verdict = check(candidate, tapes, Options(device=device))
+        verdict = check(candidate, tapes, config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"

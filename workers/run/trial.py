@@ -8,10 +8,10 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Lost
-from workers.run.check import Options, check
+from workers.run.check import check
 from workers.run.outputs import first_difference, outputs, synchronous
 from workers.shrink.fingerprint import signature_of
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 BASELINE_STEPS_MAX = 4000
 
@@ -37,11 +37,11 @@ class Baseline(Value):
     against_correct: bool
 
 
-def shoot(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Shot:
-    """Run an explicit trace, which has the fault switched on, on a device with every check watching."""
+def shoot(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Shot:
+    """Run an explicit trace, which has the fault switched on, with every check watching."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Shot(reached=False)
-    verdict = check(trace, tapes, Options(device=device))
+    verdict = check(trace, tapes, config=config)
     assert not isinstance(verdict, Lost), verdict
     signature = signature_of(verdict, trace)
     return Shot(
@@ -53,13 +53,13 @@ def shoot(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Sho
     )
 
 
-def compare_outputs(fault: str, trace: Trace, tapes: Tapes, device: Device = "sim") -> Baseline:
-    """Run the same trace on a device with nothing but its outputs looked at."""
+def compare_outputs(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Baseline:
+    """Run the same trace with nothing but its outputs looked at."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Baseline(against_synchronous=False, against_correct=False)
     correct_code = trace.model_copy(update={"faults": ()})
     runs = (trace, synchronous(trace), synchronous(correct_code))
-    seen, same_code, correct = (outputs(run, tapes, BASELINE_STEPS_MAX, device) for run in runs)
+    seen, same_code, correct = (outputs(run, tapes, BASELINE_STEPS_MAX, config) for run in runs)
     return Baseline(
         against_synchronous=first_difference(trace, seen, same_code) is not None,
         against_correct=first_difference(trace, seen, correct) is not None,

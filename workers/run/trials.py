@@ -13,7 +13,7 @@ from scenarios.strategies import random_trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trial import compare_outputs, shoot
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Found(Value):
@@ -52,9 +52,9 @@ def run_trial(
     baseline: bool,
     tapes: Tapes,
     clock: Callable[[], float] = time.perf_counter,
-    device: Device = "sim",
+    config: RunConfig = DEFAULT_CONFIG,
 ) -> Trial:
-    """Run one trial on a device; with `baseline`, outputs are compared too, until that has found it in both ways."""
+    """Run one trial; with `baseline`, outputs are compared too, until that has found it in both ways."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = synchronous = correct = None
@@ -62,14 +62,14 @@ def run_trial(
         trace = fitted(random_trace(number << 32 | count - 1), FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
             start = clock()
-            shot = shoot(fault, trace, tapes, device)
+            shot = shoot(fault, trace, tapes, config)
             seconds += clock() - start
             judged, reached, triggered = count, reached + shot.reached, triggered + shot.triggered
             steps += shot.steps
             if shot.plane:
                 detected, plane, variable = count, shot.plane, shot.variable
         if baseline and (synchronous is None or correct is None):
-            seen = compare_outputs(fault, trace, tapes, device)
+            seen = compare_outputs(fault, trace, tapes, config)
             synchronous = synchronous or (count if seen.against_synchronous else None)
             correct = correct or (count if seen.against_correct else None)
         elif detected is not None:

@@ -12,7 +12,7 @@ from workers.run.schedules import differs, name_of, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
-from workers.targets.devices import Device
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
@@ -21,8 +21,8 @@ class Worker:
     def __init__(self) -> None:
         self._tapes = Tapes()
 
-    def judge(self, trace: Trace, sweep: bool, device: Device = "sim") -> Judgement:
-        """Run a trace under its own schedule, or with `sweep` under those that are run on the device.
+    def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
+        """Run a trace under its own schedule, or with `sweep` under those that are run on its device.
 
         All schedules of a sweep must capture the same bytes. A finding is explained by running it again: which of
         the fixed schedules show it, and who wrote the value last. A run that found only a race is searched for a
@@ -30,53 +30,53 @@ class Worker:
         """
         trace = trace.explicit()
         if not sweep:
-            verdict = check(trace, self._tapes, Options(device=device))
-            return self._found(trace, verdict, 1, device)
-        return self._sweep(trace, device)
+            verdict = check(trace, self._tapes, config=config)
+            return self._found(trace, verdict, 1, config)
+        return self._sweep(trace, config)
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None], device: Device = "sim") -> ShardReport:
-        """Judge a shard of generated traces on a device; `begin` is told of each before it runs."""
-        return judge_shard(shard, self._tapes, begin, device)
+    def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
+        """Judge a shard of generated traces; `begin` is told of each before it runs."""
+        return judge_shard(shard, self._tapes, begin, config)
 
-    def attempt(self, candidates: list[Trace], target: Signature, device: Device = "sim") -> Tried:
-        """Try candidates of the shrinker in order on a device until one fails as the target does."""
-        return first_alike(candidates, target, self._tapes, device)
+    def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
+        """Try candidates of the shrinker in order until one fails as the target does."""
+        return first_alike(candidates, target, self._tapes, config)
 
-    def _sweep(self, trace: Trace, device: Device) -> Judgement:
+    def _sweep(self, trace: Trace, config: RunConfig) -> Judgement:
         first: Agreed | None = None
         ahead = 0
-        schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in schedules_on(device)]
+        schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in schedules_on(config)]
         for tried, schedule in enumerate(schedules, 1):
             candidate = trace.model_copy(update={"schedule": schedule})
-            verdict = check(candidate, self._tapes, Options(races=tried == 1, device=device))
+            verdict = check(candidate, self._tapes, Options(races=tried == 1), config=config)
             if not isinstance(verdict, Agreed):
-                return self._found(candidate, verdict, tried, device)
+                return self._found(candidate, verdict, tried, config)
             ahead = max(ahead, verdict.stats.run_ahead_max)
             first = first or verdict
             if verdict.stats.digest != first.stats.digest:
-                return self._found(candidate, differs(verdict, first, schedule), tried, device)
+                return self._found(candidate, differs(verdict, first, schedule), tried, config)
         assert first is not None
         stats = first.stats.model_copy(update={"run_ahead_max": ahead})
         return Judgement(verdict=Agreed(stats=stats), trace=trace, schedules=len(schedules))
 
-    def _found(self, trace: Trace, verdict: Verdict, tried: int, device: Device) -> Judgement:
+    def _found(self, trace: Trace, verdict: Verdict, tried: int, config: RunConfig) -> Judgement:
         if isinstance(verdict, Agreed | Vacuous):
             return Judgement(verdict=verdict, trace=trace, schedules=tried)
-        outcomes, worst = self._outcomes(trace, device)
+        outcomes, worst = self._outcomes(trace, config)
         harmless = isinstance(verdict, Diverged) and verdict.difference.plane == "races"
         if harmless and worst is not None:
             trace = trace.model_copy(update={"schedule": worst})
         if isinstance(verdict, Diverged | Stuck):
-            again = check(trace, self._tapes, Options(blame=True, device=device))
+            again = check(trace, self._tapes, Options(blame=True), config=config)
             verdict = again if not isinstance(again, Agreed) else verdict
         return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
-    def _outcomes(self, trace: Trace, device: Device) -> tuple[tuple[Outcome, ...], Schedule | None]:
+    def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
         """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm."""
         outcomes, worst = [], None
-        options = Options(races=False, device=device)
-        for schedule in schedules_on(device, fixed=True):
-            verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options)
+        options = Options(races=False)
+        for schedule in schedules_on(config, fixed=True):
+            verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
             agrees = isinstance(verdict, Agreed | Vacuous)
             if not agrees and worst is None:
                 worst = schedule

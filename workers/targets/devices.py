@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache, wraps
 from importlib import import_module
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault
@@ -19,9 +19,7 @@ from workers.lanes.base import Held
 from workers.lanes.lane import Machine, Watcher
 from workers.lanes.policies import Policy
 from workers.lanes.simulated import SimulatedMachine
-
-Device: TypeAlias = Literal["sim", "triton-cpu", "cuda"]
-DEVICES: tuple[Device, ...] = get_args(Device)
+from workers.targets.target import DEVICES, Device, RunConfig
 
 CLEAN = Parts()
 _DEFINITIONS = "workers.kernels."
@@ -81,7 +79,7 @@ def parts_on(device: Device) -> Parts:
 
 
 def machine_on(
-    device: Device,
+    config: RunConfig,
     lanes: Sequence[str],
     policy: Policy,
     watcher: Watcher | None,
@@ -89,12 +87,12 @@ def machine_on(
     without: frozenset[tuple[str, str]],
     blame: bool,
 ) -> Machine:
-    """Return the machine of a device; `parts_on` has loaded what it needs."""
-    if device == "cuda":
+    """Return the machine of a run; `parts_on` has loaded what it needs."""
+    if config.device == "cuda":
         machine: Machine = import_module("workers.lanes.cuda").CudaMachine(lanes, policy, watcher, held, without, blame)
         return machine
     as_tensor: Callable[..., Any] | None = None
-    if device == "triton-cpu":
+    if config.device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
     return SimulatedMachine(lanes, policy, watcher, held, without, blame, as_tensor)
 

@@ -17,6 +17,7 @@ from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Judgem
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Tried
+from workers.targets.target import RunConfig
 
 NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
 DEATH = Lost(reason="3 attempts were lost on 2 slots: its process died")
@@ -43,7 +44,7 @@ class Memory:
     def keep_finding(self, bug: str, state: str) -> None:
         self.findings[bug] = state
 
-    def keep_artefact(self, judgement: Judgement, name: str) -> str:
+    def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         self.artefacts.append(judgement)
         return f"artefacts/{len(self.artefacts)}.yaml"
 

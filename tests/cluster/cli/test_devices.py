@@ -1,4 +1,4 @@
-"""`--device`: what a job is, what a fault is refused on, and how a GPU is shared out."""
+"""`--engine` and `--device`: what a job is, what is refused, and how a GPU is shared out."""
 
 import json
 from pathlib import Path
@@ -23,9 +23,11 @@ from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 from workers.run.worker import Worker
-from workers.targets.devices import DEVICES, exists_on
+from workers.targets.devices import exists_on
+from workers.targets.target import DEVICES, RunConfig, known_engines
 
 IN_AN_OP, ON_THE_HOST = "vllm-43434-draft-order", "vllm-38556-backup-token"
+CUDA, INTERPRETED = RunConfig(device="cuda"), RunConfig(device="triton-cpu")
 
 
 def scenario(folder: Path) -> Path:
@@ -35,9 +37,9 @@ def scenario(folder: Path) -> Path:
 
 
 def test_a_job_on_another_device_is_another_job() -> None:
-    keys = {Job.of(trace("agree"), sweep=True, device=device).key for device in DEVICES}
+    keys = {Job.of(trace("agree"), sweep=True, config=RunConfig(device=device)).key for device in DEVICES}
     assert len(keys) == len(DEVICES)
-    assert job_key(trace("agree"), True, "x") == job_key(trace("agree"), True, "x", "sim")
+    assert job_key(trace("agree"), True, "x") == job_key(trace("agree"), True, "x", RunConfig(device="sim"))
 
 
 def test_every_actor_gets_an_equal_share_of_one_gpu() -> None:
@@ -73,29 +75,42 @@ def test_every_command_that_switches_faults_on_refuses_those_that_do_not_exist_o
         assert f"fault {IN_AN_OP} exists on --device sim only" in capsys.readouterr().err
 
 
+def test_every_command_with_a_device_refuses_an_engine_that_is_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(scenario(tmp_path))
+    commands = (("run", path), ("replay", path), ("hunt",), ("nightly",), ("shrink", path), ("faults", "measure"))
+    for command in commands:
+        assert cli.run([*command, "--engine", "nobody"]) == EXIT_BAD_INPUT
+        assert capsys.readouterr().err == f"specstorm: --engine is nobody; known are {', '.join(known_engines())}\n"
+
+
 def test_the_canary_exists_on_every_device() -> None:
     assert exists_on(FAULTS[CANARY]) == DEVICES
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_job_of_a_hunt_runs_on_the_device_of_its_plan(device: str, tmp_path: Path) -> None:
-    plan = Plan.model_validate({"device": device})
+    plan = Plan.model_validate({"config": {"device": device}})
     tasks = drive(Hunter(plan, Memory(), tmp_path, 24), canary_or(buggy))
     assert {task.job.kind for task in tasks} == {"judge", "shard", "try"}
-    assert {task.job.device for task in tasks} == {device}
+    assert {task.job.config.device for task in tasks} == {device}
 
 
 def test_a_shard_or_a_trial_on_another_device_is_another_job() -> None:
-    on_each = [Hunter(Plan(device=device), Memory(), Path("running"), 12).tasks(1, True) for device in DEVICES]
+    on_each = [
+        Hunter(Plan(config=RunConfig(device=device)), Memory(), Path("running"), 12).tasks(1, True)
+        for device in DEVICES
+    ]
     assert len({task.job.key for tasks in on_each for task in tasks}) == sum(map(len, on_each))
-    assert len({TrialJob.of(CANARY, 0, 9, False, device).key for device in DEVICES}) == len(DEVICES)
+    assert len({TrialJob.of(CANARY, 0, 9, False, RunConfig(device=device)).key for device in DEVICES}) == len(DEVICES)
 
 
 def test_a_hunt_goes_on_only_on_the_device_it_was_begun_on(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         Hunt(Plan(), store, 12)
         with pytest.raises(CampaignError, match="give another --out"):
-            Hunt(Plan(device="cuda"), store, 12)
+            Hunt(Plan(config=CUDA), store, 12)
 
 
 def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_says_what_it_leaves_out(
@@ -107,23 +122,25 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
     }
     replayed = Regressions(traces)
     with Store(tmp_path) as store:
-        replayed.run(store, InProcessPool(STAND_IN), Stop(), "cuda")
+        replayed.run(store, InProcessPool(STAND_IN), Stop(), CUDA)
     assert list(replayed.faulty) == [ON_THE_HOST]
     assert set(replayed.clean) == {IN_AN_OP, ON_THE_HOST}
     assert replayed.missed == []
     assert "  not looked for: the faults of 1 traces do not exist on this device" in list(replayed.lines())
-    measured = [fault for night in range(7) for fault in part_of_the_faults(night, 7, "cuda")]
-    assert sorted(measured) == faults_on("cuda")
-    assert set(faults_on("sim")) - set(measured) == {fault for fault in FAULTS if exists_on(FAULTS[fault]) == ("sim",)}
+    measured = [fault for night in range(7) for fault in part_of_the_faults(night, 7, CUDA)]
+    assert sorted(measured) == faults_on(CUDA)
+    assert set(faults_on(RunConfig())) - set(measured) == {
+        fault for fault in FAULTS if exists_on(FAULTS[fault]) == ("sim",)
+    }
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
 def test_a_shard_and_a_trial_come_to_the_same_on_the_interpreter() -> None:
     # Its ninth trace is short.
     shard, worker = Shard(profile="labelled", seed=0, number=1, first=8, traces=1), Worker()
-    on_sim, interpreted = (worker.hunt(shard, lambda trace: None, device) for device in ("sim", "triton-cpu"))
+    on_sim, interpreted = (worker.hunt(shard, lambda trace: None, config) for config in (RunConfig(), INTERPRETED))
     assert on_sim == interpreted
-    seen = [run_trial(CANARY, 0, 1, False, Tapes(), lambda: 0.0, device) for device in ("sim", "triton-cpu")]
+    seen = [run_trial(CANARY, 0, 1, False, Tapes(), lambda: 0.0, config) for config in (RunConfig(), INTERPRETED)]
     assert seen[0] == seen[1]
     assert seen[0].detected.at == 1
 

@@ -23,9 +23,10 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import Options, Run, check
 from workers.targets.devices import DeviceError
+from workers.targets.target import RunConfig
 
 SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
-TAPES = Tapes()
+TAPES, CUDA = Tapes(), RunConfig(device="cuda")
 SCHEDULES = (
     Schedule(policy="lazy"),
     Schedule(policy="lane_order", order=SCHEDULED),
@@ -79,7 +80,7 @@ def digest(path: Path) -> str:
 @pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
 def test_a_gpu_captures_what_the_definitions_do(path: Path) -> None:
     try:
-        verdict = check(codec.load(path).explicit(), TAPES, Options(device="cuda"))
+        verdict = check(codec.load(path).explicit(), TAPES, config=CUDA)
     except DeviceError as error:
         pytest.skip(str(error))
     assert isinstance(verdict, Agreed), verdict
@@ -91,7 +92,7 @@ def test_a_gpu_captures_what_the_definitions_do(path: Path) -> None:
 def test_a_gpu_captures_the_same_however_lanes_and_host_are_delayed(schedule: Schedule) -> None:
     path = next(each for each in SMOKE if each.stem == "everything")
     trace = codec.load(path).explicit().model_copy(update={"schedule": schedule})
-    verdict = check(trace, TAPES, Options(device="cuda"))
+    verdict = check(trace, TAPES, config=CUDA)
     assert isinstance(verdict, Agreed), verdict
     assert verdict.stats.digest == digest(path)
 
@@ -108,7 +109,7 @@ def test_memory_of_captures_is_used_again_when_it_is_full(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(lanes_of_cuda, "CAPTURE_BYTES", 1 << 16)
     monkeypatch.setattr(lanes_of_cuda, "CudaMachine", SmallMachine)
-    verdict = check(codec.load(path).explicit(), TAPES, Options(device="cuda"))
+    verdict = check(codec.load(path).explicit(), TAPES, config=CUDA)
     assert isinstance(verdict, Agreed), verdict
     assert verdict.stats.digest == digest(path)
     assert sum(captured) > 2 * lanes_of_cuda.CAPTURE_BYTES
@@ -117,8 +118,7 @@ def test_memory_of_captures_is_used_again_when_it_is_full(monkeypatch: pytest.Mo
 @on_a_gpu
 def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
     for wait in (("compute", "inputs_ready"), ("h2d", "inputs_read"), ("d2h_output", "sampled_ready")):
-        options = Options(device="cuda", without=frozenset({wait}))
-        verdict = check(DECODES, TAPES, options)
+        verdict = check(DECODES, TAPES, Options(without=frozenset({wait})), config=CUDA)
         assert isinstance(verdict, Diverged), wait
         assert verdict.difference.plane == "races" or verdict.difference.missing_order
 
@@ -130,15 +130,14 @@ def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
 def test_an_op_that_is_held_back_makes_a_missing_wait_do_harm(wait: tuple[str, str], late: str) -> None:
     held = Hold(op=Label(name=late, step=12), until=Label(name="schedule", step=14))
     trace = DECODES.model_copy(update={"schedule": Schedule(holds=(held,))})
-    options = Options(races=False, device="cuda")
-    assert isinstance(check(trace, TAPES, options), Agreed)
-    verdict = check(trace, TAPES, Options(races=False, device="cuda", without=frozenset({wait})))
+    assert isinstance(check(trace, TAPES, Options(races=False), config=CUDA), Agreed)
+    verdict = check(trace, TAPES, Options(races=False, without=frozenset({wait})), config=CUDA)
     assert not isinstance(verdict, Agreed)
 
 
 @on_a_gpu
 def test_the_host_cannot_reach_device_memory() -> None:
-    run = Run(DECODES, TAPES, Options(device="cuda"))
+    run = Run(DECODES, TAPES, Options(), config=CUDA)
     with pytest.raises(PermissionError, match="kv is device memory"):
         run.machine.host(run.machine.buffers["kv"].all, "r")
 
@@ -168,7 +167,7 @@ class Blind(Captures):
 @on_a_gpu
 def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> None:
     steps = 5
-    run = Run(DECODES, TAPES, Options(races=False, device="cuda"))
+    run = Run(DECODES, TAPES, Options(races=False), config=CUDA)
     context = run.engine.runner.context
     context.captures = Blind(run.trace.spec, context.memory, context.compute, run.recorder)
     for _ in range(20):

@@ -16,9 +16,10 @@ from workers.faults.registry import FAULTS
 from workers.kernels.signature import In, Out
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
-from workers.run.check import Options, check
+from workers.run.check import check
 from workers.run.worker import Worker
-from workers.targets.devices import CLEAN, DEVICES, DeviceError, exists_on, ops_of, parts_on, twin_of
+from workers.targets.devices import CLEAN, DeviceError, exists_on, ops_of, parts_on, twin_of
+from workers.targets.target import DEVICES, RunConfig
 
 SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
 SUBSET = (
@@ -29,7 +30,7 @@ SUBSET = (
     "sampling_params",
     "stop_inside_run",
 )
-TAPES = Tapes()
+TAPES, INTERPRETED = Tapes(), RunConfig(device="triton-cpu")
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
 
@@ -61,7 +62,7 @@ def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
     parts = replace(parts_on("triton-cpu"), copy_inputs=twin_of(copy_by_hand))
     with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
-        check(trace_of("burst"), TAPES, Options(device="triton-cpu"), parts)
+        check(trace_of("burst"), TAPES, parts=parts, config=INTERPRETED)
 
 
 @interpreted
@@ -69,14 +70,14 @@ def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -
 def test_the_interpreter_captures_what_the_definitions_do(name: str) -> None:
     defined = check(trace_of(name), TAPES)
     assert isinstance(defined, Agreed)
-    interpreted = check(trace_of(name), TAPES, Options(device="triton-cpu"))
+    interpreted = check(trace_of(name), TAPES, config=INTERPRETED)
     assert isinstance(interpreted, Agreed), interpreted
     assert interpreted.stats == defined.stats
 
 
 @interpreted
 def test_a_sweep_on_the_interpreter_agrees_under_every_schedule_it_runs() -> None:
-    judgement = Worker().judge(trace_of("discarded_chunks"), True, "triton-cpu")
+    judgement = Worker().judge(trace_of("discarded_chunks"), True, INTERPRETED)
     assert isinstance(judgement.verdict, Agreed)
     assert judgement.schedules == 3
 
@@ -85,7 +86,7 @@ def test_a_sweep_on_the_interpreter_agrees_under_every_schedule_it_runs() -> Non
 def test_a_fault_on_the_host_is_found_on_the_interpreter_too() -> None:
     fault = "vllm-38556-backup-token"
     trace = trace_of("discarded_chunks").model_copy(update={"faults": (fault,)})
-    verdict = check(trace, TAPES, Options(device="triton-cpu"))
+    verdict = check(trace, TAPES, config=INTERPRETED)
     assert isinstance(verdict, Diverged)
     defined = check(trace, TAPES)
     assert isinstance(defined, Diverged)

@@ -31,6 +31,7 @@ from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT, SYNTHETIC, ve
 from workers.oracle.tape import Tapes
 from workers.run.check import Options, Run
 from workers.targets import devices
+from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "workers" / "kernels" / "triton"
@@ -112,7 +113,8 @@ def main() -> None:
     parts = Parts(**{name: beside(op) for name, op in devices.ops_of(devices.CLEAN).items()})
     for path in sorted(SMOKE.glob("*.yaml")):
         if names:
-            Run(codec.load(path).explicit(), Tapes(), Options(races=False, device="triton-cpu"), parts).to_end()
+            trace, config = codec.load(path).explicit(), RunConfig(device="triton-cpu")
+            Run(trace, Tapes(), Options(races=False), parts, config).to_end()
     verify_by_chance(names)
     lines = [f"{name} does not compile: {error}" for name, error in failures.items()]
     lines += [f"no smoke scenario launches {name}" for name in names.values()]
