@@ -69,7 +69,7 @@ def pinned(made: Machine, name: str, length: int = 4) -> Buffer:
 
 
 def contents(made: Machine, span: Span) -> list[int]:
-    """Return what a span holds, as a probe sees it once everything has run."""
+    """Return what a span holds, as a capture sees it once everything has run."""
     made.drain()
     seen: list[int] = []
 

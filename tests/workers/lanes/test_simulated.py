@@ -226,7 +226,7 @@ def test_pinned_memory_belongs_to_no_lane() -> None:
 
 
 class Looks:
-    """Notes what a probe sees, in the order in which probes run."""
+    """Notes what a capture sees, in the order in which captures run."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -240,7 +240,7 @@ class Looks:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_probe_sees_the_op_it_follows_and_none_that_follows_it(policy: Policy) -> None:
+def test_a_capture_sees_the_op_it_follows_and_none_that_follows_it(policy: Policy) -> None:
     made, looks = machine(policy), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     for number in range(1, 4):
@@ -269,19 +269,19 @@ def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
     a.launch(fill, cells.all, 1)
     assert eager.pending == 0
     a.capture(looks.named("capture"), cells.all)
-    assert looks.seen == [("probe", 1)]
+    assert looks.seen == [("capture", 1)]
 
 
-def test_a_probe_of_an_idle_lane_looks_at_once() -> None:
+def test_a_capture_of_an_idle_lane_looks_at_once() -> None:
     made, looks = machine(), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, cells.all, 4)
     made.drain()
     a.capture(looks.named("capture"), cells.all)
-    assert looks.seen == [("probe", 4)]
+    assert looks.seen == [("capture", 4)]
 
 
-def test_a_probe_behind_a_record_keeps_its_place_in_the_stream() -> None:
+def test_a_capture_behind_a_record_keeps_its_place_in_the_stream() -> None:
     made, looks = late_machine(), Looks()
     cells, a, event = device(made, "cells"), made.lane("a"), made.event("event")
     a.launch(fill, cells.all, 1)
@@ -290,7 +290,7 @@ def test_a_probe_behind_a_record_keeps_its_place_in_the_stream() -> None:
     a.launch(fill, cells.all, 2)
     assert looks.seen == []
     made.drain()
-    assert looks.seen == [("probe", 1)]
+    assert looks.seen == [("capture", 1)]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
