@@ -66,12 +66,12 @@ def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
     """Return the same of the engine alone: captures are taken, nothing is compared."""
     run = Run(trace, tapes, Options(races=False), Parts())
     start = time.process_time()
-    while not run.engine.drained():
-        run.engine.step()
+    while not run.drained():
+        run.step()
         run.engine.log.clear()
         run.recorder.take()
     spent = time.process_time() - start
-    return run.engine.tick / spent, run.engine.num_commits / spent
+    return run.engine.tick / spent, run.engine.observer.num_commits / spent
 
 
 REFERENCE = "every plane, races on, prompts seen before"

@@ -156,8 +156,8 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
     """Run a trace with nothing compared; yield each request's prompt and first tokens, and count what happened."""
     run = Run(trace, Tapes(), Options(races=False))
     engine = run.engine
-    while not engine.drained():
-        engine.step()
+    while not run.drained():
+        run.step()
         engine.log.clear()
         run.recorder.take()
     happened.update(run.probes)

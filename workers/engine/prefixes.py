@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from scenarios.spec import EngineSpec
+from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
 from workers.engine.prefix_cache import CachingPool, extend_hashes
 from workers.engine.request import PlanRow, Request
 
 
 class Prefixes:
-    """The prefix cache of one engine over its pool of blocks; counts what happens in `probes`."""
+    """The prefix cache of one engine over its pool of blocks."""
 
-    def __init__(self, spec: EngineSpec, parts: Parts, probes: dict[str, int]) -> None:
+    def __init__(self, spec: EngineSpec, parts: Parts, observer: StepObserver) -> None:
         self.pool = CachingPool(spec.num_blocks)
         self._size = spec.block_size
         self._is_aligned = spec.is_aligned
         self._registered_now: set[int] = set()
         self._parts = parts
-        self._probes = probes
+        self._observer = observer
 
     def hits(self, request: Request) -> list[int]:
         """Return the blocks a request may take over: at least one token is left to compute."""
@@ -36,7 +37,7 @@ class Prefixes:
 
     def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
         """Hold `shared` blocks and take `count` others, or None."""
-        self._probes["eviction"] += self.pool.num_free - len(self.pool.idle) < count <= self.pool.num_free
+        self._observer.blocks_wanted(self.pool, count)
         return self._parts.take_blocks(self.pool, shared, count)
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
@@ -49,20 +50,14 @@ class Prefixes:
                 self._registered_now.add(request.blocks[index])
             request.num_cached = count
 
-    def reset(self) -> list[int]:
+    def reset(self, preempts: bool) -> list[int]:
         """Forget everything; return the blocks nobody holds whose contents are lost."""
-        self._probes["cache_reset"] += any(content is not None for content in self.pool.hash_of)
+        self._observer.cache_reset(self.pool, preempts)
         return self.pool.reset()
 
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
-        """Count what a request took over that joins with the last of `rows`, and let others take over from it."""
-        probes, row = self._probes, rows[-1]
-        if shared:
-            probes["prefix_hit"] += 1
-            probes["prefix_hit_shared"] += any(self.pool.references[block] > 1 for block in shared)
-            probes["prefix_hit_on_resume"] += request.epoch > 0
-            # The last match is never taken over, so no hit leaves fewer tokens.
-            probes["prefix_hit_to_end"] += row.num_known - row.num_computed == 1 + self._size
-            probes["prefix_hit_at_once"] += any(block in other.new_blocks for other in rows for block in shared)
+        """Let others take over from a request that joins with the last of `rows`."""
+        row = rows[-1]
+        self._observer.joined(self.pool, shared, rows)
         request.num_cached = len(shared)
         self.register(request, request.tokens, row.num_computed + row.n)

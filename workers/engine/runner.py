@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
-from workers.engine import host_observations as shown
-from workers.engine import processing
+from workers.engine import host_observations, processing
 from workers.engine.captures import Captures
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
@@ -19,9 +18,10 @@ from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, NAMED, Memory, Staging
+from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
 from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
-from workers.engine.request import Plan, PlanRow, Request
+from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import (
     Shape,
@@ -33,7 +33,7 @@ from workers.engine.staging import (
     write_tokens,
 )
 from workers.engine.step import Step
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN
+from workers.kernels.signature import NO_TOKEN
 from workers.lanes.lane import Machine
 from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
@@ -51,7 +51,7 @@ class Runner:
         machine: Machine,
         recorder: Recorder,
         log: list[Entry | Observation],
-        probes: dict[str, int],
+        observer: StepObserver,
     ) -> None:
         self.spec = spec
         self.memory = Memory(spec, machine)
@@ -59,7 +59,7 @@ class Runner:
         self._parts = parts
         self._machine = machine
         self._log = log
-        self._probes = probes
+        self._observer = observer
         self.compute, self.h2d, d2h_output, d2h_counts = (machine.lane(name) for name in LANES)
         self._inputs_ready = machine.event("inputs_ready")
         self._inputs_read = machine.event("inputs_read")
@@ -79,7 +79,8 @@ class Runner:
         if previous is not None and previous.rows:
             previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
-        self._count_moves(previous, permute is not None)
+        if previous is not None and batch.moves:
+            self._observer.rows_moved(permute is not None)
         machine.point("condense")
         step = self._enqueue(plan, previous) if batch.rows else self._skip(plan)
         machine.point("launched")
@@ -90,18 +91,9 @@ class Runner:
         return step
 
     def _skip(self, plan: Plan) -> Step:
-        self._probes["empty_step"] += 1
+        self._observer.step_was_empty()
         self._log.append(Launched(plan.step, (), 0, 0, False))
         return Step(plan.step)
-
-    def _count_moves(self, previous: Step | None, permuted: bool) -> None:
-        moves = self.batch.moves
-        if previous is None or not moves:
-            return
-        what = "reorder" if permuted else "condense"
-        self._probes[what] += 1
-        if self.spec.depth > 1:
-            self._probes[what + "_in_flight"] += 1
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
@@ -109,24 +101,21 @@ class Runner:
         keys = tuple(row.key for row in batch.rows)
         requests = tuple(key[0] for key in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
-        self._probes["padding"] += shape.num_rows > len(rows)
-        self._probes["uniform"] += shape.uniform
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys, plan.k_step)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
         named = processing.named_rows(batch.rows)
         if named is not processing.NOBODY:
-            self._count_named(named, rows)
+            self._observer.sampled_by_name(named, rows)
         self._stage(plan, step, previous, shape, named)
         length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max(row.n for row in rows)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
-        self._probes["cascade"] += common > 0
-        self._probes["cascade_of_rows"] += common > 0 and len(rows) > 1
+        is_restored = self.spec.is_aligned and any(row.shared_blocks for row in rows)
+        self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
-        if self.spec.is_aligned and any(row.shared_blocks for row in rows):
-            self._probes["state_taken_over"] += 1
+        if is_restored:
             launch_state_restore(self.context, forward)
         launch_inputs(self.context, forward)
         self._grammars.launch_drafts(forward)
@@ -146,19 +135,6 @@ class Runner:
         self._inputs_read.record(self.compute)
         return step
 
-    def _count_named(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
-        probes = self._probes
-        probes["processed_logits"] += bool(named.processed)
-        probes["processed_drafts"] += any(rows[index].d for index in named.processed)
-        probes["logprobs"] += bool(named.logprobs)
-        if named.random:
-            probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
-            probes["limited_decision"] += bool(named.limited)
-        if named.grammar:
-            checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
-            probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
-            probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
-
     def _stage(self, plan: Plan, step: Step, previous: Step | None, shape: Shape, named: NamedRows) -> None:
         """Write the step's inputs into its slot of the staging ring, and enqueue their copies."""
         machine, memory, parts, batch = self._machine, self.memory, self._parts, self.batch
@@ -174,7 +150,7 @@ class Runner:
         taken_over: Sequence[int] = ()
         if self.spec.prefix_cache and self.spec.is_aligned:
             taken_over = tuple(parts.block_to_go_on_from(row, self.spec.block_size) for row in step.rows)
-        self._log.append(shown.launched(plan.step, batch.rows, backups))
+        self._log.append(host_observations.launched(plan.step, batch.rows, backups))
         fresh = blocks_to_poison(plan)
         before = previous.rows if previous is not None else ()
         with machine.host(staging.inputs.all, "w") as staged:
@@ -239,7 +215,7 @@ class Runner:
                 row = here.get(key)
                 if row is not None:
                     row.num_computed = self._parts.true_count(step.computed[index], step.rows[index], valid[index])
-            self._log += (Corrected(step.number), shown.corrected(step, here))
+            self._log += (Corrected(step.number), host_observations.corrected(step, here))
         else:
             self._log.append(Corrected(step.number))
 

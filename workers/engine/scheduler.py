@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
-from workers.engine.endings import edges_at_end
+from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
 from workers.engine.plan_entry import entry_of
 from workers.engine.prefixes import Prefixes
@@ -16,11 +16,11 @@ from workers.record.observation import Observation
 
 
 class Scheduler:
-    """Requests, blocks and the token budget; writes its decisions to `log`, counts what happens in `probes`."""
+    """Requests, blocks and the token budget; writes its decisions to `log`, tells `observer` what happens."""
 
-    def __init__(self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], probes: dict[str, int]) -> None:
+    def __init__(self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: StepObserver) -> None:
         self.spec = spec
-        self.cache = Prefixes(spec, parts, probes) if spec.prefix_cache else None
+        self.cache = Prefixes(spec, parts, observer) if spec.prefix_cache else None
         self.blocks = self.cache.pool if self.cache is not None else Pool(spec.num_blocks)
         self._poisoned: list[int] = []
         self.state_slots = Pool(spec.max_num_seqs)
@@ -35,7 +35,7 @@ class Scheduler:
         self._choose_victim = parts.choose_victim if spec.policy == "fcfs" else parts.choose_victim_by_priority
         self._parts = parts
         self._log = log
-        self._probes = probes
+        self._observer = observer
 
     def has_requests(self) -> bool:
         """Tell whether any request has not ended."""
@@ -77,6 +77,7 @@ class Scheduler:
         if reason is None and draft.budget == 0:
             reason = "budget"
         if reason is not None:
+            self._observer.left_out(request, reason)
             draft.skipped.append((request.index, reason))
             return
         wanted = len(request.tokens) + request.num_drafts_next + request.num_placeholders - request.num_computed
@@ -103,18 +104,15 @@ class Scheduler:
             returned = row.new_blocks
             del victim.blocks[len(victim.blocks) - len(returned) :]
             self.blocks.release(returned)
-            self._probes["taken_out"] += 1
+            self._observer.row_withdrawn()
         return returned
 
     def _reason_to_skip(self, request: Request) -> SkipReason | None:
         if request.stalled_until > self.tick:
-            self._probes["stall"] += 1
             return "stalled"
         if self._parts.waits_for_tokens(request):
-            self._probes["grammar_wait"] += 1
             return "grammar"
         if self.is_near_limit(request):
-            self._probes["limit_wait"] += 1
             return "limit"
         if request.num_computed >= self.spec.max_model_len:
             return "model_length"
@@ -133,7 +131,8 @@ class Scheduler:
             wanted = min(wanted, threshold)
         if is_prefill and self.spec.is_aligned:
             clipped = self._parts.clip_to_block(request, wanted, self.spec.block_size)
-            self._probes["clipped_chunk"] += clipped < wanted
+            if clipped < wanted:
+                self._observer.chunk_clipped()
             wanted = clipped
         n = min(self._parts.room_for(request, wanted, self.spec.max_model_len), budget)
         assert n > 0, f"request {request.name}: nothing to schedule"
@@ -145,6 +144,7 @@ class Scheduler:
             request = self.waiting.popleft()
             reason = self._try_admit(request, draft)
             if reason is not None:
+                self._observer.left_out(request, reason)
                 kept.append(request)
                 draft.skipped.append((request.index, reason))
             if reason in ("budget", "blocks", "rows"):
@@ -159,7 +159,6 @@ class Scheduler:
         if request.stalled_until > self.tick:
             return "stalled"
         if request.num_stale:
-            self._probes["stale_wait"] += 1
             return "stale"
         if len(self.running) >= self.spec.max_num_seqs:
             return "rows"
@@ -187,9 +186,7 @@ class Scheduler:
         request.state_slot = self._parts.take_state_slot(request, self.state_slots)
         request.running = True
         self.running.append(request)
-        self._probes["resume" if request.epoch else "admit"] += 1
-        self._probes["overtaking"] += any(other.index < request.index for other in self.waiting)
-        self._probes["resume_in_flight"] += request.num_dropped > 0
+        self._observer.admitted(request, self.waiting)
         self._take(request, n, blocks, draft, padded, shared)
         if self.cache is not None:
             self.cache.joined(request, shared, draft.rows)
@@ -197,12 +194,12 @@ class Scheduler:
 
     def reset_cache(self, running: bool) -> None:
         """Forget what is in the prefix cache; with `running` preempt whoever runs, in drop mode, the last one first."""
-        self._probes["cache_reset_in_flight"] += running and bool(self.running)
+        preempts = running and bool(self.running)
         while running and self.running:
             self.preempt(self.running[-1], "reset", "drop")
         self._log.append(CacheReset(self.tick))
         if self.cache is not None:
-            self._poisoned += self.cache.reset()
+            self._poisoned += self.cache.reset(preempts)
 
     def _is_padded_decode(self, request: Request, wanted: int, draft: OpenPlan) -> bool:
         spec = self.spec
@@ -242,11 +239,9 @@ class Scheduler:
         invalid = request.invalid_next and not discard
         if invalid:
             request.invalid_next = False
-            self._probes["no_valid_token"] += 1
         spoiled = request.spoiled_next and not discard
         if spoiled:
             request.spoiled_next = False
-            self._probes["nan_logits"] += 1
         draft.rows.append(
             PlanRow(
                 request=request,
@@ -269,17 +264,7 @@ class Scheduler:
         )
         draft.budget -= self._parts.budgeted(n, d)
         draft.has_prefill |= n > 1 + d or discard
-        self._count(request, n, d, discard, padded)
-
-    def _count(self, request: Request, n: int, d: int, discard: bool, padded: bool) -> None:
-        probes = self._probes
-        probes["discard"] += discard
-        probes["third_chunk"] += discard and request.k == 2
-        probes["padded_decode"] += padded
-        probes["last_block"] += self.spec.num_blocks - 1 in request.blocks
-        probes["first_block"] += 0 in request.blocks
-        probes["draftless_decode"] += request.num_computed > 0 and n == 1 and d == 0
-        probes["trimmed_drafts"] += 0 < d < request.num_drafts_next
+        self._observer.row_planned(draft.rows[-1])
 
     def _advance(self, row: PlanRow, step: int) -> None:
         request = row.request
@@ -313,9 +298,7 @@ class Scheduler:
         self._release(request)
         self.waiting.appendleft(request)
         self._sort_waiting()
-        self._probes["preemption"] += 1
-        self._probes["preemption_in_flight"] += request.num_in_flight > 0
-        self._probes["preemption_by_blocks"] += cause == "blocks"
+        self._observer.preempted(request, cause)
 
     def finish(self, request: Request, reason: str) -> None:
         """End a request: it leaves its queue, and its blocks and state go back to the pool."""
@@ -364,28 +347,17 @@ class Scheduler:
     def _drain(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
         if row.epoch < request.drop_before:
             request.num_dropped -= row.n
-            self._probes["dropped_output"] += bool(sampled) and request.finish_reason is None
+            self._observer.output_dropped(request, sampled)
         else:
             self._parts.drain_stale(request, row, sampled)
         assert request.num_stale >= 0, f"request {request.name}: {request.num_stale} stale tokens"
         assert request.num_dropped >= 0, f"request {request.name}: {request.num_dropped} tokens to drop"
 
     def _append(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
-        probes = self._probes
-        probes["partial_accept"] += 1 < len(sampled) <= row.d
-        probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
-        probes["drafter_full"] += (
-            0 < self.spec.drafter_max_len < len(request.tokens) + len(sampled) + self.spec.num_speculative_tokens
-        )
-        probes["no_accept"] += row.d > 0 and len(sampled) == 1
-        if self.spec.is_aligned and sampled:
-            verified, size = len(request.tokens) - 1, self.spec.block_size
-            crossed = (verified + len(sampled)) // size - verified // size
-            probes["boundary_in_run"] += crossed > 0
-            probes["boundaries_in_run"] += crossed > 1
+        self._observer.verified(request, row, sampled)
         count, reason = self._parts.end_of(request, sampled)
         if not (sampled or row.discard or row.invalid or row.epoch < request.drop_before):
-            probes["no_logit"] += 1
+            self._observer.had_no_logit()
             reason = "error"
         taken = tuple(sampled[:count])
         request.tokens.extend(taken)
@@ -394,6 +366,5 @@ class Scheduler:
             self.cache.register(request, tokens, request.num_computed)
         if reason is not None:
             self.finish(request, reason)
-            for probe in edges_at_end(request, row, sampled, count, self.spec):
-                probes[probe] += 1
+            self._observer.ended(request, row, sampled, count)
         return taken

@@ -6,9 +6,10 @@ Does not verify: other schedules of the same trace (`worker` runs those).
 
 import traceback
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scenarios.events import NoValidToken, Schedule, Stall
+from scenarios.events import Abort, AnyEvent, NoValidToken, Place, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
@@ -53,6 +54,22 @@ def policy_of(schedule: Schedule) -> Policy:
             return Random(schedule.seed)
 
 
+class EventQueue:
+    """Events of a trace by tick and place, each with the number of submits before it."""
+
+    def __init__(self, events: Sequence[AnyEvent]) -> None:
+        self.last_tick = max((event.tick for event in events), default=-1)
+        self._events: dict[tuple[int, Place], list[tuple[AnyEvent, int]]] = {}
+        num_submits = 0
+        for event in events:
+            self._events.setdefault((event.tick, event.at), []).append((event, num_submits))
+            num_submits += isinstance(event, Submit)
+
+    def at(self, tick: int, place: Place) -> Sequence[tuple[AnyEvent, int]]:
+        """Return what happens at a place of a step, in order."""
+        return self._events.get((tick, place), ())
+
+
 class Run:
     """One engine on one machine, followed step by step."""
 
@@ -74,15 +91,15 @@ class Run:
         held = [Held((h.op.name, h.op.step), (h.until.name, h.until.step)) for h in trace.schedule.holds]
         policy = policy_of(trace.schedule)
         self.machine = machine_on(config, LANES, policy, self.detector, held, options.without, options.blame)
-        scripts, self._work = [], 0
+        self._scripts: list[list[int]] = []
+        self._work = 0
         for event in trace.submits():
             assert isinstance(event.prompt, tuple), "the trace is explicit"
-            scripts.append(script_of(event, trace.spec, tapes))
+            self._scripts.append(script_of(event, trace.spec, tapes))
             # A request that follows a grammar waits until each of its steps has been processed.
             self._work += len(event.prompt) + event.max_tokens * (trace.spec.depth if event.params.grammar else 1)
-        self.engine = Engine(
-            trace.spec, trace.events, scripts, parts, self.machine, self.recorder, self.probes, trace.seed
-        )
+        self.engine = Engine(trace.spec, parts, self.machine, self.recorder, self.probes, trace.seed)
+        self.events = EventQueue(trace.events)
         self.checker = Checker(trace, tapes)
         self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
         self._held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
@@ -98,20 +115,38 @@ class Run:
         return Stats(
             requests=engine.num_submitted,
             steps=engine.tick,
-            commits=engine.num_commits,
+            commits=engine.observer.num_commits,
             captures=self.checker.num_compared,
-            run_ahead_max=engine.run_ahead_max,
+            run_ahead_max=engine.observer.run_ahead_max,
             digest=self.recorder.digest(),
             probes={name: count for name, count in sorted(self.probes.items()) if count},
         )
 
+    def drained(self) -> bool:
+        """Tell whether nothing is left to do: no event to come, no request alive, no step in flight."""
+        return self.engine.tick > self.events.last_tick and self.engine.drained()
+
+    def step(self) -> None:
+        """Let the engine do one step, with the events of its tick."""
+        self.engine.step(self._happen)
+
+    def _happen(self, place: Place) -> None:
+        for event, submit in self.events.at(self.engine.tick, place):
+            match event:
+                case Submit():
+                    self.engine.submit(event, submit, self._scripts[submit])
+                case Abort(request=name):
+                    self.engine.abort(name)
+                case _:
+                    self.engine.apply(event)
+
     def to_end(self) -> Verdict:
         """Step until the engine has drained, something differs, or it makes no progress."""
         engine = self.engine
-        while not engine.drained():
+        while not self.drained():
             if engine.tick > self._ticks_max():
                 return Stuck(stats=self.stats(), reason=f"not drained after {engine.tick} steps; {self._waiting()}")
-            engine.step()
+            self.step()
             found = self._follow()
             if found is not None:
                 return Diverged(stats=self.stats(), difference=self._explained(found))
@@ -130,7 +165,7 @@ class Run:
         """
         work, for_blocks = self.trace.spec.depth + self._work, self.probes["preemption_by_blocks"]
         again = 1 + self.probes["preemption"] - for_blocks + min(for_blocks, work) + self._samples_taken
-        return self.engine.last_tick + self._held_back + work * again
+        return self.events.last_tick + self._held_back + work * again
 
     def _follow(self) -> Difference | None:
         """Compare what is new. A difference on the host is held against everything the device did before it."""

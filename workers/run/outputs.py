@@ -37,10 +37,10 @@ def outputs(trace: Trace, tapes: Tapes, steps_max: int, config: RunConfig = DEFA
     engine = run.engine
     logprobs: dict[int, list[int | float]] = defaultdict(list)
     try:
-        while not engine.drained():
+        while not run.drained():
             if engine.tick > steps_max:
                 return "it does not end"
-            engine.step()
+            run.step()
             for seen in engine.log:
                 if isinstance(seen, Observation) and "logprobs" in seen.values:
                     for index, values in zip(seen.requests, seen.values["logprobs"], strict=True):

@@ -105,9 +105,9 @@ def main() -> None:
     counting = Counting()
     counting.install()
     for _ in range(WARM_UP):
-        run.engine.step()
+        run.step()
     counting.on = True
-    run.engine.step()
+    run.step()
     counting.on = False
     print(json.dumps(counting.seen))
     sys.stdout.flush()

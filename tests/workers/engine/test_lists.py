@@ -63,7 +63,7 @@ class Lists:
         gc.freeze()
         sys.settrace(self._look)
         try:
-            run.engine.step()
+            run.step()
         finally:
             sys.settrace(before)
             gc.unfreeze()
@@ -89,7 +89,7 @@ def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | Non
     )
     run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), parts)
     for _ in range(WARM_UP):
-        run.engine.step()
+        run.step()
     counted = Lists()
     for _ in range(STEPS):
         counted.step(run)

@@ -20,7 +20,7 @@ from workers.oracle.tape import Tapes
 from workers.record.log import Entry
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Difference, Diverged
-from workers.run.check import Options, Run
+from workers.run.check import EventQueue, Options, Run
 
 TAPES = Tapes()
 SEEDS = range(100)
@@ -84,10 +84,9 @@ class Deaf(Run):
 
     def __init__(self, trace: Trace, kind: type) -> None:
         super().__init__(trace, TAPES, Options(races=False), Parts())
-        heard = tuple(event for event in trace.events if not isinstance(event, kind))
-        other = Run(trace.model_copy(update={"events": heard}), TAPES, Options(races=False), Parts())
-        self.engine, self.machine, self.recorder = other.engine, other.machine, other.recorder
-        self.engine.last_tick = max(event.tick for event in trace.events)
+        last_tick = self.events.last_tick
+        self.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
+        self.events.last_tick = last_tick
 
 
 @pytest.mark.parametrize("kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder])

@@ -171,7 +171,7 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
     context = run.engine.runner.context
     context.captures = Blind(run.trace.spec, context.memory, context.compute, run.recorder)
     for _ in range(20):
-        run.engine.step()
+        run.step()
     run.machine.drain()
     launched: Counter[str] = Counter()
     assert isinstance(run.machine, CudaMachine)
@@ -185,7 +185,7 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
         lane.launch = counting  # type: ignore[method-assign]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         for _ in range(steps):
-            run.engine.step()
+            run.step()
         cuda.synchronize()
     seen = Counter(event.name for event in profile.events() if str(event.device_type) == "DeviceType.CUDA")
     copies = {name: count for name, count in seen.items() if name.startswith(("Memcpy", "Memset"))}

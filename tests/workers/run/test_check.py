@@ -24,7 +24,7 @@ from workers.lanes.lane import Record
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
-from workers.run.check import Options, Run, check
+from workers.run.check import EventQueue, Options, Run, check
 
 TAPES = Tapes()
 SEEDS = range(60)
@@ -215,7 +215,7 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
 def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Parts())
-    run.engine._events.clear()
+    run.events = EventQueue(())
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert "request a was not submitted" in verdict.difference.actual

@@ -1,0 +1,226 @@
+"""Observer of an engine's steps: counts probes, which say what a run has covered.
+
+Scheduler, loop and runner tell it what happens, one line a place; the engine reads nothing of it and would do without.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from scenarios.spec import EngineSpec
+from workers.engine.context import NamedRows
+from workers.engine.prefix_cache import CachingPool
+from workers.engine.request import PlanRow, Request
+from workers.engine.step import Step
+from workers.kernels.signature import NO_DRAFT
+from workers.record.log import Cause, SkipReason
+
+# Reasons to leave a request out that are counted: while it runs, and while it waits.
+_LEFT_OUT_RUNNING: dict[SkipReason, str] = {"stalled": "stall", "grammar": "grammar_wait", "limit": "limit_wait"}
+_LEFT_OUT_WAITING: dict[SkipReason, str] = {"stale": "stale_wait"}
+
+
+class StepObserver:
+    """Counts in `probes` what happens in one engine, under the names of `scenarios.probes.PROBES`.
+
+    `run_ahead_max` is the largest number of whole steps that were launched and not begun on the device when another
+    was scheduled; `num_commits` counts processed results of requests.
+    """
+
+    def __init__(self, spec: EngineSpec, probes: dict[str, int]) -> None:
+        self.probes = probes
+        self.run_ahead_max = 0
+        self.num_commits = 0
+        self._spec = spec
+
+    # What the scheduler decides.
+
+    def left_out(self, request: Request, reason: SkipReason) -> None:
+        """Note that a request is left out of the step."""
+        probe = (_LEFT_OUT_RUNNING if request.running else _LEFT_OUT_WAITING).get(reason)
+        if probe is not None:
+            self.probes[probe] += 1
+
+    def chunk_clipped(self) -> None:
+        """Note that a chunk ends early, where a block does."""
+        self.probes["clipped_chunk"] += 1
+
+    def admitted(self, request: Request, behind: Iterable[Request]) -> None:
+        """Note that a request is admitted before those that wait `behind` it."""
+        probes = self.probes
+        probes["resume" if request.epoch else "admit"] += 1
+        probes["overtaking"] += any(other.index < request.index for other in behind)
+        probes["resume_in_flight"] += request.num_dropped > 0
+
+    def row_planned(self, row: PlanRow) -> None:
+        """Note that a request gets a row of the step."""
+        probes, request, spec = self.probes, row.request, self._spec
+        probes["no_valid_token"] += row.invalid
+        probes["nan_logits"] += row.spoiled
+        probes["discard"] += row.discard
+        probes["third_chunk"] += row.discard and row.k == 2
+        probes["padded_decode"] += row.padded
+        probes["last_block"] += spec.num_blocks - 1 in request.blocks
+        probes["first_block"] += 0 in request.blocks
+        probes["draftless_decode"] += row.num_computed > 0 and row.n == 1 and row.d == 0
+        probes["trimmed_drafts"] += 0 < row.d < request.num_drafts_next
+
+    def row_withdrawn(self) -> None:
+        """Note that a row is taken out of the step again, because its request gives way."""
+        self.probes["taken_out"] += 1
+
+    def preempted(self, request: Request, cause: Cause) -> None:
+        """Note that a request loses its blocks."""
+        self.probes["preemption"] += 1
+        self.probes["preemption_in_flight"] += request.num_in_flight > 0
+        self.probes["preemption_by_blocks"] += cause == "blocks"
+
+    # What the prefix cache does.
+
+    def blocks_wanted(self, pool: CachingPool, count: int) -> None:
+        """Note that `count` blocks are about to be taken from the pool."""
+        self.probes["eviction"] += pool.num_free - len(pool.idle) < count <= pool.num_free
+
+    def cache_reset(self, pool: CachingPool, preempts: bool) -> None:
+        """Note that the prefix cache is about to forget everything; with `preempts` requests that run give way."""
+        self.probes["cache_reset"] += any(content is not None for content in pool.hash_of)
+        self.probes["cache_reset_in_flight"] += preempts
+
+    def joined(self, pool: CachingPool, shared: Sequence[int], rows: Sequence[PlanRow]) -> None:
+        """Note that the request of the last of `rows` has taken `shared` blocks over."""
+        if not shared:
+            return
+        probes, row = self.probes, rows[-1]
+        probes["prefix_hit"] += 1
+        probes["prefix_hit_shared"] += any(pool.references[block] > 1 for block in shared)
+        probes["prefix_hit_on_resume"] += row.request.epoch > 0
+        # The last match is never taken over, so no hit leaves fewer tokens.
+        probes["prefix_hit_to_end"] += row.num_known - row.num_computed == 1 + self._spec.block_size
+        probes["prefix_hit_at_once"] += any(block in other.new_blocks for other in rows for block in shared)
+
+    # What the loop does.
+
+    def submitted(self, num_prompt: int, is_reused_name: bool) -> None:
+        """Note that a request arrives."""
+        self.probes["name_reused"] += is_reused_name
+        for edge in _prompt_edges(num_prompt, self._spec):
+            self.probes["prompt_" + edge] += 1
+
+    def aborted(self, request: Request) -> None:
+        """Note that a request is given up, perhaps after its end: a step in flight still brings that to the client."""
+        if request.finish_reason is None:
+            self.probes["abort"] += 1
+            self.probes["abort_in_flight"] += request.num_in_flight > 0
+        else:
+            self.probes["abort_too_late"] += request.num_in_flight > 0
+
+    def k_set(self, before: int, after: int, has_running: bool) -> None:
+        """Note that the number of drafts to propose is set."""
+        self.probes["k_change"] += before != after
+        self.probes["k_again"] += after > 0 == before and has_running
+
+    def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
+        """Note that a step is scheduled beside others in flight; `num_gaps` requests that could go on are left out."""
+        ahead = sum(step.number > step_begun for step in in_flight if step.rows)
+        self.run_ahead_max = max(self.run_ahead_max, ahead)
+        probes = self.probes
+        probes["gap"] += num_gaps
+        probes["full_batch"] += len(rows) == self._spec.max_num_seqs
+        probes["discard_while_drafting"] += any(row.discard for row in rows) and any(row.d for row in rows)
+
+    def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
+        """Note that the results of a step have been processed."""
+        self.num_commits += len(step.rows)
+        for row, sampled in zip(step.rows, outputs, strict=True):
+            if row.request.has_params and row.request.params.temperature:
+                self.probes["random_accept"] += len(sampled) > 1
+                self.probes["random_reject"] += 0 < len(sampled) <= row.d
+
+    # What the runner does.
+
+    def step_was_empty(self) -> None:
+        """Note that a step runs nothing."""
+        self.probes["empty_step"] += 1
+
+    def rows_moved(self, permuted: bool) -> None:
+        """Note that rows have moved, because others left or because an event permutes them."""
+        what = "reorder" if permuted else "condense"
+        self.probes[what] += 1
+        self.probes[what + "_in_flight"] += self._spec.depth > 1
+
+    def enqueued(
+        self, rows: Sequence[PlanRow], num_rows: int, is_uniform: bool, num_common_blocks: int, is_restored: bool
+    ) -> None:
+        """Note that a padded batch is enqueued; its rows share blocks, or go on from states kept with blocks."""
+        probes = self.probes
+        probes["padding"] += num_rows > len(rows)
+        probes["uniform"] += is_uniform
+        probes["cascade"] += num_common_blocks > 0
+        probes["cascade_of_rows"] += num_common_blocks > 0 and len(rows) > 1
+        probes["state_taken_over"] += is_restored
+
+    def sampled_by_name(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
+        """Note that rows of a batch are sampled in ways of their own."""
+        probes = self.probes
+        probes["processed_logits"] += bool(named.processed)
+        probes["processed_drafts"] += any(rows[index].d for index in named.processed)
+        probes["logprobs"] += bool(named.logprobs)
+        if named.random:
+            probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
+            probes["limited_decision"] += bool(named.limited)
+        if named.grammar:
+            checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
+            probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
+            probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
+
+    # What results bring.
+
+    def output_dropped(self, request: Request, sampled: Sequence[int]) -> None:
+        """Note that a result of an epoch that was preempted in drop mode is thrown away."""
+        self.probes["dropped_output"] += bool(sampled) and request.finish_reason is None
+
+    def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
+        """Note that a row brings its request these tokens."""
+        probes, spec = self.probes, self._spec
+        probes["partial_accept"] += 1 < len(sampled) <= row.d
+        probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
+        probes["no_accept"] += row.d > 0 and len(sampled) == 1
+        length = len(request.tokens)
+        probes["drafter_full"] += 0 < spec.drafter_max_len < length + len(sampled) + spec.num_speculative_tokens
+        if spec.is_aligned and sampled:
+            crossed = (length - 1 + len(sampled)) // spec.block_size - (length - 1) // spec.block_size
+            probes["boundary_in_run"] += crossed > 0
+            probes["boundaries_in_run"] += crossed > 1
+
+    def had_no_logit(self) -> None:
+        """Note that no token could be chosen for a request."""
+        self.probes["no_logit"] += 1
+
+    def ended(self, request: Request, row: PlanRow, sampled: Sequence[int], count: int) -> None:
+        """Note that a request has ended with the last of the `count` tokens it took of a row's sample."""
+        for probe in _end_edges(request, row, sampled, count, self._spec):
+            self.probes[probe] += 1
+
+
+def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
+    """Name the boundaries a prompt length sits on."""
+    k, block = spec.num_speculative_tokens, spec.block_size
+    edges = {
+        "one": 1,
+        "k": k,
+        "k_plus_1": k + 1,
+        "block_minus_1": block - 1,
+        "block": block,
+        "block_plus_1": block + 1,
+    }
+    return [name for name, edge in edges.items() if edge == length] or ["other"]
+
+
+def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: int, spec: EngineSpec) -> Iterator[str]:
+    """Yield the boundaries a request ends on."""
+    if count < len(sampled):
+        yield f"{request.finish_reason}_inside_run"
+    if row.d and len(sampled) <= row.d and len(request.tokens) % spec.block_size == 0:
+        yield "end_on_block_edge"
+    if len(request.tokens) == spec.max_model_len:
+        yield "model_full"
+    if request.finish_reason == "stop" and len(sampled) > 1:
+        yield "stop_first" if count == 1 else "stop_last" if count == len(sampled) else "stop_between"
