@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 # The simulated device, what looks at its memory, and nothing else.
-DEVICE = ("kernels/", "engine/probes.py", "observation.py")
+DEVICE = ("kernels/", "engine/captures.py", "observation.py")
 
 
 def allocations(*arguments: str) -> dict[str, int]:

@@ -21,9 +21,16 @@ from workers.oracle.tape import Tapes
 from workers.run.check import Options, Run
 
 WARM_UP, STEPS = 20, 5
-# Not the host's part: the simulated device, who watches its memory, and copies for the checks, of the device (`probes`)
-# and of the host (`shown`). Drafters on the host, which search lists of tokens, are not run here.
-NOT_COUNTED = ("kernels/", "lanes/", "races.py", "observation.py", "engine/probes.py", "engine/shown.py")
+# Not the host's part: the simulated device, who watches its memory, and what is copied for the checks. Drafters on the
+# host, which search lists of tokens, are not run here.
+NOT_COUNTED = (
+    "kernels/",
+    "lanes/",
+    "judge/races.py",
+    "record/observation.py",
+    "engine/captures.py",
+    "engine/host_observations.py",
+)
 
 SPECS = {
     "depth 2": EngineSpec(),
