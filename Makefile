@@ -5,10 +5,17 @@ HOURS ?= 8
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run test check soak nightly bench clean
+.PHONY: run quick quick-tests test check soak nightly bench clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
+
+# Under a minute on two cores, for every commit.
+quick: .venv/installed-dev
+	$(MAKE) --no-print-directory --jobs 2 --output-sync check quick-tests
+
+quick-tests: .venv/installed-dev
+	$(BIN)/python -m pytest --quiet --quick --numprocesses 2 --no-loadscope-reorder
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder

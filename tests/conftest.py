@@ -1,8 +1,41 @@
-"""Which tests one process runs in turn when `make test` gives the suite to two."""
+"""Which tests `make quick` runs, and which one process runs in turn when the suite is given to two."""
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the tests of `make quick`: tests/quick.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what is not quick; None leaves it to others."""
+    if config.getoption("--quick") and any(collection_path == FOLDER / path for path in NOT_QUICK):
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what is quick: no test that is known to be slow, and of each other test its first parameters."""
+    if not config.getoption("--quick"):
+        return
+    num_seen: Counter[str] = Counter()
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        num_seen[name] += 1
+        is_quick = num_seen[name] <= QUICK_PARAMETERS and name.rpartition("::")[2] not in SLOW
+        (kept if is_quick else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 @pytest.hookimpl(optionalhook=True)
