@@ -1,4 +1,4 @@
-"""What the rates are made of adds up."""
+"""Rates of a hunt (`benchmarks.rates`): what a turn counts, and whose processor time is whose."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The seam: what an op says about its arguments, what a span lets it see."""
+"""Ops and spans, the seam of all machines: what an op says about its arguments, what a span lets it see."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The baseline: silent on the clean engine, and blind to what changes no output."""
+"""Comparison of outputs, the baseline: silent on the clean engine, and blind to what changes no output."""
 
 import pytest
 
