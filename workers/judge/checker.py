@@ -10,6 +10,7 @@ from typing import Any
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.judge.due_captures import DueCaptures
+from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
     Layout,
@@ -33,6 +34,8 @@ from workers.record.verdict import Difference
 
 # What a value may be outside its domain.
 UNDEFINED: Any = object()
+# So many steps are kept before those that are over are looked for.
+_STEPS_KEPT = 8
 # What each capture of a step must show.
 EXPECTED: Mapping[str, Callable[[StepTruth, EngineSpec], Layout]] = {
     "inputs": expected_inputs,
@@ -55,11 +58,14 @@ class Checker:
         self.spec = trace.spec
         self.oracle = Oracle(trace, tapes)
         self.referee = Referee(trace, self.oracle)
+        # What a step brings is counted where it is shown.
+        self._properties = Properties(trace) if "processed" in points else None
         self.step = 0
         self.num_compared = 0
         self.is_over = False
         self._has_captures = False
-        self._due = DueCaptures(self.spec, points)
+        self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
+        self._due = DueCaptures(trace, points)
 
     def follow(self, log: list[Entry | Observation]) -> Difference | None:
         """Fold the entries that are new into the oracle and compare what the host shows."""
@@ -73,7 +79,7 @@ class Checker:
 
     def _entry(self, entry: Entry) -> Difference | None:
         """Judge an entry, let the oracle take it, and note what it makes due."""
-        due = self._due.before(entry)
+        due = self._due.before(entry) if self._due.on_host is not None else None
         if due is not None:
             return _difference("observations", self.step, "", "", None, due, type(entry).__name__.lower())
         wrong = self.referee.judge(entry)
@@ -82,9 +88,10 @@ class Checker:
                 self.oracle.consume(entry)
             except LogError as error:
                 wrong = str(error)
-        step = getattr(entry, "step", self.step)
+        if wrong is None and self._properties is not None:
+            wrong = self._properties.judge(entry)
         if wrong is not None:
-            self.step = step
+            self.step = getattr(entry, "step", self.step)
             kind = type(entry).__name__.lower()
             return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
         if isinstance(entry, Scheduled):
@@ -93,7 +100,7 @@ class Checker:
             self.is_over = True
             del self.oracle.steps[entry.step]
         else:
-            self._due.after(entry, self.oracle.steps.get(step))
+            self._due.after(entry, self.oracle.steps)
         return None
 
     def _observation(self, observed: Observation) -> Difference | None:
@@ -101,7 +108,12 @@ class Checker:
         if due is not None:
             seen = f"observation {observed.point} of step {observed.step}"
             return _difference("observations", self.step, "", "", None, due, seen)
-        return self._host(observed)
+        found = self._host(observed)
+        if found is None and self._properties is not None and observed.point == "processed":
+            wrong = self._properties.processed(observed)
+            if wrong is not None:
+                return _difference("log", observed.step, "", "", None, "allowed results", f"processed: {wrong}")
+        return found
 
     def captures(self, captures: list[Observation]) -> Difference | None:
         """Compare captures of the device, in stream order."""
@@ -115,7 +127,10 @@ class Checker:
 
     def _forget(self) -> None:
         """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
-        steps, before, captured_until = self.oracle.steps, self.step - max(2, self.spec.depth), self._due.captured_until
+        steps = self.oracle.steps
+        if len(steps) <= _STEPS_KEPT:
+            return
+        before, captured_until = self.step - max(2, self.spec.depth), self._due.captured_until
         if captured_until is not None:
             before = min(before, captured_until)
         for number in [number for number in steps if number < before]:
@@ -173,7 +188,7 @@ class Checker:
                     "mirror_no_spec": [row.no_spec for row in rows],
                     "discard": [row.discard for row in rows],
                 }
-                if any(row.discard for row in rows):
+                if True in columns["discard"]:
                     columns["backup"] = [row.backup if row.discard else UNDEFINED for row in rows]
             case "corrected":
                 rows = [row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row)]
@@ -185,12 +200,15 @@ class Checker:
                     columns["host_drafts"] = _host_drafts(rows)
         if observed.point != "scheduled":
             truths = [row.truth for row in rows]
-        return _compare_columns(truths, rows, columns, observed) or self._logprobs(observed) or self._books(observed)
+        found = _compare_columns(truths, rows, columns, observed)
+        if found is None and self._has_logprobs and observed.point == "processed":
+            found = self._logprobs(observed)
+        if found is None and self.oracle.cache is not None and observed.point in ("scheduled", "processed"):
+            found = _cached(self.oracle.cache, observed)
+        return found or (self._books(observed) if observed.point == "processed" else None)
 
     def _logprobs(self, observed: Observation) -> Difference | None:
         """Compare logprobs, which are close to what is expected, not equal."""
-        if observed.point != "processed":
-            return None
         rows = self.oracle.steps[observed.step].rows
         wanted = expected_logprobs(rows, self.oracle.delivered, self.spec.logprobs_mode)
         if wanted is None:
@@ -205,12 +223,6 @@ class Checker:
 
     def _books(self, observed: Observation) -> Difference | None:
         """Compare what is free once a step has been processed."""
-        if self.oracle.cache is not None and observed.point in ("scheduled", "processed"):
-            found = _cached(self.oracle.cache, observed)
-            if found is not None:
-                return found
-        if observed.point != "processed":
-            return None
         running = self.oracle.running
         cache = self.oracle.cache
         held = sum(len(truth.blocks) for truth in running)

@@ -5,14 +5,25 @@ Does not verify: values (`checker` does).
 """
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import TypeAlias
 
-from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
 from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.truth import StepTruth
-from workers.record.log import Corrected, Entry, Freed, Launched, Processed, Scheduled
+from workers.record.log import (
+    Aborted,
+    CacheReset,
+    Corrected,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    Submitted,
+)
 from workers.record.observation import POINTS, Observation
 
 # A point, a step, and the requests of its rows; of an observation of the host the requests follow from its entry.
@@ -25,14 +36,17 @@ class DueCaptures:
     """Captures and observations that are due and were not shown yet.
 
     `points` are those at which an engine shows anything at all: nothing is due at any other, and none may be shown.
+    `on_host` is the observation that is due on the host now, if one is: its point and its step.
     """
 
-    def __init__(self, spec: EngineSpec, points: Set[str] = POINTS) -> None:
-        self._spec = spec
+    def __init__(self, trace: Trace, points: Set[str] = POINTS) -> None:
+        spec = self._spec = trace.spec
+        draws = [submit for submit in trace.submits() if submit.params.temperature]
+        self._may_draw = spec.sampling == "synthetic" or bool(draws)
         self._points = points
         self._tick = 0
         self._on_device: deque[Due] = deque()
-        self._on_host: tuple[str, int] | None = None
+        self.on_host: tuple[str, int] | None = None
         after_sampling = (*(("kept",) if keeps_states_with_blocks(spec) else ()),)
         after_sampling += ("drafted",) if spec.drafter in SHOWS_MORE else ()
         self._certain = self._shown("inputs", "sampled", *after_sampling, "state")
@@ -43,46 +57,46 @@ class DueCaptures:
 
     def before(self, entry: Entry) -> str | None:
         """Return which observation is due before an entry of the log, or None."""
-        due = self._on_host
+        due = self.on_host
         # What a step ends gives its blocks back before the step's results are shown.
         if due is None or (due[0] == "processed" and isinstance(entry, Freed)):
             return None
         return f"observation {due[0]} of step {due[1]}"
 
-    def after(self, entry: Entry, step: StepTruth | None) -> None:
-        """Note what an entry makes due; `step` is what the oracle knows of the step it is about."""
+    def after(self, entry: Entry, steps: Mapping[int, StepTruth]) -> None:
+        """Note what an entry makes due; `steps` is what the oracle knows of steps."""
         match entry:
-            case Scheduled():
-                self._owe("scheduled", entry.step)
-            case Launched():
-                if entry.order and step is not None:
-                    self._owe("launched", entry.step)
-                    points = self._drawn if draws_tokens(step, self._spec) else self._certain
-                    self._on_device.extend([(point, entry.step, entry.order) for point in points])
-            case Corrected():
-                if step is not None and step.rows:
-                    self._owe("corrected", entry.step)
-            case Processed():
-                self._owe("processed", entry.step)
-            case Freed():
+            case Launched(step=step, order=order):
+                if order:
+                    self._owe("launched", step)
+                    is_drawn = self._may_draw and draws_tokens(steps[step], self._spec)
+                    points = self._drawn if is_drawn else self._certain
+                    self._on_device.extend([(point, step, order) for point in points])
+            case Corrected(step=step):
+                if steps[step].rows:
+                    self._owe("corrected", step)
+            case Processed(step=step):
+                self._owe("processed", step)
+            case Scheduled(step=step, tick=tick):
+                self._tick = tick
+                self._owe("scheduled", step)
+            case Freed(request=request):
                 if "freed" in self._points:
-                    self._on_device.append(("freed", self._tick, (entry.request,)))
-                return
-            case _:
-                pass
-        self._tick = getattr(entry, "tick", self._tick)
+                    self._on_device.append(("freed", self._tick, (request,)))
+            case Submitted(tick=tick) | Aborted(tick=tick) | Preempted(tick=tick) | CacheReset(tick=tick):
+                self._tick = tick
 
     def _owe(self, point: str, step: int) -> None:
-        assert self._on_host is None, f"observation {self._on_host} is due before {point}"
+        assert self.on_host is None, f"observation {self.on_host} is due before {point}"
         if point in self._points:
-            self._on_host = point, step
+            self.on_host = point, step
 
     def observed(self, observation: Observation) -> str | None:
         """Take an observation of the host off; return what is due instead of it, or None."""
-        due = self._on_host
+        due = self.on_host
         if due is None or observation[:2] != due:
             return f"observation {due[0]} of step {due[1]}" if due is not None else "no observation"
-        self._on_host = None
+        self.on_host = None
         return None
 
     def captured(self, capture: Observation) -> str | None:
@@ -101,8 +115,8 @@ class DueCaptures:
 
     def left_over(self) -> str | None:
         """Say what is due once nothing is left to do, or None."""
-        if self._on_host is not None:
-            return f"observation {self._on_host[0]} of step {self._on_host[1]}"
+        if self.on_host is not None:
+            return f"observation {self.on_host[0]} of step {self.on_host[1]}"
         return self.next_capture()
 
     @property
@@ -113,8 +127,4 @@ class DueCaptures:
 
 def draws_tokens(step: StepTruth, spec: EngineSpec) -> bool:
     """Tell whether a step samples by chance: for some row that samples, or for all by synthetic rates."""
-    return spec.sampling == "synthetic" or any(not row.discard and _is_drawn(row.truth.params) for row in step.rows)
-
-
-def _is_drawn(params: SamplingParams) -> bool:
-    return params.temperature > 0
+    return spec.sampling == "synthetic" or any(row.truth.params.temperature and not row.discard for row in step.rows)

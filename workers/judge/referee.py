@@ -327,10 +327,10 @@ class Referee:
     def _shape(self, entry: Launched, scheduled: Scheduled) -> str | None:
         spec, rows = self._spec, scheduled.rows
         k = spec.num_speculative_tokens
-        is_uniform = bool(rows) and all(row.n == 1 + k and row.d == k for row in rows)
+        is_uniform = bool(rows) and not [row for row in rows if row.n != 1 + k or row.d != k]
         if entry.uniform != is_uniform:
             return f"the batch is called uniform: {entry.uniform}; due is {is_uniform}"
-        num_rows, num_tokens = len(rows), sum(row.n for row in rows)
+        num_rows, num_tokens = len(rows), sum([row.n for row in rows])
         if spec.pad and rows:
             num_rows = 1 << (num_rows - 1).bit_length()
             num_tokens = (

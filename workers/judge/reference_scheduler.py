@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple
 
 from scenarios.spec import EngineSpec
+from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.record.log import SkipReason
 
@@ -176,7 +177,7 @@ class Decision:
         if self._cache is None:
             return ()
         found = self._cache.chain(standing.hashes)[:-1]
-        if self._spec.is_aligned:
+        if keeps_states_with_blocks(self._spec):
             for index, block in enumerate(found):
                 if block in self._registered:
                     return found[:index]
@@ -215,7 +216,7 @@ class Decision:
         is_prompt = computed < standing.committed - 1
         if threshold and is_prompt:
             wanted = min(wanted, threshold)
-        if spec.is_aligned and is_prompt:
+        if keeps_states_with_blocks(spec) and is_prompt:
             # A state is kept at the end of every block, so no chunk runs past one.
             end_of_block = (computed // spec.block_size + 1) * spec.block_size
             wanted = min(wanted, end_of_block - computed)

@@ -5,6 +5,7 @@ from struct import pack, unpack
 from typing import Any, TypeAlias
 
 from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.logits_processing import ONE, hash_of
 from workers.oracle.tape import Tape
 from workers.oracle.truth import Release, RowTruth, StepTruth
@@ -212,7 +213,7 @@ def expected_release(release: Release, spec: EngineSpec) -> Layout:
         "kv_at_end": [(0, release.kv, release, 0)],
         "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)],
     }
-    if spec.is_aligned:
+    if keeps_states_with_blocks(spec):
         tape, size, count, length = release.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
         ends = [min(start + size, length) for start in range(0, length, size)]
         layout["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, processed, rules_of
 from workers.oracle.random_sampling import Proposal
 from workers.oracle.rejection_sampling import Verified, verify
@@ -52,7 +53,7 @@ class Grown(Tape):
     def append(self, token: int, line: Sequence[float]) -> None:
         """Go on with a token that was chosen from the processed logits `line`."""
         if self._rules is not None:
-            if self._rules.params.changes_logits:
+            if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))
             self._follow_grammar(token, self._rules)
         self.tokens.append(token)
@@ -62,7 +63,7 @@ class Grown(Tape):
     def go_on(self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal]) -> Verified:
         """Go on with the drafts that are kept, and the token that follows them."""
         spec, lines = self._spec, self.lines(drafts)
-        found = verify(spec.sampling, lines, drafts, params, spec.rates, len(self.tokens), drawn)
+        found = verify(spec.sampling, lines, drafts, params, keep_rates(spec), len(self.tokens), drawn)
         for token, line in zip(found.tokens, lines, strict=False):
             self.append(token, line)
         return found

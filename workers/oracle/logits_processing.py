@@ -8,6 +8,7 @@ from math import exp, inf, log
 
 from scenarios.events import Submit
 from scenarios.sampling import Grammar, SamplingParams
+from workers.oracle.derived import changes_logits
 
 # A logit of 1.0, in the integers of `model.logit`.
 ONE = 1 << 20
@@ -23,7 +24,7 @@ class Rules:
 
 def rules_of(event: Submit) -> Rules | None:
     """Return the rules of a request, or None if the largest logit wins."""
-    if not event.params.changes_logits and not event.params.temperature:
+    if not changes_logits(event.params) and not event.params.temperature:
         return None
     return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
 
@@ -32,7 +33,7 @@ def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_pr
     """Return the logits of the token that follows `tokens`, as its rules change them: float32 values."""
     params = rules.params
     found = [float(logit) for logit in logits]
-    if not params.changes_logits:
+    if not changes_logits(params):
         return found
     times = Counter(tokens[num_prompt:])
     for token in set(tokens):

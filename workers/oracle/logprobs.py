@@ -15,7 +15,7 @@ Flat = tuple[int | float, ...]
 
 def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, ...]], mode: str) -> list[Flat] | None:
     """Return the logprobs of the tokens that each row delivers, or None if no row that samples wants any."""
-    if not any(row.truth.num_logprobs and not row.discard for row in rows):
+    if not [row for row in rows if row.truth.num_logprobs and not row.discard]:
         return None
     found: list[Flat] = []
     for row, tokens in zip(rows, delivered, strict=True):

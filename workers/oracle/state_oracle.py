@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
+from workers.oracle.derived import length_limit
 from workers.oracle.drafters import Ask, Drafts
 from workers.oracle.incremental_tape import Grown, depends_on_drafts, draws_drafts, script_of
 from workers.oracle.logits_processing import cut_off, rules_of
@@ -110,7 +111,7 @@ class Oracle:
             tape: Tape = Grown(prompt, self.spec, rules)
         else:
             tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
-        limit = self.spec.length_limit(len(prompt), event.max_tokens)
+        limit = length_limit(self.spec, len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(f"request {entry.request} was submitted out of order")
         truth = self._newest[name] = Truth(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
+from workers.oracle.derived import changes_logits, length_limit
 from workers.oracle.drafters import TRUTHS
 from workers.oracle.logits_processing import Rules, edges_after, hash_of, logprobs_of, processed
 from workers.oracle.random_sampling import choose
@@ -117,7 +118,7 @@ class Tape:
     def _choose(self, hidden: int, rules: Rules) -> int:
         """Return the token of the largest processed logit, the lowest among equals, or the one that is drawn."""
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)
-        if rules.params.changes_logits:
+        if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
         token, position = logits.index(max(logits)), len(self.tokens)
         if max(logits) == -inf:
@@ -172,7 +173,7 @@ class Tapes:
 
 def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
     """Return how many positions a run can reach: the length limit and as many speculative runs as may be in flight."""
-    return spec.length_limit(num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
+    return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:

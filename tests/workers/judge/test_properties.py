@@ -1,0 +1,331 @@
+"""Mistakes that engine and referee make together, which neither sees in the other: the properties do.
+
+Verifies: pairs of changed formulas, one in the engine's scheduler and its twin in the referee; with the properties
+switched off some of them agree.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.engine.request import OpenPlan, Request
+from workers.engine.scheduler import Scheduler
+from workers.judge.properties import Properties
+from workers.judge.referee import Referee
+from workers.judge.reference_scheduler import Decision, Share, Standing
+from workers.oracle import state_oracle, tape
+from workers.oracle.tape import Tapes
+from workers.record.log import Aborted, Entry, Preempted, Processed, Scheduled, ScheduledRow, SkipReason, Submitted
+from workers.record.observation import Observation
+from workers.record.verdict import Agreed, Diverged
+from workers.run.check import Options, check
+
+SEEDS = range(150)
+Patch = pytest.MonkeyPatch
+
+
+@cache
+def trace_of(seed: int) -> Trace:
+    return random_trace(seed).explicit()
+
+
+def limit_is_off_by(by: int) -> Callable[[Patch], None]:
+    """Let requests end `by` tokens after their limit."""
+
+    def apply(patch: Patch) -> None:
+        def engines(spec: EngineSpec, prompt_length: int, max_tokens: int) -> int:
+            return min(prompt_length + max_tokens + by, spec.max_model_len)
+
+        def judges(spec: EngineSpec, num_prompt: int, max_tokens: int) -> int:
+            return min(num_prompt + max_tokens + by, spec.max_model_len)
+
+        patch.setattr(EngineSpec, "length_limit", engines)
+        for module in (state_oracle, tape):
+            patch.setattr(module, "length_limit", judges)
+
+    return apply
+
+
+def short_budget(patch: Patch) -> None:
+    """Leave a token of each step's budget unused."""
+    begin, init = OpenPlan.begin, Decision.__init__
+
+    def of_the_judge(decision: Decision, *arguments: Any) -> None:
+        init(decision, *arguments)
+        decision._budget = max(1, decision._budget - 1)
+
+    patch.setattr(OpenPlan, "begin", lambda plan, budget: begin(plan, max(1, budget - 1)))
+    patch.setattr(Decision, "__init__", of_the_judge)
+
+
+def skips_a_request(patch: Patch) -> None:
+    """Leave a request that runs out of every step in which another one does."""
+    reason, judged = Scheduler._reason_to_skip, Decision._reason_to_wait
+
+    def of_the_engine(scheduler: Scheduler, request: Request) -> SkipReason | None:
+        return "stalled" if request.index == 1 and scheduler._draft.rows else reason(scheduler, request)
+
+    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
+        return "stalled" if standing.request == 1 and decision.shares else judged(decision, standing)
+
+    patch.setattr(Scheduler, "_reason_to_skip", of_the_engine)
+    patch.setattr(Decision, "_reason_to_wait", of_the_judge)
+
+
+def skips_near_the_limit(patch: Patch) -> None:
+    """Take the length limit for reached one token early."""
+    judged = Decision._reason_to_wait
+
+    def is_near(request: Request) -> bool:
+        return request.num_placeholders > 0 and (
+            request.num_computed + 3 - request.num_placeholders >= request.length_limit
+        )
+
+    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
+        return judged(decision, standing._replace(limit=standing.limit - 1))
+
+    patch.setattr(Scheduler, "is_near_limit", staticmethod(is_near))
+    patch.setattr(Decision, "_reason_to_wait", of_the_judge)
+
+
+def last_come_first(patch: Patch) -> None:
+    """Admit the request that came last."""
+    judge = Referee.judge
+
+    def of_the_judge(referee: Referee, entry: Entry) -> str | None:
+        wrong = judge(referee, entry)
+        if isinstance(entry, Submitted) and wrong is None:
+            referee._queue.rotate()
+        return wrong
+
+    patch.setattr(Scheduler, "add", lambda scheduler, request: scheduler.waiting.appendleft(request))
+    patch.setattr(Referee, "judge", of_the_judge)
+
+
+def one_row_less(patch: Patch) -> None:
+    """Leave a row of the batch empty."""
+    attempt, judged = Scheduler._try_admit, Decision._try_admit
+
+    def of_the_engine(scheduler: Scheduler, request: Request, draft: Any) -> SkipReason | None:
+        full = len(scheduler.running) >= max(1, scheduler.spec.max_num_seqs - 1)
+        reason = attempt(scheduler, request, draft) if not full or draft.preempted else None
+        return reason if not full or draft.preempted else _reason(scheduler, request)
+
+    def _reason(scheduler: Scheduler, request: Request) -> SkipReason:
+        if request.stalled_until > scheduler.tick:
+            return "stalled"
+        return "stale" if request.num_stale else "rows"
+
+    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
+        if standing.request in decision._stalled:
+            return "stalled"
+        if standing.request in decision._stale:
+            return "stale"
+        full = decision._num_running >= max(1, decision._spec.max_num_seqs - 1)
+        return "rows" if full else judged(decision, standing)
+
+    patch.setattr(Scheduler, "_try_admit", of_the_engine)
+    patch.setattr(Decision, "_try_admit", of_the_judge)
+
+
+def shorter_chunks(patch: Patch) -> None:
+    """Cut every chunk of a prompt by a token."""
+    clip, share = Scheduler._clip, Decision._share
+
+    def of_the_engine(scheduler: Scheduler, request: Request, wanted: int, budget: int) -> int:
+        is_prompt = request.num_computed < len(request.tokens) - 1
+        return max(1, clip(scheduler, request, wanted, budget) - is_prompt)
+
+    def of_the_judge(decision: Decision, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
+        found = share(decision, standing, drafts, is_padded)
+        if standing.computed >= standing.committed - 1:
+            return found
+        n = max(1, found.n - 1)
+        ahead = standing.committed + standing.placeholders - standing.computed
+        length = standing.computed + n + decision._spec.num_speculative_tokens
+        covered = -(-min(length, decision._spec.max_model_len) // decision._spec.block_size)
+        num_blocks = max(0, covered - standing.num_blocks)
+        return found._replace(n=n, d=max(0, n - ahead), num_blocks=num_blocks, is_chunk=n < ahead)
+
+    patch.setattr(Scheduler, "_clip", of_the_engine)
+    patch.setattr(Decision, "_share", of_the_judge)
+
+
+def admits_nobody(patch: Patch) -> None:
+    """Admit a request only where no other one runs."""
+    admit, judged = Scheduler._admit, Decision.admit
+
+    def of_the_engine(scheduler: Scheduler, draft: Any) -> None:
+        if not scheduler.running:
+            admit(scheduler, draft)
+        else:
+            draft.skipped.extend((request.index, "rows") for request in scheduler.waiting)
+
+    def of_the_judge(decision: Decision, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
+        if not decision._num_running:
+            judged(decision, queue, standing_of)
+        else:
+            decision.waits.update(dict.fromkeys(queue, "rows"))
+
+    patch.setattr(Scheduler, "_admit", of_the_engine)
+    patch.setattr(Decision, "admit", of_the_judge)
+
+
+def keeps_blocks_back(patch: Patch) -> None:
+    """Admit nobody for whom more than half of the free blocks are needed."""
+    allocate, give = Scheduler._allocate, Decision._try_admit
+
+    def of_the_engine(scheduler: Scheduler, request: Request, n: int, shared: Sequence[int] = ()) -> Any:
+        num_free = scheduler.blocks.num_free
+        if not request.running and scheduler.cache is None:
+            wanted = scheduler._parts.blocks_to_cover(request, n, scheduler.spec)
+            if wanted > num_free // 2:
+                return None
+        return allocate(scheduler, request, n, shared)
+
+    def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
+        if decision._cache is not None:
+            return give(decision, standing)
+        free, decision._num_free = decision._num_free, decision._num_free // 2
+        reason = give(decision, standing)
+        decision._num_free += free - free // 2
+        return reason
+
+    patch.setattr(Scheduler, "_allocate", of_the_engine)
+    patch.setattr(Decision, "_try_admit", of_the_judge)
+
+
+# What both sides get wrong, and what the properties say of it.
+PAIRS: dict[str, tuple[Callable[[Patch], None], str]] = {
+    "requests end a token late": (limit_is_off_by(1), "which is its length"),
+    "requests end a token early": (limit_is_off_by(-1), "it ends with"),
+    "a token of the budget is never used": (short_budget, "is cut short, 1 are left|runs and is left out, 1 tokens"),
+    "a request is left out for nothing": (skips_a_request, "runs and is left out"),
+    "a request waits for its limit too early": (skips_near_the_limit, "runs and is left out"),
+    "who came last is admitted first": (last_come_first, "which came first"),
+    "a row is never used": (one_row_less, "and a row left"),
+    "chunks of prompts are a token short": (shorter_chunks, "is cut short"),
+    "nobody is admitted beside another": (admits_nobody, "and a row left"),
+    "half of the blocks are kept back": (keeps_blocks_back, "and a row left"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_mistake_of_engine_and_referee_breaks_a_property(name: str, monkeypatch: Patch) -> None:
+    apply, message = PAIRS[name]
+    traces = [trace_of(seed) for seed in SEEDS]
+    apply(monkeypatch)
+    others = 0
+    for trace in traces:
+        verdict = check(trace, Tapes(), Options(races=False))
+        if isinstance(verdict, Diverged):
+            said = verdict.difference.actual
+            if any(part in said for part in message.split("|")):
+                return
+            others += 1
+    pytest.fail(f"{name}: no property says so in {len(traces)} traces, {others} differ otherwise")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_without_properties_nobody_sees_it(name: str, monkeypatch: Patch) -> None:
+    apply, message = PAIRS[name]
+    traces = [trace_of(seed) for seed in SEEDS]
+    with monkeypatch.context() as patch:
+        apply(patch)
+        guilty = next(trace for trace in traces if _says(trace, message))
+        patch.setattr(Properties, "judge", lambda properties, entry: None)
+        patch.setattr(Properties, "processed", lambda properties, observed: None)
+        verdict = check(guilty, Tapes(), Options(races=False))
+    assert isinstance(verdict, Agreed), verdict
+
+
+def _says(trace: Trace, message: str) -> bool:
+    verdict = check(trace, Tapes(), Options(races=False))
+    return isinstance(verdict, Diverged) and any(part in verdict.difference.actual for part in message.split("|"))
+
+
+def row(n: int, d: int = 0, blocks: tuple[int, ...] = (), request: int = 0, epoch: int = 0) -> ScheduledRow:
+    return ScheduledRow(request, epoch, 0, n, d, blocks, 0, False, False)
+
+
+def step(number: int, *rows: ScheduledRow, skipped: tuple[int, ...] = ()) -> Scheduled:
+    return Scheduled(number, number, 2, rows, tuple((request, "budget") for request in skipped))
+
+
+def results(step: int, *tokens: tuple[int, ...], reason: str | None = None) -> Observation:
+    values = {"tokens": [*tokens], "finish_reason": [reason] * len(tokens)}
+    return Observation("processed", step, tuple(range(len(tokens))), values)
+
+
+SMALL = Trace(
+    spec=EngineSpec(depth=1, num_speculative_tokens=2, max_num_batched_tokens=4, max_num_seqs=1, num_blocks=8),
+    events=tuple(Submit(tick=0, request=name, prompt=(1, 2, 3), max_tokens=4) for name in "ab"),
+)
+FIRST = (Submitted(0, 0, 0), step(0, row(3, 0, (0, 1))))
+DONE = (*FIRST, Processed(0))
+# What is logged and observed, and what the last of it breaks.
+BROKEN: dict[str, tuple[tuple[Entry | Observation, ...], str]] = {
+    "a step past its budget": ((Submitted(0, 0, 0), step(0, row(5))), "1 tokens more than the budget"),
+    "a block that is held": ((*FIRST, step(1, row(1, 0, (0,)))), "block 0 is given to request a, but somebody holds"),
+    "more requests than rows": (
+        (Submitted(0, 0, 0), Submitted(1, 1, 0), step(0, row(3), row(1, request=1))),
+        "2 requests run, at most 1 may",
+    ),
+    "a token computed again": (
+        (*DONE, results(0, (7,)), step(1, row(4, 2)), Processed(1), results(1, (8,))),
+        "request a: 5 tokens are computed before its drafts, 4 are known",
+    ),
+    "a token left out": (
+        (*DONE, results(0, (7,)), step(1, row(2, 2)), Processed(1), results(1, (8,))),
+        "request a: 3 tokens are computed before its drafts, 4 are known",
+    ),
+    "a chunk that samples": (
+        (Submitted(0, 0, 0), step(0, row(2), skipped=()), Processed(0), results(0, (7,))),
+        "request a gets 2 tokens and is cut short",
+    ),
+    "more tokens than drafts and one": ((*DONE, results(0, (7, 8))), "request a: 2 tokens come from 0 drafts"),
+    "a sample without a token": ((*DONE, results(0, ())), "request a: a row that samples brings no token"),
+    "tokens for a request that has ended": (
+        (*FIRST, Aborted(0, 1), Processed(0), results(0, (7,))),
+        "request a has ended and gets 1 tokens",
+    ),
+    "tokens of an epoch that was dropped": (
+        (*FIRST, Preempted(0, 1, "event", 1, "drop"), Processed(0), results(0, (7,))),
+        "request a: 1 tokens of epoch 0 are delivered, which was dropped",
+    ),
+    "tokens past the limit": (
+        (*DONE, results(0, (7,)), step(1, row(3, 2)), Processed(1), results(1, (8, 9, 9))),
+        "request a: it goes on with 7 tokens, which is its length",
+    ),
+    "nothing runs while a request waits": (
+        (Submitted(0, 0, 0), *(each for n in range(9) for each in (step(n, skipped=(0,)), Processed(n)))),
+        "request a waits, with 4 tokens, 8 blocks and a row left",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_property_is_named(name: str) -> None:
+    history, message = BROKEN[name]
+    properties = Properties(SMALL)
+    for each in history:
+        wrong = properties.processed(each) if isinstance(each, Observation) else properties.judge(each)
+        if wrong is not None:
+            break
+    assert wrong is not None
+    assert wrong.startswith(message)
+
+
+def test_nobody_waits_for_ever_where_there_is_no_room() -> None:
+    events = tuple(Submit(tick=0, request=name, prompt=(1,) * 40, max_tokens=4) for name in "ab")
+    properties = Properties(SMALL.model_copy(update={"events": events}))
+    said = [properties.judge(Submitted(0, 0, 0))]
+    for number in range(4):
+        said += [properties.judge(step(number, skipped=(0,))), properties.judge(Processed(number))]
+    assert said.index("3 steps in a row run nothing, while requests wait") == len(said) - 4

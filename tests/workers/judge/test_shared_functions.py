@@ -1,0 +1,146 @@
+"""What engine and judges call alike, read from the source: each is mutated for both at once, and the run is found.
+
+Verifies: that no function of `scenarios` is called by both but those listed here; that mistakes in what both once
+shared, and in what they do share, are found.
+Does not verify: fields of values, which both read; `record`, but for the one function that decides something.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.oracle.derived import keep_rates
+from workers.oracle.tape import Tapes
+from workers.record import model
+from workers.record.verdict import Agreed, is_finding
+from workers.run.check import Options, check
+
+ROOT = Path(__file__).resolve().parents[3]
+JUDGED = ("workers/engine", "workers/kernels", "workers/faults", "workers/targets")
+JUDGES = ("workers/oracle", "workers/judge")
+SEEDS = range(150)
+# Both call them, and may: why.
+EXCUSED = {
+    "scenarios.draw.draw": "it says which permutation a shuffle is; any other would do as well",
+    "workers.record.model.block_hash": "mutated below: a block found by a wrong hash holds other tokens",
+}
+
+
+def files_of(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def functions() -> dict[str, set[str]]:
+    """Return the functions of each module that both sides may import, and under `""` the public methods of values."""
+    found: dict[str, set[str]] = {"": set()}
+    for path in files_of("scenarios", "workers/record"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in tree_of(path).body:
+            if isinstance(node, ast.FunctionDef):
+                found.setdefault(module, set()).add(node.name)
+            if isinstance(node, ast.ClassDef) and module.startswith("scenarios"):
+                methods = (each.name for each in node.body if isinstance(each, ast.FunctionDef))
+                found[""].update(name for name in methods if not name.startswith("_"))
+    return found
+
+
+def called(path: Path) -> Iterator[str]:
+    """Yield the functions and methods of `scenarios` and `record` that a file names."""
+    known = functions()
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for name in node.names:
+                if name.name in known.get(node.module, ()):
+                    yield f"{node.module}.{name.name}"
+                if f"{node.module}.{name.name}" in known:
+                    modules[name.asname or name.name] = f"{node.module}.{name.name}"
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Attribute):
+            owner = modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
+            if owner is not None and node.attr in known[owner]:
+                yield f"{owner}.{node.attr}"
+            elif owner is None and node.attr in known[""]:
+                yield node.attr
+
+
+def shared() -> set[str]:
+    judged, judges = ({name for path in files_of(*folders) for name in called(path)} for folders in (JUDGED, JUDGES))
+    return judged & judges
+
+
+def test_engine_and_judges_call_nothing_alike_but_what_is_excused() -> None:
+    assert shared() == set(EXCUSED)
+
+
+@pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.block_hash(0, ())"])
+def test_the_reader_sees_methods_properties_and_functions(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "reads.py"
+    path.write_text(f"from workers.record import model\n{source}\n", encoding="utf-8")
+    name = source.partition("(")[0].rpartition(".")[2]
+    assert [each.rpartition(".")[2] for each in called(path)] == [name]
+
+
+@cache
+def trace_of(seed: int) -> Trace:
+    return random_trace(seed).explicit()
+
+
+def wrong_limit(spec: EngineSpec, prompt_length: int, max_tokens: int) -> int:
+    return min(prompt_length + max_tokens + 1, spec.max_model_len)
+
+
+def hash_without_parents(parent: int, tokens: Any) -> int:
+    return block_hash(0, tokens)
+
+
+block_hash = model.block_hash
+# What both sides would get wrong together, if both asked: a class or module, a name, and a wrong variant.
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "no parameter changes logits": (SamplingParams, "changes_logits", property(lambda params: False)),
+    "penalties alone change logits": (SamplingParams, "changes_logits", property(lambda params: params.has_penalties)),
+    "no parameter is a penalty": (SamplingParams, "has_penalties", property(lambda params: False)),
+    "a request may have one token more": (EngineSpec, "length_limit", wrong_limit),
+    "only the model's length counts": (EngineSpec, "length_limit", lambda spec, prompt, most: spec.max_model_len),
+    "drafts are kept at half their rates": (
+        EngineSpec,
+        "rates",
+        property(lambda spec: tuple(spec.synthetic_rates[0] / 2 for _ in keep_rates(spec))),
+    ),
+    "states are never kept with blocks": (EngineSpec, "is_aligned", property(lambda spec: False)),
+    "states are always kept with blocks": (EngineSpec, "is_aligned", property(lambda spec: spec.layers == "hybrid")),
+    "a block table is one entry short": (
+        EngineSpec,
+        "max_blocks_per_request",
+        property(lambda spec: max(1, -(-spec.max_model_len // spec.block_size) - 1)),
+    ),
+    "a block's hash ignores those before it": (model, "block_hash", hash_without_parents),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_in_what_engine_and_judges_might_share_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = [trace_of(seed) for seed in SEEDS]
+    owner, attribute, wrong = MUTANTS[name]
+    monkeypatch.setattr(owner, attribute, wrong)
+    tapes = Tapes()
+    for trace in traces:
+        verdict = check(trace, tapes, Options(races=False))
+        if is_finding(verdict):
+            return
+        assert isinstance(verdict, Agreed)
+    pytest.fail(f"{name}: not found in {len(traces)} traces")

@@ -1,0 +1,282 @@
+"""Properties of scheduling and outputs, judged by counting: they hold whatever formulas engine and referee share.
+
+Verifies: no token beyond a request's limit or the model's, and no end before; every token computed once in an epoch,
+drafts behind the last known one; budget, rows and blocks kept, and used: whoever can run is not left out while they
+last, nobody is cut short; who waits is admitted first come first served, or by priority; not everybody waits.
+Does not verify: values; which reason is given for a request that waits; who is preempted.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scenarios.events import Stall, Submit
+from scenarios.trace import Trace
+from workers.record.log import (
+    Aborted,
+    Corrected,
+    Entry,
+    Freed,
+    Launched,
+    Preempted,
+    Processed,
+    Scheduled,
+    ScheduledRow,
+    Submitted,
+)
+from workers.record.observation import Observation
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What is known of one request by counting.
+
+    `known` counts its tokens, up to its `limit`, `computed` those of them computed in this epoch, `scheduled` all that
+    were scheduled in it; it samples once these reach `needed`, what was known when it joined. `samples` rows in flight
+    sample for it, up to `tokens` tokens; `stale` rows in flight are of an earlier epoch and will be delivered.
+    """
+
+    index: int
+    submit: Submit
+    known: int
+    limit: int
+    rank: tuple[int, int]
+    epoch: int = 0
+    drop_before: int = 0
+    computed: int = 0
+    scheduled: int = 0
+    needed: int = 0
+    samples: int = 0
+    tokens: int = 0
+    stale: int = 0
+    running: bool = False
+    was_admitted: bool = False
+    has_ended: bool = False
+
+
+class Properties:
+    """Judge entries and results by counting, without deciding anything again."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._spec = trace.spec
+        self._submits = trace.submits()
+        self._accounts: list[Account] = []
+        self._holders = [0] * trace.spec.num_blocks
+        self._num_free = trace.spec.num_blocks
+        self._num_running = 0
+        self._has_victims = False
+        self._num_idle_steps = 0
+        self._flying: deque[tuple[ScheduledRow, ...]] = deque()
+        self._landed: Sequence[ScheduledRow] = ()
+        # An event may hold a request back from its own tick on, or from the next.
+        self._stalls: dict[str, list[tuple[int, int]]] = {}
+        for event in trace.events:
+            if isinstance(event, Stall):
+                self._stalls.setdefault(event.request, []).append((event.tick, event.tick + event.ticks))
+
+    def judge(self, entry: Entry) -> str | None:
+        """Return which property an entry breaks, or None."""
+        match entry:
+            case Scheduled():
+                return self._schedule(entry)
+            case Processed():
+                self._landed = self._flying.popleft()
+            case Launched() | Corrected():
+                pass
+            case Submitted(submit=number):
+                self._submitted(self._submits[number])
+            case Freed():
+                self._release(entry.blocks)
+            case Preempted():
+                self._preempted(self._accounts[entry.request], entry)
+            case Aborted():
+                self._end(self._accounts[entry.request])
+            case _:
+                pass
+        return None
+
+    def _submitted(self, submit: Submit) -> None:
+        assert isinstance(submit.prompt, tuple), "the trace is explicit"
+        index, length = len(self._accounts), len(submit.prompt)
+        rank = (submit.priority if self._spec.policy == "priority" else 0, index)
+        limit = min(length + submit.max_tokens, self._spec.max_model_len)
+        self._accounts.append(Account(index, submit, length, limit, rank))
+
+    def _preempted(self, account: Account, entry: Preempted) -> None:
+        self._leave(account)
+        account.epoch = entry.epoch
+        if entry.mode == "drop":
+            account.drop_before = entry.epoch
+        flying = [row for rows in self._flying for row in rows if row.request == account.index]
+        account.stale = sum(row.epoch >= account.drop_before for row in flying)
+        account.samples = account.tokens = 0
+        self._has_victims |= entry.cause == "blocks"
+
+    def _leave(self, account: Account) -> None:
+        self._num_running -= account.running
+        account.running = False
+
+    def _end(self, account: Account) -> None:
+        self._leave(account)
+        account.has_ended = True
+
+    def _release(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            self._holders[block] -= 1
+            self._num_free += not self._holders[block]
+
+    def _schedule(self, entry: Scheduled) -> str | None:
+        accounts, spec = self._accounts, self._spec
+        left = spec.max_num_batched_tokens - sum([row.n for row in entry.rows])
+        if left < 0:
+            return f"{-left} tokens more than the budget of a step are scheduled"
+        if self._has_victims:
+            # What is taken back from a victim is left, for nobody was asked again.
+            left = 0
+        joined: list[tuple[Account, bool]] = []
+        for row in entry.rows:
+            account = accounts[row.request]
+            if not account.running:
+                joined.append((account, account.was_admitted))
+                self._join(account, row)
+            account.scheduled += row.n
+            if account.scheduled >= account.needed:
+                account.samples += 1
+                account.tokens += 1 + row.d
+            elif left and not self._may_end_here(account, row.n):
+                return f"request {account.submit.request} gets {row.n} tokens and is cut short, {left} are left"
+            if row.new_blocks:
+                for block in row.new_blocks:
+                    if self._holders[block]:
+                        return f"block {block} is given to request {account.submit.request}, but somebody holds it"
+                    self._holders[block] = 1
+                self._num_free -= len(row.new_blocks)
+        self._flying.append(entry.rows)
+        if self._num_running > spec.max_num_seqs:
+            return f"{self._num_running} requests run, at most {spec.max_num_seqs} may"
+        wrong = self._left_out(entry, left, joined) if entry.skipped else None
+        self._has_victims = False
+        return wrong
+
+    def _join(self, account: Account, row: ScheduledRow) -> None:
+        account.running = account.was_admitted = True
+        self._num_running += 1
+        account.computed = account.scheduled = row.hit_length
+        account.needed = account.known
+        for block in row.shared_blocks:
+            self._num_free -= not self._holders[block]
+            self._holders[block] += 1
+
+    def _may_end_here(self, account: Account, n: int) -> bool:
+        """Tell whether a chunk of n tokens may end before the last known token although there is budget left."""
+        spec = self._spec
+        is_aligned = spec.recurrent_cache == "align" and account.scheduled % spec.block_size == 0
+        return is_aligned or n == spec.long_prefill_token_threshold
+
+    def _left_out(self, entry: Scheduled, left: int, joined: Sequence[tuple[Account, bool]]) -> str | None:
+        """Judge who does not run: nobody who could."""
+        waiting: list[Account] = []
+        is_held_back = self._has_victims
+        for request, _ in entry.skipped:
+            account = self._accounts[request]
+            if self._stalls and self._may_be_stalled(account, entry.tick):
+                # It may own what others wait for.
+                is_held_back = True
+                continue
+            if not account.running:
+                if not account.stale:
+                    waiting.append(account)
+            elif left and not self._awaits_results(account):
+                return f"request {account.submit.request} runs and is left out, {left} tokens are left"
+        is_idle = not entry.rows and bool(waiting) and not is_held_back
+        self._num_idle_steps = self._num_idle_steps + 1 if is_idle else 0
+        if self._num_idle_steps > self._spec.depth + 1:
+            return f"{self._num_idle_steps} steps in a row run nothing, while requests wait"
+        for account, has_run in joined:
+            for other in waiting:
+                # First come, first served: one that has run before is not behind anybody.
+                if other.rank < account.rank and not (has_run and self._spec.policy == "fcfs"):
+                    name = other.submit.request
+                    return f"request {account.submit.request} is admitted before {name}, which came first"
+        if waiting and left > self._spec.num_speculative_tokens:
+            return self._could_be_admitted(waiting, left)
+        return None
+
+    def _could_be_admitted(self, waiting: Sequence[Account], left: int) -> str | None:
+        """Judge those that wait while there are rows and budget: the blocks of the first are too many."""
+        spec = self._spec
+        if self._num_running >= spec.max_num_seqs:
+            return None
+        for account in waiting:
+            length = min(account.known + spec.num_speculative_tokens * 2, spec.max_model_len)
+            # Whoever ran before may be the first, whoever waits behind it may not be.
+            if self._num_free < -(-length // spec.block_size):
+                return None
+        name = waiting[0].submit.request
+        return f"request {name} waits, with {left} tokens, {self._num_free} blocks and a row left"
+
+    def _awaits_results(self, account: Account) -> bool:
+        """Tell whether results in flight may say that a request that runs has nothing to compute now."""
+        if not account.samples:
+            return False
+        is_full = account.known + account.tokens >= self._spec.max_model_len
+        return is_full or bool(account.submit.params.grammar) or account.known + account.samples >= account.limit
+
+    def _may_be_stalled(self, account: Account, tick: int) -> bool:
+        return any(first <= tick <= last for first, last in self._stalls.get(account.submit.request, ()))
+
+    def processed(self, observed: Observation) -> str | None:
+        """Return which property the results of a step break, or None."""
+        values, landed = observed.values, {row.request: row for row in self._landed}
+        for request, tokens, reason in zip(observed.requests, values["tokens"], values["finish_reason"], strict=True):
+            account, row = self._accounts[request], landed[request]
+            if account.has_ended:
+                if tokens:
+                    return f"request {account.submit.request} has ended and gets {len(tokens)} tokens"
+                continue
+            count = self._advance if row.epoch == account.epoch else self._deliver
+            wrong = count(account, row, len(tokens), reason) or self._limit(account, len(tokens), reason)
+            if wrong is not None:
+                return f"request {account.submit.request}: {wrong}"
+        return None
+
+    @staticmethod
+    def _advance(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> str | None:
+        """Count what a row computed; every token before its drafts is one that was known and not computed yet."""
+        end = account.computed + row.n - row.d
+        if account.computed + row.n >= account.needed:
+            account.samples -= 1
+            account.tokens -= 1 + row.d
+            if end != account.known:
+                return f"{end} tokens are computed before its drafts, {account.known} are known"
+            if num_tokens > 1 + row.d:
+                return f"{num_tokens} tokens come from {row.d} drafts"
+            if not num_tokens and reason is None and not (row.invalid or row.spoiled):
+                return "a row that samples brings no token"
+            account.computed = end - 1 + num_tokens
+            return None
+        if row.d or num_tokens or end >= account.known:
+            return f"a chunk up to token {end} of {account.known} has {row.d} drafts and brings {num_tokens} tokens"
+        account.computed = end
+        return None
+
+    @staticmethod
+    def _deliver(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> str | None:
+        if row.epoch >= account.drop_before:
+            account.stale -= 1
+        elif num_tokens:
+            return f"{num_tokens} tokens of epoch {row.epoch} are delivered, which was dropped"
+        return None
+
+    def _limit(self, account: Account, num_tokens: int, reason: str | None) -> str | None:
+        known = account.known = account.known + num_tokens
+        limit = account.limit
+        if known > limit:
+            return f"it has {known} tokens, at most {limit} are allowed"
+        if reason is not None:
+            self._end(account)
+            if reason == "length" and known < limit:
+                return f"it ends with {known} tokens for its length, which is {limit}"
+        elif known == limit:
+            return f"it goes on with {known} tokens, which is its length"
+        return None
