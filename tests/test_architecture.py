@@ -8,7 +8,7 @@ Does not verify: imports made by name at run time.
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -129,13 +129,15 @@ def imports_of(node: ast.AST) -> Iterator[str]:
             yield "a relative import"
 
 
+@cache
 def is_module(name: str) -> bool:
     path = ROOT.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
-def all_imports(path: Path) -> set[str]:
-    return {name for node in ast.walk(tree_of(path)) for name in imports_of(node)}
+@cache
+def all_imports(path: Path) -> frozenset[str]:
+    return frozenset(name for node in ast.walk(tree_of(path)) for name in imports_of(node))
 
 
 def imports_on_load(tree: ast.AST) -> Iterator[str]:
@@ -152,7 +154,7 @@ def rule_of(module: str) -> tuple[str, ...]:
     return MAY_IMPORT[max((room for room in MAY_IMPORT if is_in(module, room)), key=len)]
 
 
-def forbidden_imports(module: str, imported: set[str]) -> list[str]:
+def forbidden_imports(module: str, imported: Iterable[str]) -> list[str]:
     project = [name for name in imported if name.split(".")[0] in (*ROOMS, "tests", "a relative import")]
     return sorted(name for name in project if not any(is_in(name, prefix) for prefix in rule_of(module)))
 
@@ -234,10 +236,18 @@ def test_a_triton_op_neither_waits_nor_allocates_nor_reduces_in_an_order_of_its_
     assert sorted(named) == []
 
 
+@cache
 def path_of(module: str) -> Path | None:
     path = ROOT.joinpath(*module.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py")
     return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+@cache
+def loaded_with(path: Path) -> frozenset[str]:
+    """Return the modules and their packages that importing a file imports first."""
+    names = imports_on_load(tree_of(path))
+    return frozenset(name.rsplit(".", n)[0] for name in names for n in range(name.count(".") + 1))
 
 
 def loaded_by(module: str) -> dict[str, str]:
@@ -247,12 +257,10 @@ def loaded_by(module: str) -> dict[str, str]:
     while to_read:
         reader = to_read.pop()
         path = path_of(reader)
-        for name in imports_on_load(tree_of(path)) if path else ():
-            packages = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
-            for each in packages:
-                if each not in found:
-                    found[each] = reader
-                    to_read.append(each)
+        for name in loaded_with(path) if path else ():
+            if name not in found:
+                found[name] = reader
+                to_read.append(name)
     return found
 
 
