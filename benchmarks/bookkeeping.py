@@ -16,10 +16,12 @@ from torch import Tensor
 
 from benchmarks.graphs import captured
 from benchmarks.turns import Call, percentile, ratio, turn_times_us
-from workers.kernels.signature import NO_TOKEN
-from workers.kernels.triton.count_sampled import count_sampled
-from workers.kernels.triton.launch import bind, current_stream
-from workers.kernels.triton.prepare_inputs import prepare_inputs
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.count_sampled.triton import count_sampled
+from workers.kernels.launch.triton import bind, current_stream
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.triton import prepare_inputs
+from workers.kernels.sentinels import NO_TOKEN
 
 NUM_SPECULATIVE_TOKENS = 3
 WIDTH = 1 + NUM_SPECULATIVE_TOKENS
@@ -65,8 +67,8 @@ class Step:
 
     def fused(self) -> None:
         """Launch the two kernels."""
-        prepare_inputs(*self.inputs())
-        count_sampled(*self.counts())
+        prepare_inputs(PrepareInputs(*self.inputs()))
+        count_sampled(CountSampled(*self.counts()))
 
     def inputs(self) -> tuple[Any, ...]:
         """Return what `prepare_inputs` takes."""
@@ -104,7 +106,10 @@ class Step:
 
 def bound(step: Step) -> Call:
     """Return the two launches, bound to their arguments."""
-    launches = [*bind(prepare_inputs, *step.inputs()), *bind(count_sampled, *step.counts())]
+    launches = [
+        *bind(prepare_inputs, PrepareInputs(*step.inputs())),
+        *bind(count_sampled, CountSampled(*step.counts())),
+    ]
     stream = current_stream()
 
     def call() -> None:

@@ -16,13 +16,17 @@ from torch import Tensor
 
 from benchmarks.graphs import captured
 from benchmarks.turns import Call, percentile, turn_times_us
-from workers.kernels.probabilities import TILE_SIZE, block_size_of
-from workers.kernels.triton.draw_noise import draw_noise
-from workers.kernels.triton.launch import bind, current_stream
-from workers.kernels.triton.residual_mass import residual_mass
-from workers.kernels.triton.sampler_stats import sampler_stats
-from workers.kernels.triton.verify_drafts import verify_drafts
-from workers.kernels.verify_drafts import BLOCK, STANDARD
+from workers.kernels.argument import Arguments
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.triton import draw_noise
+from workers.kernels.launch.triton import bind, current_stream
+from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
+from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.triton import residual_mass
+from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.triton import sampler_stats
+from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
+from workers.kernels.verify_drafts.triton import verify_drafts
 
 K = 3
 WIDTH = 1 + K
@@ -84,7 +88,7 @@ class Step:
         """The logits that a decision has to read."""
         return 4 * (self.logits.numel() + self.draft_logits.numel())
 
-    def calls(self) -> list[tuple[Callable[..., None], tuple[Any, ...]]]:
+    def calls(self) -> list[tuple[Callable[[Any], None], Arguments]]:
         """Return the ops of a decision with their arguments."""
         lines = (self.logits, self.draft_logits, self.slots, self.floors, self.temperature)
         sizes = (K, self.vocab_size, self.vocab_size, self.vocab_size, self.block_size)
@@ -109,15 +113,15 @@ class Step:
         )  # fmt: skip
         noise = (self.seeds, self.positions, self.accept, self.select, K, NUM_TRIES)
         return [
-            *([] if self.kind == "greedy" else [(draw_noise, noise)]),
-            (sampler_stats, stats),
-            *([(residual_mass, mass)] if self.kind == "block" else []),
-            (verify_drafts, decide),
+            *([] if self.kind == "greedy" else [(draw_noise, DrawNoise(*noise))]),
+            (sampler_stats, SamplerStats(*stats)),
+            *([(residual_mass, ResidualMass(*mass))] if self.kind == "block" else []),
+            (verify_drafts, VerifyDrafts(*decide)),
         ]
 
     def bound(self) -> Callable[[], None]:
         """Return the decision as launches of compiled kernels."""
-        launches = [each for op, arguments in self.calls() for each in bind(op, *arguments)]
+        launches = [each for op, arguments in self.calls() for each in bind(op, arguments)]
 
         def run() -> None:
             stream = current_stream()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.graphs import captured
 from benchmarks.turns import percentile, ratio, turn_times_us
-from workers.kernels.signature import NO_TOKEN
+from workers.kernels.sentinels import NO_TOKEN
 
 Count = Callable[[Tensor], Tensor]
 TURNS = 400

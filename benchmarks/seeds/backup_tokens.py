@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.turns import call_times_us, percentile, ratio
-from workers.kernels.signature import UNKNOWN_TOKEN
+from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 TURNS = 500
 NUM_REQUESTS = (1, 2, 4, 8, 16)

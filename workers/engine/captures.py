@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
-from workers.kernels.arithmetic import ZERO, integer, tiled
-from workers.kernels.state_copy import num_block_columns
+from workers.kernels.arithmetic.vectorised import ZERO, integer, tiled
+from workers.kernels.state_copy.arguments import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
 

@@ -1,13 +1,18 @@
 """What the parts of a model runner share: its specification, functions, memory, lanes and captures."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVarTuple
 
 from scenarios.spec import EngineSpec
 from workers.engine.captures import Captures
 from workers.engine.memory import Memory, View
 from workers.engine.parts import Parts
-from workers.lanes.lane import Lane
+from workers.lanes.lane import A, Lane
+
+Ts = TypeVarTuple("Ts")
+# As many arguments of launches are kept: a view each has a few, and varies with the lengths of its rows.
+BUILT_MAX = 4096
 
 
 @dataclass(slots=True)
@@ -22,6 +27,26 @@ class Context:
     h2d: Lane
     d2h_output: Lane
     d2h_counts: Lane
+    built: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def once(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
+        """Return what `build` makes of this context and what it is given: the same object for the same values.
+
+        A lane knows arguments by their identity, and checks those it has not seen.
+        """
+        found: A | None = self.built.get((build, given))
+        return self._keep((build, given), build(self, *given)) if found is None else found
+
+    def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
+        """Return the arguments of an op that takes little, in their order: the same object for the same values."""
+        found: A | None = self.built.get((op, given))
+        return self._keep((op, given), op(*given)) if found is None else found
+
+    def _keep(self, key: tuple[Any, ...], made: A) -> A:
+        if len(self.built) >= BUILT_MAX:
+            self.built.clear()
+        self.built[key] = made
+        return made
 
 
 class NamedRows(NamedTuple):

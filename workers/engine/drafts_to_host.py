@@ -6,6 +6,7 @@ from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST
 from workers.engine.context import Context, Forward
 from workers.engine.memory import device_array, ring_size
 from workers.engine.step import DraftsInFlight
+from workers.kernels.copies.arguments import CopyDrafts
 from workers.lanes.lane import Machine
 
 
@@ -29,7 +30,9 @@ class DraftsToHost:
             return None
         slot = forward.step % len(self._drafts)
         drafts = self._drafts[slot].span(0, forward.view.num_rows * k)
-        context.compute.launch(context.parts.copy_drafts, forward.view.draft_tokens, drafts)
+        context.compute.launch(
+            context.parts.copy_drafts, context.arguments(CopyDrafts, forward.view.draft_tokens, drafts)
+        )
         self._drafts_done[slot].record(context.compute)
         return DraftsInFlight(self._drafts_done[slot], drafts)
 

@@ -8,10 +8,12 @@ from itertools import chain
 
 from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
-from workers.engine.memory import device_array, ring_size
+from workers.engine.memory import View, device_array, ring_size
 from workers.engine.request import Plan
-from workers.kernels.process_logits import BITS
-from workers.lanes.lane import Machine
+from workers.kernels.copies.arguments import CopyMasks
+from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
+from workers.kernels.process_logits.arguments import BITS
+from workers.lanes.lane import Machine, Span
 
 
 class Grammars:
@@ -45,28 +47,33 @@ class Grammars:
                     at += 1
                 start += context.parts.num_masks(row)
         self._num_masks = at
-        context.h2d.launch(context.parts.copy_masks, staging.all, self._masks.all)
+        context.h2d.launch(context.parts.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
 
     def launch_drafts(self, forward: Forward) -> None:
         """Enqueue what puts the host's drafts in the place of the device's."""
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
-            context.compute.launch(
-                context.parts.grammar_drafts,
-                context.memory.named_rows("grammar", len(named)),
-                view.query_start,
-                view.num_scheduled,
-                view.num_drafts,
-                view.host_ids,
-                view.input_ids,
-                view.scheduled_drafts,
-                context.spec.num_speculative_tokens,
-            )
+            rows = context.memory.named_rows("grammar", len(named))
+            context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view, rows))
 
     def launch_masks(self, forward: Forward) -> None:
         """Enqueue what masks logits."""
         if forward.named.grammar:
-            columns, first = self._masks.span(0, self._num_masks), self._columns_max
-            masks = self._masks.span(first, first + self._num_masks * self._num_words)
-            launch, vocab_size = self._context.compute.launch, self._context.spec.vocab_size
-            launch(self._context.parts.apply_masks, columns, masks, forward.view.logits, vocab_size)
+            context, first, count = self._context, self._columns_max, self._num_masks
+            columns = self._masks.span(0, count, "columns")
+            masks = self._masks.span(first, first + count * self._num_words, "masks")
+            arguments = context.arguments(ApplyMasks, columns, masks, forward.view.logits, context.spec.vocab_size)
+            context.compute.launch(context.parts.apply_masks, arguments)
+
+
+def _grammar_drafts(context: Context, view: View, rows: Span) -> GrammarDrafts:
+    return GrammarDrafts(
+        rows=rows,
+        query_start=view.query_start,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        host_ids=view.host_ids,
+        input_ids=view.input_ids,
+        scheduled_drafts=view.scheduled_drafts,
+        num_speculative_tokens=context.spec.num_speculative_tokens,
+    )

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from scenarios.sampling import Grammar
 from workers.engine.params_line import mask_words
 from workers.engine.request import PlanRow, Request
-from workers.kernels.signature import NO_DRAFT
+from workers.kernels.sentinels import NO_DRAFT
 
 # Where a grammar ended, or was left: anything may come.
 FREE = -1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from workers.engine.request import Plan, PlanRow
-from workers.kernels.signature import NO_PREVIOUS_ROW, UNKNOWN_TOKEN
+from workers.kernels.sentinels import NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 Key = tuple[int, int]
 

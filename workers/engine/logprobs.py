@@ -9,8 +9,11 @@ import numpy as np
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View, device_array, ring_size
-from workers.kernels.logprobs import LOGPROBS_MAX
-from workers.kernels.signature import NO_TOKEN
+from workers.kernels.copies.arguments import CopyLogprobs
+from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.logprobs import arguments as ops
+from workers.kernels.logprobs.arguments import LOGPROBS_MAX
+from workers.kernels.sentinels import NO_TOKEN
 from workers.lanes.lane import Machine, Span
 
 # One token's logprobs: an id and its logprob, and so on; the sampled token comes first.
@@ -47,7 +50,9 @@ class Logprobs:
         """Enqueue a copy of the logits of a step that are about to be changed, if somebody wants raw logprobs."""
         context, view = self._context, forward.view
         if self._reads_raw(forward):
-            context.compute.launch(context.parts.keep_logits, view.logits, self._raw_of(view))
+            context.compute.launch(
+                context.parts.keep_logits, context.arguments(KeepLogits, view.logits, self._raw_of(view))
+            )
 
     def _reads_raw(self, forward: Forward) -> bool:
         changed = bool(forward.named.processed)
@@ -63,22 +68,44 @@ class Logprobs:
         if not named:
             return
         context, view = self._context, forward.view
-        launch, parts = context.compute.launch, context.parts
-        k, rows = context.spec.num_speculative_tokens, context.memory.named_rows("logprobs", len(named))
+        launch, parts, memory = context.compute.launch, context.parts, context.memory
         logits = parts.logits_of(view.logits, self._raw_of(view)) if self._reads_raw(forward) else view.logits
-        ids, logprobs = self._ids.all, self._logprobs.all
-        launch(parts.token_logprobs, rows, logits, view.sampled, ids, logprobs, k, context.spec.vocab_size)
-        launch(parts.flatten_logprobs, rows, view.valid, ids, logprobs, self._flat_ids.all, self._flat.all, 1 + k)
+        rows = memory.named_rows("logprobs", len(named))
+        launch(parts.token_logprobs, context.once(self._token_logprobs, view, rows, logits))
+        launch(parts.flatten_logprobs, context.once(self._flatten_logprobs, view, rows))
+
+    def _token_logprobs(self, context: Context, view: View, rows: Span, logits: Span) -> ops.TokenLogprobs:
+        return ops.TokenLogprobs(
+            rows=rows,
+            logits=logits,
+            sampled=view.sampled,
+            ids=self._ids.all,
+            logprobs=self._logprobs.all,
+            num_speculative_tokens=context.spec.num_speculative_tokens,
+            vocab_size=context.spec.vocab_size,
+        )
+
+    def _flatten_logprobs(self, context: Context, view: View, rows: Span) -> ops.FlattenLogprobs:
+        return ops.FlattenLogprobs(
+            rows=rows,
+            num_sampled=view.valid,
+            ids=self._ids.all,
+            logprobs=self._logprobs.all,
+            flat_ids=self._flat_ids.all,
+            flat_logprobs=self._flat.all,
+            width=1 + context.spec.num_speculative_tokens,
+        )
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
         """Enqueue the copies to the host."""
         if not forward.named.logprobs:
             return None
-        lane, copy = self._context.d2h_output, self._context.parts.copy_logprobs
+        context = self._context
+        lane, copy = context.d2h_output, context.parts.copy_logprobs
         slot = forward.step % len(self._host)
         in_flight = LogprobsInFlight(forward.named.logprobs, self._host_ids[slot].all, self._host[slot].all)
-        lane.launch(copy, self._flat_ids.all, in_flight.ids)
-        lane.launch(copy, self._flat.all, in_flight.logprobs)
+        lane.launch(copy, context.arguments(CopyLogprobs, self._flat_ids.all, in_flight.ids))
+        lane.launch(copy, context.arguments(CopyLogprobs, self._flat.all, in_flight.logprobs))
         return in_flight
 
     def read(

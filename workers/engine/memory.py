@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
-from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT
-from workers.kernels.process_logits import line_of
-from workers.kernels.signature import POISON
+from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
+from workers.kernels.process_logits.arguments import line_of
+from workers.kernels.sentinels import POISON
 from workers.lanes.lane import Buffer, Machine, Span
 
 FIELDS = (
@@ -40,7 +40,7 @@ Allocate: TypeAlias = Callable[[str, int], Buffer]
 NAMED = ("processed", "spoiled", "logprobs", "grammar")
 # How each row is sampled, in a step that samples by chance; two of them as the bits of float32 numbers. A row with
 # point_mass has drafts that are certain.
-SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "seed", "point_mass")
+SAMPLING_FIELDS = ("temperature_bits", "top_p_bits", "top_k", "seeds", "point_mass")
 
 
 def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArray[Any]:
@@ -134,7 +134,7 @@ class Memory:
         self.valid = integers("valid", rows)
         self.token_index = scratch("token_index", rows)
         self.draft_tokens = scratch("draft_tokens", rows * k)
-        staged = self.inputs.span(self.layout.host_drafts, self.layout.sampling)
+        staged = self.inputs.span(self.layout.host_drafts, self.layout.sampling, "host_drafts")
         self.prev_drafts = staged if drafts_on_host else self.draft_tokens.all
         self.raw = words("raw", rows * k)
         self.hidden = words("hidden", tokens)
@@ -189,16 +189,16 @@ class Memory:
     def named_rows(self, name: str, count: int) -> Span:
         """Return the rows of a name in NAMED, as the host staged them."""
         start = self.layout.named_rows + NAMED.index(name) * self.rows_max
-        return self.inputs.span(start, start + count)
+        return self.inputs.span(start, start + count, f"{name}_rows")
 
     def sampling_field(self, name: str, num_rows: int) -> Span:
         """Return a field of SAMPLING_FIELDS, as the host staged it."""
         start = self.layout.sampling + SAMPLING_FIELDS.index(name) * self.rows_max
-        return self.inputs.span(start, start + num_rows)
+        return self.inputs.span(start, start + num_rows, name)
 
     def staged_rates(self) -> Span:
         """Return the rates at which drafts are kept, as the host staged them."""
-        return self.inputs.span(self.layout.rates, self.layout.length)
+        return self.inputs.span(self.layout.rates, self.layout.length, "rates_in_steps")
 
     def view(self, step: int, num_rows: int, num_tokens: int) -> "View":
         """Return the spans that a padded batch of this shape uses in a step."""
@@ -222,11 +222,11 @@ class View:
 
         def field(name: str) -> Span:
             start = FIELDS.index(name) * memory.rows_max
-            return memory.inputs.span(start, start + num_rows)
+            return memory.inputs.span(start, start + num_rows, name)
 
         def whole_field(name: str) -> Span:
             start = FIELDS.index(name) * memory.rows_max
-            return memory.inputs.span(start, start + memory.rows_max)
+            return memory.inputs.span(start, start + memory.rows_max, name)
 
         self.num_rows, self.num_tokens = num_rows, num_tokens
         self.computed_host = field("computed_host")
@@ -242,13 +242,13 @@ class View:
         self.invalid = field("invalid")
         self.query_start = field("query_start")
         self.taken_over = field("taken_over")
-        self.host_ids = memory.inputs.span(layout.tokens, layout.tokens + num_tokens)
-        self.token_row = memory.inputs.span(layout.token_row, layout.token_row + num_tokens)
+        self.host_ids = memory.inputs.span(layout.tokens, layout.tokens + num_tokens, "host_ids")
+        self.token_row = memory.inputs.span(layout.token_row, layout.token_row + num_tokens, "token_row")
         table = layout.block_table
-        self.block_table = memory.inputs.span(table, table + num_rows * memory.max_blocks)
+        self.block_table = memory.inputs.span(table, table + num_rows * memory.max_blocks, "block_table")
         start, other = slot * memory.rows_max, (1 - slot) * memory.rows_max
         self.num_computed = memory.num_computed.span(start, start + num_rows)
-        self.prev_num_computed = memory.num_computed.span(other, other + memory.rows_max)
+        self.prev_num_computed = memory.num_computed.span(other, other + memory.rows_max, "prev_num_computed")
         self.seq_lens = memory.seq_lens.span(0, num_rows)
         self.positions = memory.positions.span(0, num_tokens)
         self.slots = memory.slots.span(0, num_tokens)

@@ -10,7 +10,7 @@ from workers.engine.context import NamedRows
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import Step
-from workers.kernels.signature import NO_DRAFT
+from workers.kernels.sentinels import NO_DRAFT
 from workers.record.log import Cause, SkipReason
 
 # Reasons to leave a request out that are counted: while it runs, and while it waits.

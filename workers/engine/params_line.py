@@ -6,8 +6,8 @@ from math import frexp
 from scenarios.sampling import PENALTY_STEPS
 from scenarios.spec import EngineSpec
 from workers.engine.request import Request
-from workers.kernels.process_logits import BAD_WORD_LENGTH, BAD_WORDS, BITS
-from workers.kernels.signature import UNKNOWN_TOKEN
+from workers.kernels.process_logits.arguments import BAD_WORD_LENGTH, BAD_WORDS, BITS
+from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 
 def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:

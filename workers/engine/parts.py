@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from scenarios.events import PreemptMode
 from scenarios.features import DEPTH_MAX
@@ -44,31 +45,93 @@ from workers.engine.rules import (
     usable_hits,
 )
 from workers.engine.staging import is_uniform, pad_state_slots, row_params
-from workers.kernels import copies, dflash, draft, draft_model, drafter_limit, drawn_drafts, medusa, mtp, ngram
-from workers.kernels.attention import attention
-from workers.kernels.cascade_attention import cascade_attention
-from workers.kernels.compute_logits import compute_logits
-from workers.kernels.count_sampled import count_sampled
-from workers.kernels.draw_noise import draw_noise
-from workers.kernels.extract_hidden_states import extract_hidden_states
-from workers.kernels.grammar import apply_masks, grammar_drafts
-from workers.kernels.kv_write import kv_write
-from workers.kernels.logit_floors import logit_floors
-from workers.kernels.logprobs import flatten_logprobs, keep_logits, token_logprobs
-from workers.kernels.poison import poison, poison_states
-from workers.kernels.prepare_inputs import prepare_inputs
-from workers.kernels.process_logits import process_logits, spoil_logits, write_history
-from workers.kernels.recurrent_update import recurrent_update
-from workers.kernels.rejection_sample import rejection_sample
-from workers.kernels.residual_mass import residual_mass
-from workers.kernels.sampler_stats import sampler_stats
-from workers.kernels.sampling_inputs import sampling_inputs
-from workers.kernels.state_copy import state_copy
-from workers.kernels.state_restore import state_restore
-from workers.kernels.verify_drafts import verify_drafts
-from workers.lanes.lane import Event, Lane, Span
+from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.vectorised import attention
+from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.cascade_attention.vectorised import cascade_attention
+from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.vectorised import compute_logits
+from workers.kernels.copies.arguments import (
+    CopyAccepted,
+    CopyCounts,
+    CopyDrafts,
+    CopyInputs,
+    CopyLine,
+    CopyLogprobs,
+    CopyMasks,
+    CopyOutput,
+    CopyScript,
+)
+from workers.kernels.copies.vectorised import (
+    copy_accepted,
+    copy_counts,
+    copy_drafts,
+    copy_inputs,
+    copy_line,
+    copy_logprobs,
+    copy_masks,
+    copy_output,
+    copy_script,
+)
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.count_sampled.vectorised import count_sampled
+from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.vectorised import dflash_block, dflash_context
+from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
+from workers.kernels.draft_model.vectorised import draft_model_chain, draft_model_pass
+from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_sampling.vectorised import draft_noise, drawn_chain
+from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from workers.kernels.drafter_limit.vectorised import limit_drafts, limit_slots
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.vectorised import draft_chain, draft_first_pass
+from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
+from workers.kernels.extract_hidden_states.vectorised import extract_hidden_states
+from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
+from workers.kernels.grammar.vectorised import apply_masks, grammar_drafts
+from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.vectorised import keep_logits
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.vectorised import kv_write
+from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
+from workers.kernels.logprobs.vectorised import flatten_logprobs, token_logprobs
+from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.vectorised import medusa_heads
+from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.vectorised import mtp_chain, mtp_pass
+from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.ngram.vectorised import ngram_search, write_tokens
+from workers.kernels.poison.arguments import Poison, PoisonStates
+from workers.kernels.poison.vectorised import poison, poison_states
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.vectorised import prepare_inputs
+from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
+from workers.kernels.process_logits.vectorised import process_logits, write_history
+from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.vectorised import recurrent_update
+from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.vectorised import rejection_sample
+from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.vectorised import residual_mass
+from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.vectorised import sampler_stats
+from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampling_inputs.vectorised import sampling_inputs
+from workers.kernels.spoil_logits.arguments import SpoilLogits
+from workers.kernels.spoil_logits.vectorised import spoil_logits
+from workers.kernels.state_copy.arguments import StateCopy
+from workers.kernels.state_copy.vectorised import state_copy
+from workers.kernels.state_restore.arguments import StateRestore
+from workers.kernels.state_restore.vectorised import state_restore
+from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.kernels.verify_drafts.vectorised import verify_drafts
+from workers.lanes.lane import A, Event, Lane, Span
 
-Kernel = Callable[..., None]
+Kernel: TypeAlias = Callable[[A], None]
 
 
 def last_of(running: Sequence[Request]) -> Request:
@@ -146,54 +209,54 @@ class Parts:
     gather_counts: Callable[
         [CountsInFlight | None, Sequence[int], Sequence[PlanRow], Sequence[tuple[int, int]]], Sequence[int]
     ] = gather_counts
-    copy_inputs: Kernel = copies.copy_inputs
-    copy_script: Kernel = copies.copy_script
-    copy_line: Kernel = copies.copy_line
-    copy_output: Kernel = copies.copy_output
-    copy_masks: Kernel = copies.copy_masks
-    copy_drafts: Kernel = copies.copy_drafts
-    copy_logprobs: Kernel = copies.copy_logprobs
-    copy_counts: Kernel = copies.copy_counts
-    copy_accepted: Kernel = copies.copy_accepted
-    poison: Kernel = poison
-    poison_states: Kernel = poison_states
-    prepare_inputs: Kernel = prepare_inputs
-    kv_write: Kernel = kv_write
-    attention: Kernel = attention
-    cascade_attention: Kernel = cascade_attention
-    recurrent_update: Kernel = recurrent_update
-    state_copy: Kernel = state_copy
-    state_restore: Kernel = state_restore
-    compute_logits: Kernel = compute_logits
-    spoil_logits: Kernel = spoil_logits
-    write_history: Kernel = write_history
-    process_logits: Kernel = process_logits
-    grammar_drafts: Kernel = grammar_drafts
-    apply_masks: Kernel = apply_masks
-    keep_logits: Kernel = keep_logits
-    rejection_sample: Kernel = rejection_sample
-    sampling_inputs: Kernel = sampling_inputs
-    draw_noise: Kernel = draw_noise
-    logit_floors: Kernel = logit_floors
-    sampler_stats: Kernel = sampler_stats
-    residual_mass: Kernel = residual_mass
-    verify_drafts: Kernel = verify_drafts
-    token_logprobs: Kernel = token_logprobs
-    flatten_logprobs: Kernel = flatten_logprobs
-    count_sampled: Kernel = count_sampled
-    draft_first_pass: Kernel = draft.draft_first_pass
-    draft_chain: Kernel = draft.draft_chain
-    draft_model_pass: Kernel = draft_model.draft_model_pass
-    draft_model_chain: Kernel = draft_model.draft_model_chain
-    draft_noise: Kernel = drawn_drafts.draft_noise
-    drawn_chain: Kernel = drawn_drafts.drawn_chain
-    mtp_pass: Kernel = mtp.mtp_pass
-    mtp_chain: Kernel = mtp.mtp_chain
-    dflash_context: Kernel = dflash.dflash_context
-    dflash_block: Kernel = dflash.dflash_block
-    extract_hidden_states: Kernel = extract_hidden_states
-    write_tokens: Kernel = ngram.write_tokens
-    ngram_search: Kernel = ngram.ngram_search
-    medusa_heads: Kernel = medusa.medusa_heads
-    limit_slots: Kernel = drafter_limit.limit_slots
-    limit_drafts: Kernel = drafter_limit.limit_drafts
+    copy_inputs: Kernel[CopyInputs] = copy_inputs
+    copy_script: Kernel[CopyScript] = copy_script
+    copy_line: Kernel[CopyLine] = copy_line
+    copy_output: Kernel[CopyOutput] = copy_output
+    copy_masks: Kernel[CopyMasks] = copy_masks
+    copy_drafts: Kernel[CopyDrafts] = copy_drafts
+    copy_logprobs: Kernel[CopyLogprobs] = copy_logprobs
+    copy_counts: Kernel[CopyCounts] = copy_counts
+    copy_accepted: Kernel[CopyAccepted] = copy_accepted
+    poison: Kernel[Poison] = poison
+    poison_states: Kernel[PoisonStates] = poison_states
+    prepare_inputs: Kernel[PrepareInputs] = prepare_inputs
+    kv_write: Kernel[KvWrite] = kv_write
+    attention: Kernel[Attention] = attention
+    cascade_attention: Kernel[CascadeAttention] = cascade_attention
+    recurrent_update: Kernel[RecurrentUpdate] = recurrent_update
+    state_copy: Kernel[StateCopy] = state_copy
+    state_restore: Kernel[StateRestore] = state_restore
+    compute_logits: Kernel[ComputeLogits] = compute_logits
+    spoil_logits: Kernel[SpoilLogits] = spoil_logits
+    write_history: Kernel[WriteHistory] = write_history
+    process_logits: Kernel[ProcessLogits] = process_logits
+    grammar_drafts: Kernel[GrammarDrafts] = grammar_drafts
+    apply_masks: Kernel[ApplyMasks] = apply_masks
+    keep_logits: Kernel[KeepLogits] = keep_logits
+    rejection_sample: Kernel[RejectionSample] = rejection_sample
+    sampling_inputs: Kernel[SamplingInputs] = sampling_inputs
+    draw_noise: Kernel[DrawNoise] = draw_noise
+    logit_floors: Kernel[LogitFloors] = logit_floors
+    sampler_stats: Kernel[SamplerStats] = sampler_stats
+    residual_mass: Kernel[ResidualMass] = residual_mass
+    verify_drafts: Kernel[VerifyDrafts] = verify_drafts
+    token_logprobs: Kernel[TokenLogprobs] = token_logprobs
+    flatten_logprobs: Kernel[FlattenLogprobs] = flatten_logprobs
+    count_sampled: Kernel[CountSampled] = count_sampled
+    draft_first_pass: Kernel[DraftFirstPass] = draft_first_pass
+    draft_chain: Kernel[DraftChain] = draft_chain
+    draft_model_pass: Kernel[DraftModelPass] = draft_model_pass
+    draft_model_chain: Kernel[DraftModelChain] = draft_model_chain
+    draft_noise: Kernel[DraftNoise] = draft_noise
+    drawn_chain: Kernel[DrawnChain] = drawn_chain
+    mtp_pass: Kernel[MtpPass] = mtp_pass
+    mtp_chain: Kernel[MtpChain] = mtp_chain
+    dflash_context: Kernel[DflashContext] = dflash_context
+    dflash_block: Kernel[DflashBlock] = dflash_block
+    extract_hidden_states: Kernel[ExtractHiddenStates] = extract_hidden_states
+    write_tokens: Kernel[WriteTokens] = write_tokens
+    ngram_search: Kernel[NgramSearch] = ngram_search
+    medusa_heads: Kernel[MedusaHeads] = medusa_heads
+    limit_slots: Kernel[LimitSlots] = limit_slots
+    limit_drafts: Kernel[LimitDrafts] = limit_drafts

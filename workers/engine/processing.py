@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
-from workers.engine.memory import Staging
+from workers.engine.memory import Staging, View
 from workers.engine.request import Plan
-from workers.lanes.lane import Machine
+from workers.kernels.copies.arguments import CopyLine
+from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
+from workers.kernels.spoil_logits.arguments import SpoilLogits
+from workers.lanes.lane import Machine, Span
 
 NOBODY = NamedRows((), (), (), (), (), ())
 
@@ -35,43 +38,60 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
             line = staging.lines.span(first, first + length)
             with machine.host(line, "w") as staged:
                 staged[:] = context.parts.params_line(row.request, context.spec)
-            context.h2d.launch(context.parts.copy_line, line, context.memory.lines.span(first, first + length))
+            target = context.memory.lines.span(first, first + length)
+            context.h2d.launch(context.parts.copy_line, context.arguments(CopyLine, line, target))
 
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue what spoils and processes logits; a step without such rows enqueues nothing."""
     launch, parts, memory, view = context.compute.launch, context.parts, context.memory, forward.view
     named = forward.named
-    k, vocab_size = context.spec.num_speculative_tokens, context.spec.vocab_size
     if named.spoiled:
         rows = memory.named_rows("spoiled", len(named.spoiled))
-        launch(parts.spoil_logits, rows, view.logits, (1 + k) * vocab_size)
+        launch(parts.spoil_logits, context.once(_spoil_logits, view, rows))
     if not named.processed:
         return
     rows = memory.named_rows("processed", len(named.processed))
-    launch(
-        parts.write_history,
-        rows,
-        view.state_slot,
-        view.num_computed,
-        view.query_start,
-        view.num_scheduled,
-        view.num_drafts,
-        view.input_ids,
-        memory.lines.all,
-        memory.line_length,
-        vocab_size,
+    launch(parts.write_history, context.once(_write_history, view, rows))
+    launch(parts.process_logits, context.once(_process_logits, view, rows))
+
+
+def _write_history(context: Context, view: View, rows: Span) -> WriteHistory:
+    memory, spec = context.memory, context.spec
+    return WriteHistory(
+        rows=rows,
+        state_slot=view.state_slot,
+        num_computed=view.num_computed,
+        query_start=view.query_start,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        input_ids=view.input_ids,
+        lines=memory.lines.all,
+        line_length=memory.line_length,
+        vocab_size=spec.vocab_size,
     )
-    launch(
-        parts.process_logits,
-        rows,
-        view.state_slot,
-        view.num_computed,
-        view.num_scheduled,
-        view.num_drafts,
-        memory.lines.all,
-        view.logits,
-        memory.line_length,
-        k,
-        vocab_size,
+
+
+def _process_logits(context: Context, view: View, rows: Span) -> ProcessLogits:
+    memory, spec = context.memory, context.spec
+    return ProcessLogits(
+        rows=rows,
+        state_slot=view.state_slot,
+        num_computed=view.num_computed,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        lines=memory.lines.all,
+        logits=view.logits,
+        line_length=memory.line_length,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        vocab_size=spec.vocab_size,
+    )
+
+
+def _spoil_logits(context: Context, view: View, rows: Span) -> SpoilLogits:
+    spec = context.spec
+    return SpoilLogits(
+        rows=rows,
+        logits=view.logits,
+        num_logits=(1 + spec.num_speculative_tokens) * spec.vocab_size,
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, repeat
 from struct import pack, unpack
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,9 +13,15 @@ from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
-from workers.kernels import verify_drafts
-from workers.kernels.probabilities import TILE_SIZE, block_size_of
-from workers.lanes.lane import Buffer, Function, Machine, Span
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
+from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.verify_drafts import arguments as verify_drafts
+from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.lanes.lane import Buffer, Machine, Span
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = 1 << 20
@@ -29,7 +36,7 @@ METHODS: dict[SamplingMethod, int] = {
 }
 GREEDY = SamplingParams()
 Call = Callable[[], None]
-STATS = ("block_max", "block_sum", "block_best", "tile_sum")
+Spans: TypeAlias = Mapping[str, Span]
 
 
 def bits_of(number: float) -> int:
@@ -116,52 +123,135 @@ class Chance:
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
         """Return the calls that sample a step of this shape, and what to capture: both are the same at every step."""
-        context, parts, spec, size = self._context, self._context.parts, self._context.spec, self._block_size
-        calls: list[Call] = []
-
-        def launch(op: Function, *arguments: Span | int) -> None:
-            calls.append(partial(context.compute.launch, op, *arguments))
-
-        k, vocab_size = spec.num_speculative_tokens, spec.vocab_size
+        parts, lane, spec = self._context.parts, self._context.compute, self._context.spec
         own = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
-        given = {name: context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
-        noise = (own["accept_noise"], own["select_noise"])
-        launch(parts.sampling_inputs, *self._inputs_of(view, own, given))
-        launch(parts.draw_noise, given["seed"], own["noise_positions"], *noise, k, self._num_tries)
+        given = {name: self._context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
+        calls: list[Call] = [
+            partial(lane.launch, parts.sampling_inputs, self._sampling_inputs(view, own, given)),
+            partial(lane.launch, parts.draw_noise, self._draw_noise(own, given)),
+        ]
         if is_limited:
-            limits, floors = (given["top_k"], own["top_p"], view.num_drafts), own["floors"]
-            launch(parts.logit_floors, view.logits, own["temperature"], *limits, floors, k, vocab_size, vocab_size)
-        certain, stats = given["point_mass"], [own[name] for name in STATS]
-        # Line by line of logits, and of the logits of drafts, which are none where all are certain.
-        drawn_from = (context.memory.draft_logits.all, view.state_slot)
-        lines = (view.logits, *drawn_from, own["floors"], own["temperature"])
-        sizes = (k, vocab_size, vocab_size, vocab_size, size)
-        launch(parts.sampler_stats, *lines, view.num_drafts, certain, *stats, *sizes, TILE_SIZE)
-        drafts = (view.scheduled_drafts, view.num_drafts)
+            calls.append(partial(lane.launch, parts.logit_floors, self._logit_floors(view, own, given)))
+        calls.append(partial(lane.launch, parts.sampler_stats, self._sampler_stats(view, own, given)))
         # Nothing is left to add up before a single draft.
-        if spec.sampling == "block" and k > 1:
-            sums = (own["block_max"], own["block_sum"], own["residual"])
-            launch(parts.residual_mass, *lines, *drafts, certain, *sums, *sizes)
-        rows = (*drafts, view.num_scheduled, view.invalid, certain, self._kept_rates)
-        found = (view.sampled, own["sampler_status"])
-        method = (self._method, self._num_tries)
-        launch(parts.verify_drafts, *lines, *rows, *stats, own["residual"], *noise, *found, *method, *sizes, TILE_SIZE)
-        seen = (own["temperature"], own["top_p"], given["top_k"], given["seed"], own["noise_positions"])
+        if spec.sampling == "block" and spec.num_speculative_tokens > 1:
+            calls.append(partial(lane.launch, parts.residual_mass, self._residual_mass(view, own, given)))
+        calls.append(partial(lane.launch, parts.verify_drafts, self._verify_drafts(view, own, given)))
+        seen = (own["temperature"], own["top_p"], given["top_k"], given["seeds"], own["noise_positions"])
         return calls, (*seen, own["sampler_status"])
 
-    def _inputs_of(self, view: View, own: Mapping[str, Span], given: Mapping[str, Span]) -> tuple[Span | int, ...]:
-        """Return the arguments of the op that turns the host's table into what the other ops take."""
-        return (
-            given["temperature"],
-            given["top_p"],
-            self._context.memory.staged_rates(),
-            view.num_computed,
-            view.num_scheduled,
-            view.num_drafts,
-            own["temperature"],
-            own["top_p"],
-            self._kept_rates,
-            own["noise_positions"],
-            own["floors"],
-            self._context.spec.num_speculative_tokens,
+    def _sampling_inputs(self, view: View, own: Spans, given: Spans) -> SamplingInputs:
+        return SamplingInputs(
+            temperature_bits=given["temperature_bits"],
+            top_p_bits=given["top_p_bits"],
+            rates_in_steps=self._context.memory.staged_rates(),
+            num_computed=view.num_computed,
+            num_scheduled=view.num_scheduled,
+            num_drafts=view.num_drafts,
+            temperature=own["temperature"],
+            top_p=own["top_p"],
+            rates=self._kept_rates,
+            positions=own["noise_positions"],
+            floors=own["floors"],
+            num_speculative_tokens=self._context.spec.num_speculative_tokens,
+        )
+
+    def _draw_noise(self, own: Spans, given: Spans) -> DrawNoise:
+        return DrawNoise(
+            seeds=given["seeds"],
+            positions=own["noise_positions"],
+            accept_noise=own["accept_noise"],
+            select_noise=own["select_noise"],
+            num_speculative_tokens=self._context.spec.num_speculative_tokens,
+            num_tries=self._num_tries,
+        )
+
+    def _logit_floors(self, view: View, own: Spans, given: Spans) -> LogitFloors:
+        spec = self._context.spec
+        return LogitFloors(
+            logits=view.logits,
+            temperature=own["temperature"],
+            top_k=given["top_k"],
+            top_p=own["top_p"],
+            num_drafts=view.num_drafts,
+            floors=own["floors"],
+            num_speculative_tokens=spec.num_speculative_tokens,
+            vocab_size=spec.vocab_size,
+            logits_stride=spec.vocab_size,
+        )
+
+    def _sampler_stats(self, view: View, own: Spans, given: Spans) -> SamplerStats:
+        spec = self._context.spec
+        return SamplerStats(
+            logits=view.logits,
+            draft_logits=self._context.memory.draft_logits.all,
+            draft_slots=view.state_slot,
+            floors=own["floors"],
+            temperature=own["temperature"],
+            num_drafts=view.num_drafts,
+            point_mass=given["point_mass"],
+            block_max=own["block_max"],
+            block_sum=own["block_sum"],
+            block_best=own["block_best"],
+            tile_sum=own["tile_sum"],
+            num_speculative_tokens=spec.num_speculative_tokens,
+            vocab_size=spec.vocab_size,
+            logits_stride=spec.vocab_size,
+            draft_stride=spec.vocab_size,
+            block_size=self._block_size,
+            tile_size=TILE_SIZE,
+        )
+
+    def _residual_mass(self, view: View, own: Spans, given: Spans) -> ResidualMass:
+        spec = self._context.spec
+        return ResidualMass(
+            logits=view.logits,
+            draft_logits=self._context.memory.draft_logits.all,
+            draft_slots=view.state_slot,
+            floors=own["floors"],
+            temperature=own["temperature"],
+            drafts=view.scheduled_drafts,
+            num_drafts=view.num_drafts,
+            point_mass=given["point_mass"],
+            block_max=own["block_max"],
+            block_sum=own["block_sum"],
+            residual=own["residual"],
+            num_speculative_tokens=spec.num_speculative_tokens,
+            vocab_size=spec.vocab_size,
+            logits_stride=spec.vocab_size,
+            draft_stride=spec.vocab_size,
+            block_size=self._block_size,
+        )
+
+    def _verify_drafts(self, view: View, own: Spans, given: Spans) -> VerifyDrafts:
+        spec = self._context.spec
+        return VerifyDrafts(
+            logits=view.logits,
+            draft_logits=self._context.memory.draft_logits.all,
+            draft_slots=view.state_slot,
+            floors=own["floors"],
+            temperature=own["temperature"],
+            drafts=view.scheduled_drafts,
+            num_drafts=view.num_drafts,
+            num_scheduled=view.num_scheduled,
+            invalid=view.invalid,
+            point_mass=given["point_mass"],
+            rates=self._kept_rates,
+            block_max=own["block_max"],
+            block_sum=own["block_sum"],
+            block_best=own["block_best"],
+            tile_sum=own["tile_sum"],
+            residual=own["residual"],
+            accept_noise=own["accept_noise"],
+            select_noise=own["select_noise"],
+            sampled=view.sampled,
+            status=own["sampler_status"],
+            method=self._method,
+            num_tries=self._num_tries,
+            num_speculative_tokens=spec.num_speculative_tokens,
+            vocab_size=spec.vocab_size,
+            logits_stride=spec.vocab_size,
+            draft_stride=spec.vocab_size,
+            block_size=self._block_size,
+            tile_size=TILE_SIZE,
         )

@@ -1,57 +1,72 @@
 """Recurrent states that are kept with cache blocks, so that whoever takes a block over can go on from its end."""
 
 from workers.engine.context import Context, Forward
+from workers.engine.memory import View
+from workers.kernels.poison.arguments import PoisonStates
+from workers.kernels.state_copy.arguments import StateCopy
+from workers.kernels.state_restore.arguments import StateRestore
 from workers.lanes.lane import Span
 
 
 def launch_state_copy(context: Context, forward: Forward) -> None:
     """Enqueue the copy of a step's states to the blocks that its accepted tokens reached."""
-    spec, memory, view = context.spec, context.memory, forward.view
-    context.compute.launch(
-        context.parts.state_copy,
-        view.num_computed,
-        view.num_scheduled,
-        view.num_drafts,
-        view.accepted,
-        view.state_slot,
-        view.block_table,
-        memory.states.all,
-        memory.conv.all,
-        memory.block_states.all,
-        memory.block_windows.all,
-        spec.block_size,
-        memory.max_blocks,
-        spec.num_speculative_tokens,
-        spec.conv_width,
-    )
+    view = forward.view
+    context.compute.launch(context.parts.state_copy, context.once(_state_copy, view))
     context.captures.block_states(view, forward.step, forward.requests)
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:
     """Enqueue what lets rows that join go on from the states of the blocks they take over."""
-    spec, memory, view = context.spec, context.memory, forward.view
-    context.compute.launch(
-        context.parts.state_restore,
-        view.taken_over,
-        view.state_slot,
-        memory.block_states.all,
-        memory.block_windows.all,
-        memory.slot_accepted.all,
-        memory.states.all,
-        memory.conv.all,
-        spec.num_speculative_tokens,
-        spec.conv_width,
-    )
+    view = forward.view
+    context.compute.launch(context.parts.state_restore, context.once(_state_restore, view))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
     """Enqueue what makes the states of blocks that change hands unreadable."""
-    memory = context.memory
-    context.compute.launch(
-        context.parts.poison_states,
-        blocks,
-        memory.block_states.all,
-        memory.block_windows.all,
-        num_blocks,
-        context.spec.conv_width - 1,
+    context.compute.launch(context.parts.poison_states, context.once(_poison_states, blocks, num_blocks))
+
+
+def _state_copy(context: Context, view: View) -> StateCopy:
+    memory, spec = context.memory, context.spec
+    return StateCopy(
+        num_computed=view.num_computed,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        accepted=view.accepted,
+        state_slot=view.state_slot,
+        block_table=view.block_table,
+        states=memory.states.all,
+        conv=memory.conv.all,
+        block_states=memory.block_states.all,
+        block_windows=memory.block_windows.all,
+        block_size=spec.block_size,
+        max_blocks=memory.max_blocks,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        conv_width=spec.conv_width,
+    )
+
+
+def _state_restore(context: Context, view: View) -> StateRestore:
+    memory, spec = context.memory, context.spec
+    return StateRestore(
+        taken_over=view.taken_over,
+        state_slot=view.state_slot,
+        block_states=memory.block_states.all,
+        block_windows=memory.block_windows.all,
+        slot_accepted=memory.slot_accepted.all,
+        states=memory.states.all,
+        conv=memory.conv.all,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        conv_width=spec.conv_width,
+    )
+
+
+def _poison_states(context: Context, blocks: Span, num_blocks: int) -> PoisonStates:
+    memory, spec = context.memory, context.spec
+    return PoisonStates(
+        blocks=blocks,
+        block_states=memory.block_states.all,
+        block_windows=memory.block_windows.all,
+        num_blocks=num_blocks,
+        window_length=spec.conv_width - 1,
     )

@@ -8,7 +8,7 @@ from workers.engine.block_pool import Pool
 from workers.engine.grammar_rules import length_in_grammar
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
-from workers.kernels.signature import PAD_BLOCK
+from workers.kernels.sentinels import PAD_BLOCK
 from workers.lanes.lane import Span
 
 

@@ -33,8 +33,10 @@ from workers.engine.staging import (
     write_tokens,
 )
 from workers.engine.step import Step
-from workers.kernels.signature import NO_TOKEN
-from workers.lanes.lane import Machine
+from workers.kernels.copies.arguments import CopyInputs, CopyScript
+from workers.kernels.poison.arguments import Poison
+from workers.kernels.sentinels import NO_TOKEN
+from workers.lanes.lane import Machine, Span
 from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
 
@@ -160,7 +162,7 @@ class Runner:
             )
             self._write(staged, shape, fresh, named)
         parts.wait_for_readers(self.h2d, self._inputs_read)
-        self.h2d.launch(parts.copy_inputs, staging.inputs.all, memory.inputs.all)
+        self.h2d.launch(parts.copy_inputs, self.context.arguments(CopyInputs, staging.inputs.all, memory.inputs.all))
         self._copy_scripts(plan, staging)
         processing.copy_lines(self.context, machine, plan, staging)
         if named.grammar:
@@ -169,8 +171,11 @@ class Runner:
         self.compute.wait(self._inputs_ready)
         if fresh:
             start = memory.layout.fresh_blocks
-            span, size = memory.inputs.span(start, start + len(fresh)), self.spec.block_size
-            self.compute.launch(parts.poison, span, memory.kv.all, memory.drafter_kv.all, len(fresh), size)
+            span = memory.inputs.span(start, start + len(fresh), "fresh_blocks")
+            self.compute.launch(
+                parts.poison,
+                self.context.once(_poison, span, len(fresh)),
+            )
             if self.spec.is_aligned:
                 launch_poison(self.context, span, len(fresh))
 
@@ -202,7 +207,7 @@ class Runner:
                 with self._machine.host(line, "w") as staged:
                     staged[:] = row.request.script
                 target = self.memory.script.span(slot * length, (slot + 1) * length)
-                self.h2d.launch(self._parts.copy_script, line, target)
+                self.h2d.launch(self._parts.copy_script, self.context.arguments(CopyScript, line, target))
 
     def _correct(self, step: Step) -> None:
         """Assign the true counts of the step's rows to the mirrors of the rows that are still in the batch."""
@@ -247,3 +252,13 @@ class Runner:
         if self._parts.forgets_drafts(request):
             self.host_drafts.forget(request)
         self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")
+
+
+def _poison(context: Context, blocks: Span, num_blocks: int) -> Poison:
+    return Poison(
+        blocks=blocks,
+        kv=context.memory.kv.all,
+        drafter_kv=context.memory.drafter_kv.all,
+        num_blocks=num_blocks,
+        block_size=context.spec.block_size,
+    )

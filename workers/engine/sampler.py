@@ -2,8 +2,12 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs
+from workers.engine.memory import View
 from workers.engine.random_sampling import Chance
 from workers.engine.step import Step
+from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyOutput
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.rejection_sample.arguments import RejectionSample
 from workers.lanes.lane import Machine
 
 
@@ -23,45 +27,17 @@ class Sampler:
     def launch(self, forward: Forward, step: Step) -> None:
         """Enqueue what samples a step and counts it, and the copies of its results; `step` learns where they land."""
         context, view = self._context, forward.view
-        launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
-        k = spec.num_speculative_tokens
+        launch, parts = context.compute.launch, context.parts
         last, self._last = self._last, step
         if last is not None and last.output_done is not None:
             context.compute.wait(last.output_done)
         if self.chance.is_needed(forward.named):
             self.chance.launch(forward)
         else:
-            launch(
-                parts.rejection_sample,
-                view.logits,
-                view.scheduled_drafts,
-                view.num_scheduled,
-                view.num_drafts,
-                view.invalid,
-                view.sampled,
-                k,
-                spec.vocab_size,
-            )
+            launch(parts.rejection_sample, context.once(_rejection_sample, view))
         if last is not None and last.counts_done is not None:
             context.compute.wait(last.counts_done)
-        launch(
-            parts.count_sampled,
-            view.sampled,
-            view.discard,
-            view.backup,
-            view.input_ids,
-            view.query_start,
-            view.num_scheduled,
-            view.num_drafts,
-            view.state_slot,
-            memory.slot_accepted.all,
-            view.accepted,
-            view.valid,
-            view.next_tokens,
-            view.token_index,
-            1 + k,
-            spec.vocab_size,
-        )
+        launch(parts.count_sampled, context.once(_count_sampled, view))
         context.captures.sampled(view, step.number, forward.requests, bool(forward.named.processed))
         self.logprobs.launch(forward)
         self._sampled_ready.record(context.compute)
@@ -75,15 +51,52 @@ class Sampler:
         step.output = memory.outputs[slot].span(0, view.num_rows * width)
         step.output_done = self._output_done[slot]
         context.d2h_output.wait(self._sampled_ready)
-        context.d2h_output.launch(parts.copy_output, view.sampled, step.output)
+        context.d2h_output.launch(parts.copy_output, context.arguments(CopyOutput, view.sampled, step.output))
         step.logprobs = self.logprobs.launch_copies(forward)
         step.output_done.record(context.d2h_output)
         slot = step.number % len(memory.counts)
         step.counts = memory.counts[slot].span(0, view.num_rows)
         step.counts_done = self._counts_done[slot]
         context.d2h_counts.wait(self._sampled_ready)
-        context.d2h_counts.launch(parts.copy_counts, view.valid, step.counts)
+        context.d2h_counts.launch(parts.copy_counts, context.arguments(CopyCounts, view.valid, step.counts))
         if context.spec.accepted_counts == "host":
             step.accepted = memory.accepted_counts.span(0, view.num_rows)
-            context.d2h_counts.launch(parts.copy_accepted, view.accepted, step.accepted)
+            context.d2h_counts.launch(
+                parts.copy_accepted, context.arguments(CopyAccepted, view.accepted, step.accepted)
+            )
         step.counts_done.record(context.d2h_counts)
+
+
+def _count_sampled(context: Context, view: View) -> CountSampled:
+    memory, spec = context.memory, context.spec
+    return CountSampled(
+        sampled=view.sampled,
+        discard=view.discard,
+        backup=view.backup,
+        input_ids=view.input_ids,
+        query_start=view.query_start,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        state_slot=view.state_slot,
+        slot_accepted=memory.slot_accepted.all,
+        accepted=view.accepted,
+        valid=view.valid,
+        next_tokens=view.next_tokens,
+        token_index=view.token_index,
+        width=1 + spec.num_speculative_tokens,
+        vocab_size=spec.vocab_size,
+    )
+
+
+def _rejection_sample(context: Context, view: View) -> RejectionSample:
+    spec = context.spec
+    return RejectionSample(
+        logits=view.logits,
+        scheduled_drafts=view.scheduled_drafts,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        invalid=view.invalid,
+        sampled=view.sampled,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        vocab_size=spec.vocab_size,
+    )

@@ -16,7 +16,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
 from workers.engine.request import Plan, PlanRow
-from workers.kernels.signature import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, UNKNOWN_TOKEN
+from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, UNKNOWN_TOKEN
 
 _GREEDY = SamplingParams()
 

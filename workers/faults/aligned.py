@@ -1,47 +1,48 @@
 """Faults in the recurrent states that are kept with cache blocks. Those in a device op exist on the NumPy tier."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.signature import PAD_BLOCK
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.sentinels import PAD_BLOCK
+from workers.kernels.state_copy.arguments import StateCopy
+from workers.kernels.state_restore.arguments import StateRestore
 
 ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
 
 
 def _rejected_tokens_stay(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: StateCopy) -> None:
         rejecting = (given.num_drafts > 0) & (given.accepted < 1 + given.num_drafts)
         if rejecting.any():
             reached()
-        run(parts.state_copy, given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted))
+        parts.state_copy(replace(given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted)))
 
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
 def _counts_from_the_tail(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: StateCopy) -> None:
         num_real = np.count_nonzero(given.state_slot >= 0)
         # Padding rows come last, so a slice that ends with the buffer begins too late.
         shifted = given.accepted.copy()
         shifted[:num_real] = given.accepted[len(given.accepted) - num_real :]
         if (shifted != given.accepted).any():
             reached()
-        run(parts.state_copy, given, accepted=shifted)
+        parts.state_copy(replace(given, accepted=shifted))
 
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
 def _columns_of_another_group(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: StateCopy) -> None:
         half = max(1, given.block_size // 2)
         if half < given.block_size:
             reached()
-        run(parts.state_copy, given, block_size=half)
+        parts.state_copy(replace(given, block_size=half))
 
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
@@ -49,7 +50,7 @@ def _columns_of_another_group(parts: Parts, reached: Reached) -> Parts:
 def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     rejected_before: dict[int, int] = {}
 
-    def body(given: SimpleNamespace) -> None:
+    def body(given: StateCopy) -> None:
         slots = given.state_slot.tolist()
         # At depth 2 the host has not heard of what the step before rejected.
         ahead = np.array([rejected_before.get(slot, 0) for slot in slots], dtype=np.int64) * (given.num_computed > 0)
@@ -58,15 +59,15 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
         rejected = np.where(given.num_drafts > 0, 1 + given.num_drafts - given.accepted, 0).tolist()
         rejected_before.clear()
         rejected_before.update((slot, count) for slot, count in zip(slots, rejected, strict=True) if slot >= 0)
-        run(parts.state_copy, given, num_computed=given.num_computed + ahead)
+        parts.state_copy(replace(given, num_computed=given.num_computed + ahead))
 
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
 def _count_of_the_last_owner(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: StateRestore) -> None:
         before = given.slot_accepted.copy()
-        run(parts.state_restore, given)
+        parts.state_restore(given)
         if (given.slot_accepted != before).any():
             reached()
         given.slot_accepted[:] = before
@@ -101,12 +102,12 @@ def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
 
 
 def _state_of_the_last_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: StateCopy) -> None:
         real = given.state_slot >= 0
         last = given.state_slot[real][-1:]
         if np.count_nonzero(real) > 1:
             reached()
-        run(parts.state_copy, given, state_slot=np.where(real, last, given.state_slot))
+        parts.state_copy(replace(given, state_slot=np.where(real, last, given.state_slot)))
 
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 

@@ -2,54 +2,60 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN, PAD_SLOT
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.dflash.arguments import DflashBlock
+from workers.kernels.draft_model.arguments import DraftModelPass
+from workers.kernels.drafter_limit.arguments import LimitDrafts
+from workers.kernels.eagle.arguments import DraftChain
+from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.mtp.arguments import MtpPass
+from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT
 
 
 def _hole_behind_a_full_run(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: DraftModelPass) -> None:
         last = given.query_start + given.num_scheduled - 1
         full = (given.num_drafts > 0) & (given.token_index == last)
         slots = given.slots.copy()
         if full.any():
             reached()
             slots[last[full]] = PAD_SLOT
-        run(parts.draft_model_pass, given, slots=slots)
+        parts.draft_model_pass(replace(given, slots=slots))
 
     return replace(parts, draft_model_pass=op_like(parts.draft_model_pass, body))
 
 
 def _carried_before_it_is_read(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: MtpPass) -> None:
         real = given.state_slot >= 0
         last = given.token_index - (given.accepted == 0)
         keeps = real & (last >= given.query_start)
         if (keeps & (given.num_computed > 0)).any():
             reached()
         given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
-        run(parts.mtp_pass, given)
+        parts.mtp_pass(given)
 
     return replace(parts, mtp_pass=op_like(parts.mtp_pass, body))
 
 
 def _block_one_position_early(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: DflashBlock) -> None:
         if given.num_proposed and (given.valid > 0).any():
             reached()
-        run(parts.dflash_block, given, positions=np.maximum(given.positions - 1, 0))
+        parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
 
     return replace(parts, dflash_block=op_like(parts.dflash_block, body))
 
 
 def _drafts_by_the_drafters_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.draft_chain, given)
+    def body(given: DraftChain) -> None:
+        parts.draft_chain(given)
         rows = np.flatnonzero(given.valid > 0)
         drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
         if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
@@ -61,9 +67,9 @@ def _drafts_by_the_drafters_row(parts: Parts, reached: Reached) -> Parts:
 
 
 def _past_the_last_position(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: LimitDrafts) -> None:
         drafts = given.draft_tokens.copy()
-        run(parts.limit_drafts, given)
+        parts.limit_drafts(given)
         if not np.array_equal(given.draft_tokens, drafts):
             reached()
         given.draft_tokens[:] = drafts
@@ -72,8 +78,8 @@ def _past_the_last_position(parts: Parts, reached: Reached) -> Parts:
 
 
 def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.count_sampled, given)
+    def body(given: CountSampled) -> None:
+        parts.count_sampled(given)
         sampled = given.sampled.reshape(-1, given.width)[:, 0]
         wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
         if wrong.any():
@@ -84,25 +90,25 @@ def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached) -> Parts:
 
 
 def _first_column_alone(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: CountSampled) -> None:
         sampled = given.sampled.reshape(-1, given.width).copy()
         if (sampled[:, 1:] != NO_TOKEN).any():
             reached()
         sampled[:, 1:] = NO_TOKEN
-        run(parts.count_sampled, given, sampled=sampled.ravel())
+        parts.count_sampled(replace(given, sampled=sampled.ravel()))
 
     return replace(parts, count_sampled=op_like(parts.count_sampled, body))
 
 
 def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: MedusaHeads) -> None:
         last = np.cumsum(given.num_scheduled) - 1
         wrong = (given.valid > 0) & (given.token_index != last)
         hidden = given.hidden.copy()
         if given.num_proposed and wrong.any():
             reached()
             hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
-        run(parts.medusa_heads, given, hidden=hidden)
+        parts.medusa_heads(replace(given, hidden=hidden))
 
     return replace(parts, medusa_heads=op_like(parts.medusa_heads, body))
 

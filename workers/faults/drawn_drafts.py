@@ -1,24 +1,24 @@
 """Faults in drafts that are drawn, and in what they were drawn from, all in device ops: on the NumPy tier alone."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.arithmetic import LOGIT_SHIFT, embed, mix, vocabulary
-from workers.kernels.draw_noise import SELECT_STREAM, philox, uniform
-from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT
-from workers.kernels.signature import PAD_STATE_SLOT
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.arithmetic.vectorised import LOGIT_SHIFT, embed, mix, vocabulary
+from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draw_noise.arguments import SELECT_STREAM
+from workers.kernels.draw_noise.vectorised import philox, uniform
+from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
     # The slot of each row as its index was last used: only rows of a step are written.
     slots: dict[int, int] = {}
 
-    def body(given: SimpleNamespace) -> None:
-        run(parts.drawn_chain, given)
+    def body(given: DrawnChain) -> None:
+        parts.drawn_chain(given)
         num_real = int(np.count_nonzero(given.num_scheduled))
         slots.update(enumerate(given.state_slot[:num_real].tolist()))
         lines = given.draft_logits.reshape(-1, given.num_speculative_tokens, given.vocab_size)
@@ -38,7 +38,7 @@ def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
 
 
 def _noise_of_selection(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: DraftNoise) -> None:
         reached()
         k = given.num_speculative_tokens
         place = (given.positions.take(given.token_index) + 2)[:, None] + np.arange(k)

@@ -3,33 +3,25 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from inspect import signature
-from types import SimpleNamespace
-from typing import Any
 
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Kernel, Parts
+from workers.lanes.lane import A
 
 Reached = Callable[[], None]
 
 
-def op_like(kernel: Kernel, body: Callable[[SimpleNamespace], None]) -> Kernel:
-    """Return a device op with the name and signature of `kernel` that runs `body` on the arguments by name.
+def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
+    """Return a device op with the name of `kernel` that runs `body`.
 
     It computes with NumPy, so a fault made from it exists on the NumPy tier alone.
     """
-    names = tuple(signature(kernel).parameters)
 
     @wraps(kernel)
-    def faulty(*arguments: Any) -> None:
-        body(SimpleNamespace(**dict(zip(names, arguments, strict=True))))
+    def faulty(a: A) -> None:
+        body(a)
 
     return faulty
-
-
-def run(kernel: Kernel, given: SimpleNamespace, **changes: object) -> None:
-    """Run an op on the arguments given, but for some of them."""
-    kernel(*{**vars(given), **changes}.values())
 
 
 @dataclass(frozen=True, slots=True)

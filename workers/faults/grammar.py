@@ -1,13 +1,13 @@
 """Faults in structured output: whose mask, which drafts, which state. Those in a device op exist on the NumPy tier."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 from workers.engine.params_line import mask_words
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.signature import NO_DRAFT
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.grammar.arguments import GrammarDrafts
+from workers.kernels.sentinels import NO_DRAFT
 
 
 def _trimmed_masks(parts: Parts, reached: Reached) -> Parts:
@@ -21,8 +21,8 @@ def _trimmed_masks(parts: Parts, reached: Reached) -> Parts:
 
 
 def _cut_off_is_embedded(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.grammar_drafts, given)
+    def body(given: GrammarDrafts) -> None:
+        parts.grammar_drafts(given)
         for row in given.rows:
             d, end = given.num_drafts[row], given.query_start[row] + given.num_scheduled[row]
             if (given.host_ids[end - d : end] == NO_DRAFT).any():

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.logprobs.arguments import FlattenLogprobs
 from workers.lanes.lane import Span
 
 
@@ -20,11 +20,11 @@ def _raw_after_processing(parts: Parts, reached: Reached) -> Parts:
 
 
 def _every_column(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: FlattenLogprobs) -> None:
         # Behind the last row nobody reads what is put there.
         if np.any(given.num_sampled[given.rows[:-1]] < given.width):
             reached()
-        run(parts.flatten_logprobs, given, num_sampled=np.full_like(given.num_sampled, given.width))
+        parts.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))
 
     return replace(parts, flatten_logprobs=op_like(parts.flatten_logprobs, body))
 

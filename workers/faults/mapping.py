@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.signature import NO_DRAFT, PAD_STATE_SLOT
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
 
 
 def _drafts_in_current_order(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.prepare_inputs, given)
+    def body(given: PrepareInputs) -> None:
+        parts.prepare_inputs(given)
         k = given.num_speculative_tokens
         (rows,) = np.nonzero(given.prev_position >= 0)
         if not k or not len(rows):
@@ -75,7 +75,7 @@ def _padding_folded_onto_a_slot(parts: Parts, reached: Reached) -> Parts:
 
 
 def _padding_comes_first(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: PrepareInputs) -> None:
         rows = np.flatnonzero(given.prev_position >= 0)
         previous = given.prev_position[rows]
         corrections = np.zeros(1 + len(given.prev_position), dtype=np.int64)
@@ -85,7 +85,7 @@ def _padding_comes_first(parts: Parts, reached: Reached) -> Parts:
             wrong[previous] = corrections[rows] + 1 + given.prev_num_drafts[previous]
         if not np.array_equal(wrong, given.prev_valid):
             reached()
-        run(parts.prepare_inputs, given, prev_valid=wrong)
+        parts.prepare_inputs(replace(given, prev_valid=wrong))
 
     return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from workers.engine.input_batch import Key, Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached
-from workers.kernels.signature import NO_PREVIOUS_ROW
+from workers.kernels.sentinels import NO_PREVIOUS_ROW
 
 
 def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:

@@ -4,22 +4,23 @@ Those in a device op exist on the NumPy tier.
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, op_like, run
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
 
 
 def _chunks_count_without_drafts(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: CountSampled) -> None:
         if given.num_drafts.any() or not given.discard.any():
-            run(parts.count_sampled, given)
+            parts.count_sampled(given)
             return
         reached()
-        run(parts.count_sampled, given, discard=np.zeros_like(given.discard))
+        parts.count_sampled(replace(given, discard=np.zeros_like(given.discard)))
 
     return replace(parts, count_sampled=op_like(parts.count_sampled, body))
 
@@ -34,8 +35,8 @@ def _drafts_after_a_chunk(parts: Parts, reached: Reached) -> Parts:
 
 
 def _placeholders_are_embedded(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.prepare_inputs, given)
+    def body(given: PrepareInputs) -> None:
+        parts.prepare_inputs(given)
         k = given.num_speculative_tokens
         (rows,) = np.nonzero((given.prev_position < 0) & (given.num_drafts > 0))
         if not len(rows):

@@ -1,18 +1,18 @@
 """Faults in the history by which logits are processed, on the NumPy tier, and in what a resumed request is told of."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.process_logits import line_of, mask, penalise
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
+from workers.kernels.process_logits.vectorised import mask, penalise
 
 
-def _verified(given: SimpleNamespace, row: int) -> tuple[NDArray[Any], int, int]:
+def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[Any], int, int]:
     """Return the line of a row, the position it verifies first, and its number of drafts."""
     d = int(given.num_drafts[row])
     base = int(given.num_computed[row] + given.num_scheduled[row]) - 1 - d
@@ -20,7 +20,7 @@ def _verified(given: SimpleNamespace, row: int) -> tuple[NDArray[Any], int, int]
 
 
 def _placeholders_stay(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: WriteHistory) -> None:
         # What is not known when a row joins is a placeholder for ever.
         if np.any(given.lines != _with_history(parts, given)):
             reached()
@@ -28,14 +28,14 @@ def _placeholders_stay(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, write_history=op_like(parts.write_history, body))
 
 
-def _with_history(parts: Parts, given: SimpleNamespace) -> NDArray[Any]:
+def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
     lines: NDArray[Any] = given.lines.copy()
-    run(parts.write_history, given, lines=lines)
+    parts.write_history(replace(given, lines=lines))
     return lines
 
 
 def _drafts_shifted(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: ProcessLogits) -> None:
         at = line_of(given.vocab_size)
         scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
         for row in given.rows:
@@ -57,7 +57,7 @@ def _drafts_shifted(parts: Parts, reached: Reached) -> Parts:
 def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
     ends: dict[int, int] = {}
 
-    def body(given: SimpleNamespace) -> None:
+    def body(given: WriteHistory) -> None:
         computed = given.num_computed.copy()
         for row in given.rows:
             slot = int(given.state_slot[row])
@@ -67,7 +67,7 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
                 reached()
                 computed[row] -= 1
             ends[slot] = base + 1 + d
-        run(parts.write_history, given, num_computed=computed)
+        parts.write_history(replace(given, num_computed=computed))
 
     return replace(parts, write_history=op_like(parts.write_history, body))
 

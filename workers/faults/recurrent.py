@@ -1,35 +1,36 @@
 """Faults in which recurrent state a row goes on from. All are faults of a device op: they exist on the NumPy tier."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.signature import POISON
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.sentinels import POISON
 
 
 def _inherits_the_slot(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: RecurrentUpdate) -> None:
         states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
         fresh = (given.state_slot >= 0) & (given.num_computed == 0)
         # Memory nobody has used was zero there.
         inherits = fresh & (states[given.state_slot, given.accepted] != POISON)
         if inherits.any():
             reached()
-        run(parts.recurrent_update, given, num_computed=given.num_computed + inherits)
+        parts.recurrent_update(replace(given, num_computed=given.num_computed + inherits))
 
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
 
 
 def _draftless_reads_the_first(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
+    def body(given: RecurrentUpdate) -> None:
         draftless = (given.num_computed > 0) & (given.num_scheduled == 1) & (given.num_drafts == 0)
         stale = draftless & (given.accepted > 1)
         if stale.any():
             reached()
-        run(parts.recurrent_update, given, accepted=np.where(stale, 1, given.accepted))
+        parts.recurrent_update(replace(given, accepted=np.where(stale, 1, given.accepted)))
 
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
 
@@ -37,7 +38,7 @@ def _draftless_reads_the_first(parts: Parts, reached: Reached) -> Parts:
 def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
     last: dict[int, tuple[int, int]] = {}
 
-    def body(given: SimpleNamespace) -> None:
+    def body(given: RecurrentUpdate) -> None:
         accepted = given.accepted.copy()
         base = given.num_computed + given.num_scheduled - 1 - given.num_drafts
         for row, slot in enumerate(given.state_slot.tolist()):
@@ -47,7 +48,7 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
                 reached()
                 accepted[row] = 1 + num_drafts
             last[slot] = int(base[row]), int(given.num_drafts[row])
-        run(parts.recurrent_update, given, accepted=accepted)
+        parts.recurrent_update(replace(given, accepted=accepted))
 
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
 
@@ -55,9 +56,9 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
 def _second_roll_back_is_lost(parts: Parts, reached: Reached) -> Parts:
     pending: set[int] = set()
 
-    def body(given: SimpleNamespace) -> None:
+    def body(given: CountSampled) -> None:
         before = given.slot_accepted.copy()
-        run(parts.count_sampled, given)
+        parts.count_sampled(given)
         for row, slot in enumerate(given.state_slot.tolist()):
             if slot < 0:
                 continue

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -11,10 +10,13 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import INTEGER_MAX
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.probabilities import NEVER, Floats, lines_of, scale_of, weight
-from workers.kernels.signature import NO_TOKEN
-from workers.kernels.verify_drafts import STANDARD
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.probabilities.vectorised import NEVER, Floats, lines_of, scale_of, weight
+from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sentinels import NO_TOKEN
+from workers.kernels.verify_drafts.arguments import STANDARD, VerifyDrafts
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = np.float32(1 << 20)
@@ -22,8 +24,8 @@ LEAK = 0.02
 
 
 def _no_noise(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.draw_noise, given)
+    def body(given: DrawNoise) -> None:
+        parts.draw_noise(given)
         if given.accept_noise.any():
             reached()
         given.accept_noise[:] = 0
@@ -32,8 +34,8 @@ def _no_noise(parts: Parts, reached: Reached) -> Parts:
 
 
 def _same_noise_every_step(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.sampling_inputs, given)
+    def body(given: SamplingInputs) -> None:
+        parts.sampling_inputs(given)
         # A generator made anew from the seed of its request is where it was in the first step.
         if given.positions.any():
             reached()
@@ -67,8 +69,8 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
 
 
 def _divided_by_zero(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.sampler_stats, given)
+    def body(given: SamplerStats) -> None:
+        parts.sampler_stats(given)
         width = 1 + given.num_speculative_tokens
         is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(
             -1
@@ -89,10 +91,10 @@ def _divided_by_zero(parts: Parts, reached: Reached) -> Parts:
 
 
 def _drafts_judged_one_by_one(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.verify_drafts, given)
+    def body(given: VerifyDrafts) -> None:
+        parts.verify_drafts(given)
         right = given.sampled.copy()
-        run(parts.verify_drafts, given, method=STANDARD)
+        parts.verify_drafts(replace(given, method=STANDARD))
         if not np.array_equal(given.sampled, right):
             reached()
 
@@ -100,8 +102,8 @@ def _drafts_judged_one_by_one(parts: Parts, reached: Reached) -> Parts:
 
 
 def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.verify_drafts, given)
+    def body(given: VerifyDrafts) -> None:
+        parts.verify_drafts(given)
         right, logits = given.sampled.copy(), given.logits.copy()
         k = given.num_speculative_tokens
         lines = lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
@@ -109,7 +111,7 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
         is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
         row, column = np.nonzero(is_draft)
         lines[row, column, drafts[row, column]] = NEVER
-        run(parts.verify_drafts, given, logits=logits)
+        parts.verify_drafts(replace(given, logits=logits))
         if not np.array_equal(given.sampled, right):
             reached()
 
@@ -117,8 +119,8 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
 
 
 def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.verify_drafts, given)
+    def body(given: VerifyDrafts) -> None:
+        parts.verify_drafts(given)
         right, k = given.sampled.copy(), given.num_speculative_tokens
         shape = (len(given.num_drafts), k)
         drafts, noise = given.drafts.reshape(shape), given.accept_noise.reshape(shape)
@@ -129,7 +131,7 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
         # What comes after a rejected draft is drawn as it should be.
         floors[:, :k][is_kept] = NEVER
         decided = np.where(is_kept, np.float32(0), np.float32(1))
-        run(parts.verify_drafts, given, accept_noise=decided.reshape(-1), floors=floors.reshape(-1))
+        parts.verify_drafts(replace(given, accept_noise=decided.reshape(-1), floors=floors.reshape(-1)))
         if not np.array_equal(given.sampled, right):
             reached()
 
@@ -137,8 +139,8 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
 
 
 def _leak(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.verify_drafts, given)
+    def body(given: VerifyDrafts) -> None:
+        parts.verify_drafts(given)
         width = 1 + given.num_speculative_tokens
         sampled, weights = given.sampled.reshape(-1, width), _weights(given, given.temperature, given.floors)
         # The last number of a selection is not used where drafts are certain.
@@ -157,7 +159,7 @@ def _leak(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
 
 
-def _weights(given: SimpleNamespace, temperature: Floats, floors: Floats) -> Floats:
+def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats:
     """Return the weights of all tokens in all columns, [B, 1 + K, V]; none where there is no distribution."""
     width = 1 + given.num_speculative_tokens
     lines = lines_of(given.logits, width, given.logits_stride, given.vocab_size)

@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.arithmetic import kv_words
-from workers.kernels.signature import POISON
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.arithmetic.vectorised import kv_words
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.sentinels import POISON
 
 
 def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.prepare_inputs, given)
+    def body(given: PrepareInputs) -> None:
+        parts.prepare_inputs(given)
         _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
         first = starts[row]
         # Only a row that computes on is laid out this way; what would lie behind the last block in use goes there.
@@ -53,8 +54,8 @@ def _uniform_by_length(parts: Parts, reached: Reached) -> Parts:
 
 
 def _padding_writes_the_last_slot(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.kv_write, given)
+    def body(given: KvWrite) -> None:
+        parts.kv_write(given)
         padding = given.slots < 0
         is_used = given.kv[-1] != POISON
         if not padding.any():
@@ -68,8 +69,8 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached) -> Parts:
 
 
 def _positions_of_the_host(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.prepare_inputs, given)
+    def body(given: PrepareInputs) -> None:
+        parts.prepare_inputs(given)
         row = np.maximum(given.token_row, 0)
         stale = (given.computed_host - given.num_computed)[row] * (given.token_row >= 0)
         if stale.any():

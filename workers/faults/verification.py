@@ -1,22 +1,23 @@
 """Faults in which drafts are compared with what, and in how the outcome is told. All exist on the NumPy tier."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like, run
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN
+from workers.faults.fault import Fault, Reached, op_like
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 
 def _first_row_starts_behind_the_last(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.rejection_sample, given)
+    def body(given: RejectionSample) -> None:
+        parts.rejection_sample(given)
         right, drafts = given.sampled.copy(), given.scheduled_drafts.copy()
         # The sum of drafts before row 0, read at index -1, is that of all rows: behind it nothing was proposed.
         drafts[: given.num_speculative_tokens] = NO_DRAFT
-        run(parts.rejection_sample, given, scheduled_drafts=drafts)
+        parts.rejection_sample(replace(given, scheduled_drafts=drafts))
         if not np.array_equal(given.sampled, right):
             reached()
 
@@ -24,8 +25,8 @@ def _first_row_starts_behind_the_last(parts: Parts, reached: Reached) -> Parts:
 
 
 def _another_sentinel(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.rejection_sample, given)
+    def body(given: RejectionSample) -> None:
+        parts.rejection_sample(given)
         sampled = given.sampled.reshape(len(given.num_drafts), -1)
         scheduled = np.arange(sampled.shape[1]) <= given.num_drafts[:, None]
         rejected = scheduled & (sampled == NO_TOKEN) & (sampled[:, :1] != NO_TOKEN)
@@ -37,8 +38,8 @@ def _another_sentinel(parts: Parts, reached: Reached) -> Parts:
 
 
 def _bonus_compared_with_a_default(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SimpleNamespace) -> None:
-        run(parts.count_sampled, given)
+    def body(given: CountSampled) -> None:
+        parts.count_sampled(given)
         sampled = given.sampled.reshape(-1, given.width)
         bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
         # Where the bonus token is compared, the draft that is not there was loaded as 0.

@@ -1,1 +1,1 @@
-"""The device ops: one definition in NumPy each."""
+"""The device ops: a folder each, with their arguments, definition and twins."""

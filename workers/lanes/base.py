@@ -7,9 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Function, Record, Span, Watcher
+from workers.lanes.lane import Arguments, Record, Span, Watcher
 from workers.lanes.policies import Policy
-from workers.lanes.prepared import Prepared, op_of
+from workers.lanes.prepared import Function, Prepared, op_of
 
 _PREPARED_MAX = 4096
 
@@ -32,12 +32,12 @@ class BaseLane:
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self._prepared: dict[tuple[Function, tuple[Span | int, ...]], Prepared] = {}
+        self._prepared: dict[tuple[Function, Arguments], Prepared] = {}
 
-    def _prepare(self, function: Function, arguments: tuple[Span | int, ...]) -> Prepared:
+    def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
-        prepared = self._prepared[function, arguments] = Prepared(self.name, op_of(function), arguments)
+        prepared = self._prepared[op, arguments] = Prepared(self.name, op_of(op), arguments)
         return prepared
 
 
@@ -132,7 +132,7 @@ class HostView:
         if machine.pending:
             machine.decide(("write " if self._writes else "read ") + span.buffer.name)
         if machine.watcher is not None:
-            machine.watcher.touched(span, "out" if self._writes else "in", machine.step, self._written_in)
+            machine.watcher.touched(span.unnamed, "out" if self._writes else "in", machine.step, self._written_in)
         if self._writes and machine.blame:
             label = f"host:write {span.buffer.name}@{machine.step}"
             span.buffer.writers = (label, *span.buffer.writers[:1])

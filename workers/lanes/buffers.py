@@ -14,10 +14,13 @@ class FlatSpan:
     Ops see the `tensor`, where buffers have one.
     """
 
-    __slots__ = ("_readable", "_writable", "buffer", "key", "tensor", "watched")
+    __slots__ = ("_readable", "_writable", "buffer", "key", "name", "tensor", "unnamed", "watched")
 
-    def __init__(self, buffer: "FlatBuffer", start: int, stop: int) -> None:
+    def __init__(self, buffer: "FlatBuffer", start: int, stop: int, name: str) -> None:
         self.buffer = buffer
+        self.name = name or buffer.span_name
+        # The one span of this range that the watcher knows, whatever else it is called.
+        self.unnamed: FlatSpan = buffer.span(start, stop) if name else self
         self.key = (start, stop)
         self.watched: Any = None
         self.tensor: Any = None if buffer.tensor is None else buffer.tensor[start:stop]
@@ -25,6 +28,17 @@ class FlatSpan:
         if isinstance(self._writable, np.ndarray):
             self._readable = self._writable.view()
             self._readable.flags.writeable = False
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements, as NumPy names it."""
+        return str(self._writable.dtype).removeprefix("torch.")
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        start, stop = self.key
+        return stop - start
 
 
 class FlatBuffer:
@@ -36,7 +50,19 @@ class FlatBuffer:
     the same memory for ops that take tensors, `all` the span of the whole.
     """
 
-    __slots__ = ("_data", "_spans", "accesses", "all", "lane", "name", "pinned", "tensor", "whole", "writers")
+    __slots__ = (
+        "_data",
+        "_spans",
+        "accesses",
+        "all",
+        "lane",
+        "name",
+        "pinned",
+        "span_name",
+        "tensor",
+        "whole",
+        "writers",
+    )
 
     def __init__(
         self, name: str, data: Any, pinned: bool, lane: str | None = None, whole: bool = False, tensor: Any = None
@@ -50,15 +76,17 @@ class FlatBuffer:
         self.writers: tuple[str, ...] = ()
         self.tensor = tensor
         self._data = data
-        self._spans: dict[tuple[int, int], FlatSpan] = {}
+        self._spans: dict[tuple[int, int, str], FlatSpan] = {}
+        # The slots of a ring share a name.
+        self.span_name = name.partition("[")[0]
         self.all = self.span(0, len(data))
 
-    def span(self, start: int, stop: int) -> FlatSpan:
-        """Return the range [start, stop); the same object for the same range."""
-        found = self._spans.get((start, stop))
+    def span(self, start: int, stop: int, name: str = "") -> FlatSpan:
+        """Return the range [start, stop) under a name; the same object for the same range and name."""
+        found = self._spans.get((start, stop, name))
         if found is None:
             assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
-            found = self._spans[start, stop] = FlatSpan(self, start, stop)
+            found = self._spans[start, stop, name] = FlatSpan(self, start, stop, name)
         return found
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scenarios.draw import below
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer, FlatSpan, flat_spans
-from workers.lanes.lane import Event, Function, Lane, Record, Span, Watcher
+from workers.lanes.lane import A, Event, Lane, Record, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
 
 # Its functions are untyped.
@@ -100,30 +100,30 @@ class CudaLane(BaseLane):
         self.captures = 0
         self._host = machine
 
-    def launch(self, function: Function, *arguments: Span | int) -> None:
+    def launch(self, op: Callable[[A], None], arguments: A) -> None:
         """Enqueue an op on the stream, behind its delay.
 
         Raises:
             OpFailed: the op could not be launched.
         """
         machine = self._host
-        prepared = self._prepared.get((function, arguments)) or self._prepare(function, arguments)
-        op, step = prepared.op.name, machine.step
-        machine.decide(op)
+        prepared = self._prepared.get((op, arguments)) or self._prepare(op, arguments)
+        name, step = prepared.op.name, machine.step
+        machine.decide(name)
         if machine.watcher is not None and prepared.accesses:
-            machine.watcher.launched(self.index, op, prepared.accesses, step)
-        delay = lane_delay(machine.policy, self.name, op, step)
-        if (op, step) in machine.held:
+            machine.watcher.launched(self.index, name, prepared.accesses, step)
+        delay = lane_delay(machine.policy, self.name, name, step)
+        if (name, step) in machine.held:
             delay += HELD_MICROSECONDS
         with cuda.stream(self.stream):
             if delay:
                 cuda._sleep(int(delay * cycles_per_microsecond()))
             try:
-                prepared.op.function(*prepared.views)
+                prepared.op.function(prepared.arguments)
             except Exception as error:
-                raise OpFailed(f"op {op} of step {step}: {type(error).__name__}: {error}") from error
+                raise OpFailed(f"op {name} of step {step}: {type(error).__name__}: {error}") from error
         if machine.blame:
-            label = f"{self.name}:{op}@{step}"
+            label = f"{self.name}:{name}@{step}"
             for buffer in prepared.outputs:
                 buffer.writers = (label, *buffer.writers[:1])
 

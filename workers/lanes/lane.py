@@ -6,18 +6,46 @@ An engine knows these alone; `simulated` and `cuda` are two implementations, nei
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
 Mode = Literal["in", "out", "inout", "int"]
-Function = Callable[..., None]
+
+
+class Arguments(Protocol):
+    """The arguments of one op by name: spans of buffers and plain integers. Immutable, and compared by identity.
+
+    Which bytes an op reads and writes follows from these alone.
+    """
+
+    @classmethod
+    def modes(cls) -> Mapping[str, Mode]:
+        """Return how the op uses each argument, in order."""
+
+    def on(self, memory: Mapping[str, Any]) -> Self:
+        """Return the same arguments with memory, by name, in the place of spans."""
+
+    def check(self) -> None:
+        """Refuse spans that are not what the op declares.
+
+        Raises:
+            TypeError: a span has another dtype or name.
+            ValueError: the sizes of the spans and the integers disagree.
+        """
+
+
+A = TypeVar("A", bound=Arguments)
 
 
 class Span(Protocol):
-    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher."""
+    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
+
+    `name` says what is in it; it is that of the buffer unless whoever made the span gave it one.
+    """
 
     key: tuple[int, int]
+    name: str
     watched: Any
 
     @property
@@ -44,8 +72,8 @@ class Buffer(Protocol):
     def all(self) -> Span:
         """The span of the whole."""
 
-    def span(self, start: int, stop: int) -> Span:
-        """Return the range [start, stop); the same object for the same range."""
+    def span(self, start: int, stop: int, name: str = "") -> Span:
+        """Return the range [start, stop) under a name; the same object for the same range and name."""
 
 
 class Lane(Protocol):
@@ -55,11 +83,11 @@ class Lane(Protocol):
     def name(self) -> str:
         """Its name, as schedules and reports write it."""
 
-    def launch(self, function: Function, *arguments: Span | int) -> None:
-        """Enqueue a device op on spans of buffers and plain integers.
+    def launch(self, op: Callable[[A], None], arguments: A) -> None:
+        """Enqueue a device op. Keep the arguments for the next launch: they are checked when they are first seen.
 
         Raises:
-            TypeError: an argument is neither, or is not what the op's signature says.
+            TypeError, ValueError: an argument is not what the op declares.
         """
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:

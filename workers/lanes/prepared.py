@@ -1,78 +1,80 @@
 """Device ops with their arguments, checked once and launched many times, and the captures of what they did.
 
-A device op is a function whose parameters are annotated `Annotated[..., "in" | "out" | "inout"]` or `int`.
-Which bytes it reads and writes follows from that signature and from the spans it is launched with.
+A device op is a function of one object of arguments, which says how it uses each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import signature
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from numpy.typing import NDArray
 
 from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Function, Mode, Span
+from workers.lanes.lane import Arguments, Mode
+
+Function = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op: its name, its function, and how it uses each argument."""
+    """A device op: its name, its function, and the class of its arguments."""
 
     name: str
     function: Function
-    modes: tuple[Mode, ...]
+    arguments: type[Arguments]
 
 
 @lru_cache(maxsize=1024)
 def op_of(function: Function) -> Op:
-    """Read an op's access modes from its signature.
+    """Read from an op's signature what it takes.
 
     Raises:
-        TypeError: a parameter is neither an annotated buffer nor an int.
+        TypeError: it does not take one object of arguments.
     """
-    hints = get_type_hints(function, include_extras=True)
-    modes: list[Mode] = []
-    for parameter in signature(function).parameters:
-        marks = [mark for mark in get_args(hints[parameter]) if mark in ("in", "out", "inout")]
-        if not marks and hints[parameter] is not int:
-            raise TypeError(f"op {function.__name__}: parameter {parameter} is neither In, Out, InOut nor int")
-        modes.append(marks[0] if marks else "int")
+    hints = [hint for name, hint in get_type_hints(function).items() if name != "return"]
     name = getattr(function, "op_name", function.__name__)
-    return Op(name, function, tuple(modes))
+    if len(hints) != 1 or not hasattr(hints[0], "modes"):
+        raise TypeError(f"op {name} does not take one object of arguments")
+    return Op(name, function, hints[0])
 
 
 class Prepared:
     """An op and its arguments on one lane, checked once.
 
-    `views` is what it is called with, `accesses` what it does to memory that several lanes or the host may reach,
+    `arguments` is what it is called with, `accesses` what it does to memory that several lanes or the host may reach,
     `outputs` the buffers it writes.
     """
 
-    __slots__ = ("accesses", "op", "outputs", "views")
+    __slots__ = ("accesses", "arguments", "op", "outputs")
 
-    def __init__(self, lane: str, op: Op, arguments: Sequence[Span | int]) -> None:
+    def __init__(self, lane: str, op: Op, given: Arguments) -> None:
         self.op = op
-        self.views: list[Any] = []
         self.accesses: list[tuple[FlatSpan, Mode]] = []
         self.outputs: list[FlatBuffer] = []
-        for mode, argument in zip(op.modes, arguments, strict=True):
+        if not isinstance(given, op.arguments):
+            raise TypeError(f"op {op.name}: expected {op.arguments.__name__}, got {type(given).__name__}")
+        modes = given.modes()
+        memory: dict[str, Any] = {}
+        for name, mode in modes.items():
+            argument = getattr(given, name)
             if mode == "int":
                 if type(argument) is not int:
-                    raise TypeError(f"op {op.name}: expected a plain int, got {type(argument).__name__}")
-                self.views.append(argument)
+                    raise TypeError(f"op {op.name}, {name}: expected a plain int, got {type(argument).__name__}")
             elif type(argument) is FlatSpan:
                 view = argument._readable if mode == "in" else argument._writable
-                self.views.append(view if argument.tensor is None else argument.tensor)
-                self._access(lane, argument, mode)
-                if mode != "in":
-                    self.outputs.append(argument.buffer)
+                memory[name] = view if argument.tensor is None else argument.tensor
             else:
-                raise TypeError(f"op {op.name}: expected a span of a buffer, got {type(argument).__name__}")
+                raise TypeError(f"op {op.name}, {name}: expected a span of a buffer, got {type(argument).__name__}")
+        given.check()
+        for name in memory:
+            self._access(lane, getattr(given, name), modes[name])
+        self.arguments = given.on(memory)
 
     def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
-        buffer = span.buffer
+        buffer, span = span.buffer, span.unnamed
+        if mode != "in":
+            self.outputs.append(buffer)
         if buffer.lane is not None:
             if buffer.lane != lane:
                 raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")

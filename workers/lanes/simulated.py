@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer, flat_spans
-from workers.lanes.lane import Deadlock, Event, Function, Lane, Record, Span, Watcher
+from workers.lanes.lane import A, Deadlock, Event, Lane, Record, Span, Watcher
 from workers.lanes.policies import Eager, Policy
 from workers.lanes.prepared import Capture, Launch, Prepared
 
@@ -26,14 +26,10 @@ class SimulatedLane(BaseLane):
         self._machine = machine
         self.queue: deque[Launch | Record | Capture | tuple[Record]] = deque()
 
-    def launch(self, function: Function, *arguments: Span | int) -> None:
-        """Enqueue a device op on spans of buffers and plain integers.
-
-        Raises:
-            TypeError: an argument is neither, or is not what the op's signature says.
-        """
+    def launch(self, op: Callable[[A], None], arguments: A) -> None:
+        """Enqueue a device op; see `lane.Lane.launch`."""
         machine = self._machine
-        prepared = self._prepared.get((function, arguments)) or self._prepare(function, arguments)
+        prepared = self._prepared.get((op, arguments)) or self._prepare(op, arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
         if machine.watcher is not None and prepared.accesses:
@@ -111,7 +107,7 @@ class SimulatedLane(BaseLane):
         if step > machine.step_begun:
             machine.step_begun = step
         try:
-            op.function(*prepared.views)
+            op.function(prepared.arguments)
         except Exception as error:
             raise OpFailed(f"op {op.name} of step {step}: {type(error).__name__}: {error}") from error
         if machine.blame:

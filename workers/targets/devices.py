@@ -1,6 +1,6 @@
 """What a trace runs on: which functions are the device's ops, and which machine runs them.
 
-`sim` runs the definitions in NumPy on simulated lanes, `triton-cpu` the Triton kernels under the interpreter on the
+`sim` runs the vectorised NumPy ops on simulated lanes, `triton-cpu` the Triton kernels under the interpreter on the
 same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the same. Torch and Triton are loaded when
 one of the last two is asked for.
 """
@@ -22,8 +22,7 @@ from workers.lanes.simulated import SimulatedMachine
 from workers.targets.target import DEVICES, Device, RunConfig
 
 CLEAN = Parts()
-_DEFINITIONS = "workers.kernels."
-_KERNELS = "workers.kernels.triton."
+_OPS, _NUMPY, _TRITON = "workers.kernels.", ".vectorised", ".triton"
 _INTERPRET = "TRITON_INTERPRET"
 _FUSION = "TRITON_DEFAULT_FP_FUSION"
 
@@ -35,7 +34,7 @@ class DeviceError(Exception):
 def ops_of(parts: Parts) -> dict[str, Any]:
     """Return the device ops among the parts of an engine."""
     found = {field.name: getattr(parts, field.name) for field in fields(parts)}
-    return {name: part for name, part in found.items() if str(part.__module__).startswith(_DEFINITIONS)}
+    return {name: part for name, part in found.items() if str(part.__module__).startswith(_OPS)}
 
 
 def exists_on(fault: Fault) -> tuple[Device, ...]:
@@ -46,16 +45,16 @@ def exists_on(fault: Fault) -> tuple[Device, ...]:
 
 
 def twin_of(op: Any) -> Any:
-    """Return the Triton kernel of a definition: the function of the same name in the module of the same name.
+    """Return the Triton twin of an op: the function of the same name in the same folder.
 
     An engine that comes to launch an op without one says so.
     """
 
     @wraps(op)
-    def missing(*arguments: Any) -> None:
+    def missing(_: Any) -> None:
         raise DeviceError(f"device op {op.__name__} has no Triton kernel")
 
-    module = _KERNELS + op.__module__.removeprefix(_DEFINITIONS)
+    module = op.__module__.removesuffix(_NUMPY) + _TRITON
     try:
         return getattr(import_module(module), op.__name__, missing)
     except ModuleNotFoundError as error:

@@ -1,16 +1,18 @@
 """The race detector: what it calls a race, what it calls an order, and that it never calls the clean engine."""
 
+from typing import Annotated
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from scenarios.events import Schedule
 from scenarios.strategies import random_trace
-from tests.workers.lanes.ops import LANES, copy, device, fill, machine, pinned, stir
+from tests.workers.lanes.ops import LANES, Copy, Fill, Stir, copy, device, fill, machine, pinned, stir
 from tests.workers.lanes.programs import Action, Program, actions, has_race, nearly_ordered
 from workers.engine.parts import Parts
 from workers.judge.races import RaceDetector
-from workers.kernels.signature import In, Out
+from workers.kernels.argument import ANY_NAME, Arguments, In, Memory, Out, arguments
 from workers.lanes.lane import Span
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
 from workers.lanes.simulated import SimulatedEvent as Event
@@ -29,15 +31,15 @@ class Scene:
         self._scratch = {lane: device(self.machine, f"scratch {lane}", 8) for lane in LANES}
 
     def write(self, lane: str, span: Span | None = None) -> None:
-        self.machine.lane(lane).launch(fill, span or self.x.all, 1)
+        self.machine.lane(lane).launch(fill, Fill(span or self.x.all, 1))
 
     def read(self, lane: str, span: Span | None = None) -> None:
         span = span or self.x.all
         length = span.key[1] - span.key[0]
-        self.machine.lane(lane).launch(copy, span, self._scratch[lane].span(0, length))
+        self.machine.lane(lane).launch(copy, Copy(span, self._scratch[lane].span(0, length)))
 
     def change(self, lane: str) -> None:
-        self.machine.lane(lane).launch(stir, self._scratch[lane].all, self.x.all, 1)
+        self.machine.lane(lane).launch(stir, Stir(self._scratch[lane].all, self.x.all, 1))
 
     def record(self, lane: str) -> Event:
         event = self.machine.event("event")
@@ -310,12 +312,18 @@ def test_memory_that_is_written_as_a_whole_is_judged_as_a_whole() -> None:
 
 
 def test_an_op_that_reads_two_parts_of_such_memory_is_judged_once() -> None:
-    def compare(first: In, second: In, result: Out) -> None:
-        result[:] = np.array_equal(first, second)
+    @arguments
+    class Compare(Arguments):
+        first: Annotated[Memory, In("int64", "length", of=(ANY_NAME,))]
+        second: Annotated[Memory, In("int64", "length", of=(ANY_NAME,))]
+        result: Annotated[Memory, Out("int64", "result_length", of=(ANY_NAME,))]
+
+    def compare(a: Compare) -> None:
+        a.result[:] = np.array_equal(a.first, a.second)
 
     scene = Scene()
     table = scene.machine.buffer("table", scene.x.all._writable.copy(), whole=True)
-    scene.machine.lane("a").launch(compare, table.span(0, 2), table.span(2, 4), scene.x.all)
+    scene.machine.lane("a").launch(compare, Compare(table.span(0, 2), table.span(2, 4), scene.x.all))
     assert scene.detector.num_accesses == 2
 
 

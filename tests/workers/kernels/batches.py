@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workers.kernels.signature import PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, POISON
-from workers.lanes.lane import Function
-from workers.lanes.prepared import op_of
+from tests.workers.kernels.calls import Op, modes_of, run
+from workers.kernels.sentinels import PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, POISON
 
 Array = NDArray[Any]
 
@@ -208,9 +206,9 @@ def word_poison(length: int) -> Array:
     return np.full(length, POISON, dtype=np.uint64)
 
 
-def call(function: Function, **arguments: Any) -> dict[str, Array]:
+def call(function: Op, **arguments: Any) -> dict[str, Array]:
     """Call an op on copies, its inputs read-only, and return what it may have written."""
-    modes = dict(zip(signature(function).parameters, op_of(function).modes, strict=True))
+    modes = modes_of(function)
     assert list(arguments) == list(modes)
     made = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
     for name, mode in modes.items():
@@ -218,11 +216,11 @@ def call(function: Function, **arguments: Any) -> dict[str, Array]:
             made[name].flags.writeable = False
         elif mode == "int":
             assert type(made[name]) is int
-    function(**made)
+    run(function, **made)
     return {name: made[name] for name, mode in modes.items() if mode in ("out", "inout")}
 
 
-def assert_pad_never_indexes(function: Function, arguments: dict[str, Any], *indexed: str) -> None:
+def assert_pad_never_indexes(function: Op, arguments: dict[str, Any], *indexed: str) -> None:
     """Check that the last element of each buffer, which PAD = -1 would reach, is neither read nor written."""
     for name in indexed:
         results = []

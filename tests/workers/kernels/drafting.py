@@ -15,7 +15,7 @@ from tests.workers.kernels.batches import (
     word_poison,
 )
 from tests.workers.kernels.test_draft import Kept, token_index
-from workers.kernels.signature import NO_DRAFT
+from workers.kernels.sentinels import NO_DRAFT
 from workers.record import model
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN
-from workers.kernels.verify_drafts import BLOCK, STRICT
+from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
+from workers.kernels.verify_drafts.arguments import BLOCK, STRICT
 
 MARGIN = Fraction(1, 1 << 17)
 

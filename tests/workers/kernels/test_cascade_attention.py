@@ -15,9 +15,9 @@ from tests.workers.kernels.batches import (
     each_shape,
     words,
 )
-from workers.kernels.attention import attention
-from workers.kernels.cascade_attention import cascade_attention
-from workers.kernels.signature import POISON
+from workers.kernels.attention.vectorised import attention
+from workers.kernels.cascade_attention.vectorised import cascade_attention
+from workers.kernels.sentinels import POISON
 
 NUM_SHARED = 2
 

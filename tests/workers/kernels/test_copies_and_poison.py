@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.batches import INT_POISON, call, int_poison, integers, word_poison, words
-from workers.kernels import copies
-from workers.kernels.poison import poison
-from workers.kernels.signature import POISON
+from workers.kernels.copies import vectorised as copies
+from workers.kernels.poison.vectorised import poison
+from workers.kernels.sentinels import POISON
 
 
 @pytest.mark.parametrize(

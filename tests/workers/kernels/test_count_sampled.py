@@ -15,8 +15,8 @@ from tests.workers.kernels.batches import (
     each_shape,
     int_poison,
 )
-from workers.kernels.count_sampled import count_sampled
-from workers.kernels.signature import NO_TOKEN
+from workers.kernels.count_sampled.vectorised import count_sampled
+from workers.kernels.sentinels import NO_TOKEN
 
 
 def sampled_counts(batch: Batch) -> list[int]:

@@ -12,10 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
-from workers.kernels.draw_noise import draw_noise
-from workers.kernels.logit_floors import logit_floors
-from workers.kernels.signature import NO_TOKEN
-from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.sentinels import NO_TOKEN
+from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT
 
 Array = NDArray[Any]
 
@@ -57,7 +59,7 @@ def counted(method: int, point_mass: bool, top_k: int, top_p: float, change: Any
     draft_logits = (logits[:K] + rng.normal(scale=0.7, size=(K, V))).astype(np.float32)
     floors = np.empty(1 + K, dtype=np.float32)
     limits = (np.array([top_k]), np.array([top_p], dtype=np.float32), np.array([K]))
-    logit_floors(logits.ravel(), np.array([TEMPERATURE]), *limits, floors, K, V, V)
+    logit_floors(LogitFloors(logits.ravel(), np.array([TEMPERATURE]), *limits, floors, K, V, V))
     laws = [law_of(logits[c], floors[c]) for c in range(1 + K)]
     proposals = [law_of(each, -np.inf) for each in draft_logits]
     counts = np.zeros((V, V))
@@ -77,7 +79,7 @@ def _batch(
     select = np.empty(NUM_ROWS * (1 + K) * (1 + NUM_TRIES) * 4, dtype=np.float32)
     # Every row is another request, far from the others' positions.
     seeds = np.arange(NUM_ROWS, dtype=np.uint64) + np.uint64(number * NUM_ROWS)
-    draw_noise(seeds, np.full(NUM_ROWS, 1000), accept, select, K, NUM_TRIES)
+    draw_noise(DrawNoise(seeds, np.full(NUM_ROWS, 1000), accept, select, K, NUM_TRIES))
     if point_mass:
         drafts = np.tile(draft_logits.argmax(axis=1), (NUM_ROWS, 1))
     else:
@@ -124,7 +126,7 @@ def test_a_verification_uses_no_number_that_the_one_before_looked_at(method: int
     while todo := [row for row, tokens in enumerate(committed) if len(tokens) < 2]:
         accept = np.empty(len(todo) * K, dtype=np.float32)
         select = np.empty(len(todo) * (1 + K) * 4, dtype=np.float32)
-        draw_noise(np.array(todo), np.array([9 + len(committed[row]) for row in todo]), accept, select, K, 0)
+        draw_noise(DrawNoise(np.array(todo), np.array([9 + len(committed[row]) for row in todo]), accept, select, K, 0))
         batch = drafts_of(
             method,
             16,

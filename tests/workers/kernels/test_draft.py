@@ -23,8 +23,8 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers.kernels.draft import draft_chain, draft_first_pass
-from workers.kernels.signature import NO_DRAFT, POISON
+from workers.kernels.eagle.vectorised import draft_chain, draft_first_pass
+from workers.kernels.sentinels import NO_DRAFT, POISON
 from workers.record import model
 
 

@@ -1,7 +1,5 @@
 """The draft model: the target's layers on caches of its own, one token after the other."""
 
-from inspect import signature
-
 import pytest
 
 from tests.workers.kernels.batches import (
@@ -15,6 +13,7 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
+from tests.workers.kernels.calls import modes_of
 from tests.workers.kernels.drafting import (
     assert_proposed,
     assert_scratch,
@@ -25,8 +24,8 @@ from tests.workers.kernels.drafting import (
 )
 from tests.workers.kernels.test_draft import kept_of, token_index
 from tests.workers.kernels.test_recurrent_update import Caches
-from workers.kernels.draft_model import draft_model_chain, draft_model_pass
-from workers.kernels.recurrent_update import recurrent_update
+from workers.kernels.draft_model.vectorised import draft_model_chain, draft_model_pass
+from workers.kernels.recurrent_update.vectorised import recurrent_update
 from workers.record import model
 
 WIDTH = 3
@@ -120,7 +119,7 @@ def test_a_draft_model_predicts_the_argmax_behind_each_of_its_drafts_and_the_scr
         for num_proposed in range(k + 1):
             given = {**common, "accepted": batch.field(after), **caches_of_it, **outputs, **sizes}
             given["num_proposed"] = num_proposed
-            arguments = {name: given[name] for name in signature(draft_model_chain).parameters}
+            arguments = {name: given[name] for name in modes_of(draft_model_chain)}
             found = call(draft_model_chain, **arguments)
             for index, row in enumerate(batch.rows):
                 if not kept.valid[index]:

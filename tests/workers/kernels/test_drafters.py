@@ -1,7 +1,5 @@
 """Drafters beside the EAGLE-like one and the draft model: what they cache, and what they propose."""
 
-from inspect import signature
-
 import numpy as np
 import pytest
 
@@ -17,6 +15,7 @@ from tests.workers.kernels.batches import (
     integers,
     words,
 )
+from tests.workers.kernels.calls import modes_of
 from tests.workers.kernels.drafting import (
     assert_proposed,
     assert_scratch,
@@ -28,13 +27,14 @@ from tests.workers.kernels.drafting import (
     seen_from,
 )
 from tests.workers.kernels.test_draft import kept_of, token_index
-from workers.kernels.dflash import dflash_block, dflash_context
-from workers.kernels.drafter_limit import limit_drafts, limit_slots
-from workers.kernels.extract_hidden_states import extract_hidden_states
-from workers.kernels.medusa import medusa_heads
-from workers.kernels.mtp import mtp_chain, mtp_pass
-from workers.kernels.ngram import NGRAM_MAX, ngram_search, write_tokens
-from workers.kernels.signature import NO_DRAFT, PAD_SLOT
+from workers.kernels.dflash.vectorised import dflash_block, dflash_context
+from workers.kernels.drafter_limit.vectorised import limit_drafts, limit_slots
+from workers.kernels.extract_hidden_states.vectorised import extract_hidden_states
+from workers.kernels.medusa.vectorised import medusa_heads
+from workers.kernels.mtp.vectorised import mtp_chain, mtp_pass
+from workers.kernels.ngram.arguments import NGRAM_MAX
+from workers.kernels.ngram.vectorised import ngram_search, write_tokens
+from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 from workers.record import model
 
 
@@ -180,7 +180,7 @@ def test_each_medusa_head_sees_the_last_kept_hidden_word_and_its_own_number(
     for batch in batches(num_rows, k, uniform, padded):
         kept, hidden = kept_of(batch), batch.token_words()
         common = proposing(batch, kept, VOCAB_SIZE)
-        used = [name for name in signature(medusa_heads).parameters if name in common]
+        used = [name for name in modes_of(medusa_heads) if name in common]
         for num_proposed in range(k + 1):
             given = {"hidden": hidden, **{name: common[name] for name in used}, "num_proposed": num_proposed}
             found = call(medusa_heads, **given)

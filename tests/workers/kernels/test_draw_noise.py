@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from scenarios.draw import philox4x32
-from workers.kernels.draw_noise import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, draw_noise, philox
+from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, DrawNoise
+from workers.kernels.draw_noise.vectorised import draw_noise, philox
 
 
 def words(values: list[int]) -> np.ndarray:
@@ -25,7 +26,7 @@ def noise_of(positions: list[int], k: int, num_tries: int = 2) -> tuple[np.ndarr
     accept = np.full(num_rows * k, np.nan, dtype=np.float32)
     select = np.full(num_rows * (1 + k) * (1 + num_tries) * 4, np.nan, dtype=np.float32)
     seeds = np.full(num_rows, 5, dtype=np.uint64)
-    draw_noise(seeds, np.array(positions), accept, select, k, num_tries)
+    draw_noise(DrawNoise(seeds, np.array(positions), accept, select, k, num_tries))
     return accept.reshape(num_rows, k), select.reshape(num_rows, 1 + k, 1 + num_tries, 4)
 
 

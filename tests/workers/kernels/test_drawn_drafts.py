@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.drafters import arguments_of
-from workers.kernels import draft_model
-from workers.kernels.draw_noise import draw_noise
-from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT, draft_noise, drawn, drawn_chain
-from workers.kernels.probabilities import scale_of
+from workers.kernels.draft_model import vectorised as draft_model
+from workers.kernels.draft_model.arguments import DraftModelChain
+from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draft_sampling.vectorised import draft_noise, drawn, drawn_chain
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.probabilities.vectorised import scale_of
 
 K, V = 3, 31
 
@@ -34,10 +37,10 @@ def run(seed: int, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     greedy: dict[str, Any] = {
         name: np.array(given[name]) if isinstance(given[name], np.ndarray) else given[name] for name in given
     }
-    drawn_chain(**given)
+    drawn_chain(DrawnChain(**given))
     for name in ("temperature_bits", "point_mass", "draft_noise", "draft_logits"):
         del greedy[name]
-    draft_model.draft_model_chain(**greedy)
+    draft_model.draft_model_chain(DraftModelChain(**greedy))
     return given, greedy
 
 
@@ -91,8 +94,8 @@ def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_siz
 
 def test_the_noise_of_drafts_is_nobody_elses_and_new_wherever_a_row_begins() -> None:
     seeds, found = np.array([5, 5, 6]), np.full(3 * K * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32)
-    draft_noise(seeds, np.array([10, 11, 10]), np.arange(3), found, K)
+    draft_noise(DraftNoise(seeds, np.array([10, 11, 10]), np.arange(3), found, K))
     accept, select = np.empty(3 * 9, dtype=np.float32), np.empty(3 * 10 * 3 * 4, dtype=np.float32)
-    draw_noise(seeds, np.array([8, 9, 8]), accept, select, 9, 2)
+    draw_noise(DrawNoise(seeds, np.array([8, 9, 8]), accept, select, 9, 2))
     assert len(np.unique(found)) == len(found)
     assert not set(found.tolist()) & {*accept.tolist(), *select.tolist()}

@@ -17,8 +17,8 @@ from tests.workers.kernels.batches import (
     int_poison,
     integers,
 )
-from workers.kernels.prepare_inputs import prepare_inputs, slot_mapping, true_counts
-from workers.kernels.signature import NO_DRAFT, NO_PREVIOUS_ROW, PAD_SLOT, UNKNOWN_TOKEN
+from workers.kernels.prepare_inputs.vectorised import prepare_inputs, slot_mapping, true_counts
+from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, PAD_SLOT, UNKNOWN_TOKEN
 
 BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed", "prev_valid", "next_tokens")
 

@@ -11,7 +11,10 @@ from scenarios.spec import EngineSpec
 from workers.engine.captures import hashes
 from workers.engine.params_line import params_line
 from workers.engine.request import Request
-from workers.kernels.process_logits import line_of, process_logits, spoil_logits, write_history
+from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
+from workers.kernels.process_logits.vectorised import process_logits, write_history
+from workers.kernels.spoil_logits.arguments import SpoilLogits
+from workers.kernels.spoil_logits.vectorised import spoil_logits
 from workers.oracle.logits_processing import Rules, hash_of, processed
 
 LENGTH = 24
@@ -49,8 +52,10 @@ def test_every_verified_column_is_processed_by_the_tokens_before_it_and_nothing_
             ids[start[row] : start[row] + scheduled[row]] = texts[row][known[row] - 1 : known[row] + drafts[row]]
         logits = rng.integers(0, 1 << 24, (num_rows, 1 + k, vocab_size)).astype(np.float32)
         before, rows = logits.copy(), np.flatnonzero(rng.integers(0, 4, num_rows))
-        write_history(rows, slots, computed, start, scheduled, drafts, ids, lines, length, vocab_size)
-        process_logits(rows, slots, computed, scheduled, drafts, lines, logits.reshape(-1), length, k, vocab_size)
+        write_history(WriteHistory(rows, slots, computed, start, scheduled, drafts, ids, lines, length, vocab_size))
+        process_logits(
+            ProcessLogits(rows, slots, computed, scheduled, drafts, lines, logits.reshape(-1), length, k, vocab_size)
+        )
         for row in range(num_rows):
             for column in range(1 + k):
                 wanted = before[row, column].tolist()
@@ -63,7 +68,7 @@ def test_every_verified_column_is_processed_by_the_tokens_before_it_and_nothing_
 
 def test_spoiled_rows_are_no_numbers_and_the_others_stay() -> None:
     logits = np.arange(12, dtype=np.float32)
-    spoil_logits(np.array([1]), logits, 4)
+    spoil_logits(SpoilLogits(np.array([1]), logits, 4))
     assert np.isnan(logits[4:8]).all()
     assert logits[[0, 3, 8, 11]].tolist() == [0, 3, 8, 11]
 

@@ -19,8 +19,8 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers.kernels.recurrent_update import recurrent_update
-from workers.kernels.signature import PAD_STATE_SLOT, POISON
+from workers.kernels.recurrent_update.vectorised import recurrent_update
+from workers.kernels.sentinels import PAD_STATE_SLOT, POISON
 from workers.record import model
 
 WIDTHS = (2, 3, 4)

@@ -15,9 +15,9 @@ from tests.workers.kernels.batches import (
     integers,
     words,
 )
-from workers.kernels.poison import poison_states
-from workers.kernels.signature import POISON
-from workers.kernels.state_copy import state_copy
+from workers.kernels.poison.vectorised import poison_states
+from workers.kernels.sentinels import POISON
+from workers.kernels.state_copy.vectorised import state_copy
 
 WIDTH = 3
 

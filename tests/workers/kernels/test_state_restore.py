@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from tests.workers.kernels.batches import batches, call, each_shape, integers, words
-from workers.kernels.signature import PAD_BLOCK
-from workers.kernels.state_restore import state_restore
+from workers.kernels.sentinels import PAD_BLOCK
+from workers.kernels.state_restore.vectorised import state_restore
 
 WIDTH = 4
 

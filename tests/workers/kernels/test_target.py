@@ -19,10 +19,10 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers.kernels.attention import attention
-from workers.kernels.compute_logits import compute_logits
-from workers.kernels.kv_write import kv_write
-from workers.kernels.signature import PAD_ROW, POISON
+from workers.kernels.attention.vectorised import attention
+from workers.kernels.compute_logits.vectorised import compute_logits
+from workers.kernels.kv_write.vectorised import kv_write
+from workers.kernels.sentinels import PAD_ROW, POISON
 from workers.record import model
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
-from workers.kernels.logit_floors import logit_floors
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN
-from workers.kernels.verify_drafts import (
+from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
+from workers.kernels.verify_drafts.arguments import (
     BLOCK,
     DRAFT_OUTSIDE_VOCABULARY,
     DRAFT_UNDEFINED,
@@ -110,7 +111,7 @@ def kept(logits: list[float], top_k: int, top_p: float) -> list[int]:
     floors = np.full(1, 7, dtype=np.float32)
     line = np.array(logits, dtype=np.float32)
     given = (np.array([BINARY]), np.array([top_k]), np.array([top_p], dtype=np.float32), np.zeros(1, dtype=np.int64))
-    logit_floors(line, *given, floors, 0, len(line), len(line))
+    logit_floors(LogitFloors(line, *given, floors, 0, len(line), len(line)))
     return [int(token) for token in np.flatnonzero(line >= floors[0])]
 
 

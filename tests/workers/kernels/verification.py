@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels import residual_mass, sampler_stats, verify_drafts
-from workers.kernels.verify_drafts import BLOCK
+from tests.workers.kernels.calls import run as run_op
+from workers.kernels.residual_mass import vectorised as residual_mass
+from workers.kernels.sampler_stats import vectorised as sampler_stats
+from workers.kernels.verify_drafts import vectorised as verify_drafts
+from workers.kernels.verify_drafts.arguments import BLOCK
 
 Array = NDArray[Any]
 Run = Callable[..., dict[str, Array]]
@@ -64,7 +67,7 @@ def drafts_of(method: int, block_size: int, tile_size: int, **arrays: Any) -> Dr
 
 def define(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) -> dict[str, Array]:
     """Run a definition and return its outputs."""
-    op(**arguments)
+    run_op(op, **arguments)
     return {name: arguments[name] for name in outputs}
 
 

@@ -1,15 +1,15 @@
 """Small device ops, and machines to launch them on."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.signature import In, InOut, Out
+from workers.kernels.argument import ANY_NAME, Arguments, In, InOut, Memory, Out, arguments
 from workers.lanes.base import Held
 from workers.lanes.buffers import FlatBuffer as Buffer
-from workers.lanes.lane import Function, Span, Watcher
+from workers.lanes.lane import Span, Watcher
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine as Machine
 
@@ -17,25 +17,57 @@ LANES = ("a", "b", "c", "d")
 POLICIES: tuple[Policy, ...] = (Eager(), Lazy(), LaneOrder(("d", "host", "a", "c", "b")), Random(7))
 
 
-def copy(source: In, destination: Out) -> None:
+@arguments
+class Copy(Arguments):
     """Copy."""
-    destination[:] = source
+
+    source: Annotated[Memory, In("int64", "length", of=(ANY_NAME,))]
+    destination: Annotated[Memory, Out("int64", "length", of=(ANY_NAME,))]
 
 
-def fill(destination: Out, value: int) -> None:
+@arguments
+class Fill(Arguments):
     """Write one value everywhere."""
-    destination[:] = value
+
+    destination: Annotated[Memory, Out("int64", "length", of=(ANY_NAME,))]
+    value: int
 
 
-def stir(source: In, target: InOut, salt: int) -> None:
+@arguments
+class Stir(Arguments):
     """Make the target depend on what it was, on the source, and on the order of both."""
-    target[:] = target * 3 + np.sum(source) * 5 + salt
+
+    source: Annotated[Memory, In("int64", "source_length", of=(ANY_NAME,))]
+    target: Annotated[Memory, InOut("int64", "length", of=(ANY_NAME,))]
+    salt: int
 
 
-def noting(name: str, order: list[str]) -> Function:
+@arguments
+class Note(Arguments):
+    """Note that the op runs."""
+
+    cell: Annotated[Memory, InOut("int64", "length", of=(ANY_NAME,))]
+
+
+def copy(a: Copy) -> None:
+    """Copy."""
+    a.destination[:] = a.source
+
+
+def fill(a: Fill) -> None:
+    """Write one value everywhere."""
+    a.destination[:] = a.value
+
+
+def stir(a: Stir) -> None:
+    """Make the target depend on what it was, on the source, and on the order of both."""
+    a.target[:] = a.target * 3 + np.sum(a.source) * 5 + a.salt
+
+
+def noting(name: str, order: list[str]) -> Callable[[Note], None]:
     """Make an op of this name that appends its name to `order` when it runs."""
 
-    def note(cell: InOut) -> None:
+    def note(a: Note) -> None:
         order.append(name)
 
     note.__name__ = name

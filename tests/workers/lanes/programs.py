@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.workers.lanes.ops import LANES, contents, copy, device, pinned, stir
+from tests.workers.lanes.ops import LANES, Copy, Stir, contents, copy, device, pinned, stir
 from workers.lanes.lane import Watcher
 from workers.lanes.policies import Policy
 from workers.lanes.simulated import SimulatedMachine as Machine
@@ -72,9 +72,10 @@ class Program:
         spans = [self.buffers[access.buffer].span(access.low, access.high) for access in accesses_of(action)]
         if action.kind <= 3:
             if action.kind == 3:
-                lane.launch(copy, *spans)
+                lane.launch(copy, Copy(*spans))
             else:
-                lane.launch(stir, *spans, step)
+                source, target = spans
+                lane.launch(stir, Stir(source, target, step))
         elif action.kind == 4:
             with self.machine.host(spans[0], "w") as view:
                 view[:] = 100 + step

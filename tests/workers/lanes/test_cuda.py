@@ -178,9 +178,9 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
     for lane in run.machine.lanes:
         original = lane.launch
 
-        def counting(function: Any, *arguments: Any, original: Any = original) -> None:
-            launched[function.__name__] += 1
-            original(function, *arguments)
+        def counting(op: Any, arguments: Any, original: Any = original) -> None:
+            launched[op.__name__] += 1
+            original(op, arguments)
 
         lane.launch = counting  # type: ignore[method-assign]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:

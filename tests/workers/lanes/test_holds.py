@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.workers.lanes.ops import POLICIES, contents, device, machine, noting
-from workers.kernels.signature import InOut
+from tests.workers.lanes.ops import POLICIES, Note, contents, device, machine, noting
 from workers.lanes.base import Held
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 
@@ -14,10 +13,10 @@ def held_run(held: Held, policy: Policy) -> list[str]:
     made = machine(policy, held=[held])
     cells, done = device(made, "cells"), made.event("done")
     a, b = made.lane("a"), made.lane("b")
-    a.launch(noting("x", happened), cells.all)
+    a.launch(noting("x", happened), Note(cells.all))
     done.record(a)
     made.decide("first")
-    b.launch(noting("y", happened), cells.all)
+    b.launch(noting("y", happened), Note(cells.all))
     made.decide("second")
     happened.append("p")
     made.point("p")
@@ -42,7 +41,7 @@ def test_a_point_or_an_op_of_another_step_releases_nothing() -> None:
         assert held_run(Held(("x", 0), until), Eager()) == ["y", "p", "x", "synchronized"]
     made = machine(held=[Held(("x", 0), ("p", 1))])
     happened: list[str] = []
-    made.lane("a").launch(noting("x", happened), device(made, "cells").all)
+    made.lane("a").launch(noting("x", happened), Note(device(made, "cells").all))
     made.point("p")
     made.decide("next")
     assert happened == []
@@ -71,7 +70,7 @@ def test_a_hold_whose_end_has_passed_before_the_op_is_enqueued_holds_nothing() -
     happened: list[str] = []
     made = machine(held=[Held(("x", 0), ("p", 0))])
     made.point("p")
-    made.lane("a").launch(noting("x", happened), device(made, "cells").all)
+    made.lane("a").launch(noting("x", happened), Note(device(made, "cells").all))
     made.decide("next")
     assert happened == ["x"]
 
@@ -82,8 +81,8 @@ def test_what_is_behind_a_held_op_waits_with_it_and_other_lanes_do_not() -> None
     cells = device(made, "cells")
     for step in (2, 3):
         made.step = step
-        made.lane("a").launch(noting("x", happened), cells.all)
-        made.lane("b").launch(noting("y", happened), cells.all)
+        made.lane("a").launch(noting("x", happened), Note(cells.all))
+        made.lane("b").launch(noting("y", happened), Note(cells.all))
     made.decide("next")
     assert happened == ["y", "y"]
     made.point("p")
@@ -92,12 +91,12 @@ def test_what_is_behind_a_held_op_waits_with_it_and_other_lanes_do_not() -> None
 
 
 def test_what_is_left_at_the_end_runs_even_if_it_is_held() -> None:
-    def touch(cell: InOut) -> None:
-        cell += 1
+    def touch(a: Note) -> None:
+        a.cell[:] += 1
 
     made = machine(held=[Held(("touch", 0), ("absent", 0))])
     cells = device(made, "cells")
-    made.lane("a").launch(touch, cells.all)
+    made.lane("a").launch(touch, Note(cells.all))
     made.decide("next")
     assert contents(made, cells.all) == [1] * 4
 
@@ -111,9 +110,9 @@ def test_a_hold_lasts_until_the_other_op_has_run_even_if_the_host_waits(policy: 
     order: list[str] = []
     made = machine(policy, held=[Held(("x", 0), ("y", 0))])
     cells, done = device(made, "cells"), made.event("done")
-    made.lane("a").launch(noting("x", order), cells.all)
+    made.lane("a").launch(noting("x", order), Note(cells.all))
     done.record(made.lane("a"))
-    made.lane("b").launch(noting("y", order), cells.all)
+    made.lane("b").launch(noting("y", order), Note(cells.all))
     done.synchronize()
     made.drain()
     assert order == ["y", "x"]
@@ -122,7 +121,7 @@ def test_a_hold_lasts_until_the_other_op_has_run_even_if_the_host_waits(policy: 
 def test_two_holds_of_one_op_both_hold() -> None:
     order: list[str] = []
     made = machine(held=[Held(("x", 0), ("p", 0)), Held(("x", 0), ("q", 0))])
-    made.lane("a").launch(noting("x", order), device(made, "cells").all)
+    made.lane("a").launch(noting("x", order), Note(device(made, "cells").all))
     made.point("q")
     made.point("next")
     assert order == []

@@ -6,21 +6,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.workers.lanes.ops import copy, device, fill, machine, noting, stir
+from tests.workers.lanes.ops import Copy, Note, copy, device, fill, machine, noting, stir
 from workers.engine.parts import Parts
-from workers.kernels.signature import In
 from workers.lanes.prepared import op_of
 
 
-def test_an_op_uses_its_arguments_as_its_signature_says() -> None:
-    assert op_of(copy).modes == ("in", "out")
-    assert op_of(fill).modes == ("out", "int")
-    assert op_of(stir).modes == ("in", "inout", "int")
+def test_an_op_uses_its_arguments_as_their_class_says() -> None:
+    assert tuple(op_of(copy).arguments.modes().items()) == (("source", "in"), ("destination", "out"))
+    assert tuple(op_of(fill).arguments.modes().values()) == ("out", "int")
+    assert tuple(op_of(stir).arguments.modes().values()) == ("in", "inout", "int")
     assert op_of(stir).name == "stir"
 
 
 def test_an_op_is_known_by_the_name_of_its_function_or_the_one_it_was_given() -> None:
-    def replaced(cell: In) -> None:
+    def replaced(a: Note) -> None:
         """Do nothing."""
 
     replaced.op_name = "attention"  # type: ignore[attr-defined]
@@ -28,25 +27,25 @@ def test_an_op_is_known_by_the_name_of_its_function_or_the_one_it_was_given() ->
     assert op_of(noting("copy_counts", [])).name == "copy_counts"
 
 
-def test_a_parameter_that_is_neither_a_declared_buffer_nor_an_int_is_refused_by_name() -> None:
-    def takes_a_float(cell: In, scale: float) -> None:
+def test_what_does_not_take_one_object_of_arguments_is_no_op() -> None:
+    def takes_two(a: Copy, b: Copy) -> None:
         """Do nothing."""
 
     def takes_a_bare_array(cell: NDArray[Any]) -> None:
         """Do nothing."""
 
-    with pytest.raises(TypeError, match="takes_a_float: parameter scale is neither"):
-        op_of(takes_a_float)
-    with pytest.raises(TypeError, match="takes_a_bare_array: parameter cell is neither"):
-        op_of(takes_a_bare_array)
+    wrong: tuple[Any, ...] = (takes_two, takes_a_bare_array)
+    for function in wrong:
+        with pytest.raises(TypeError, match=f"op {function.__name__} does not take one object of arguments"):
+            op_of(function)
 
 
 def test_every_device_op_of_the_engine_declares_what_it_reads_and_writes() -> None:
     parts = Parts()
     kernels = [name for name in Parts.__slots__ if getattr(parts, name).__module__.startswith("workers.kernels.")]
-    assert len(kernels) > 15
+    assert len(kernels) == 51
     for name in kernels:
-        modes = op_of(getattr(parts, name)).modes
+        modes = op_of(getattr(parts, name)).arguments.modes().values()
         assert "in" in modes, name
         assert {"out", "inout"} & set(modes), name
 
@@ -57,6 +56,14 @@ def test_a_range_of_a_buffer_is_one_span_however_often_it_is_asked_for() -> None
     assert buffer.span(2, 5) is not buffer.span(2, 6)
     assert buffer.all is buffer.span(0, 8)
     assert buffer.span(2, 5).key == (2, 5)
+
+
+def test_a_range_has_a_span_a_name_and_the_watcher_knows_one_of_them() -> None:
+    buffer = device(machine(), "cells[1]", 8)
+    named = buffer.span(2, 5, "counts")
+    assert named is buffer.span(2, 5, "counts")
+    assert (named.name, buffer.span(2, 5).name) == ("counts", "cells")
+    assert named.unnamed is buffer.span(2, 5) is buffer.span(2, 5).unnamed
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (5, 4)])

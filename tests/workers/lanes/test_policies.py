@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from scenarios.draw import draw
-from tests.workers.lanes.ops import LANES, device, machine, noting
+from tests.workers.lanes.ops import LANES, Note, device, machine, noting
 from tests.workers.lanes.programs import Action, Program, actions, ordered
 from workers.judge.races import RaceDetector
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
@@ -26,7 +26,7 @@ class Tape:
         self._cell = device(self.machine, "cell").all
 
     def launch(self, lane: str, name: str) -> None:
-        self.machine.lane(lane).launch(noting(name, self.happened), self._cell)
+        self.machine.lane(lane).launch(noting(name, self.happened), Note(self._cell))
 
     def record(self, lane: str, name: str) -> None:
         self.machine.event(name).record(self.machine.lane(lane))
@@ -163,7 +163,7 @@ def random_order(seed: int, names: Sequence[str]) -> list[str]:
     made = Machine((*names, "end"), LaneOrder(("host", *names, "end")))
     cell = device(made, "cell").all
     for name in names:
-        made.lane(name).launch(noting(name, happened), cell)
+        made.lane(name).launch(noting(name, happened), Note(cell))
         event = made.event(name)
         event.record(made.lane(name))
         made.lane("end").wait(event)
@@ -252,9 +252,9 @@ def test_lazy_runs_nothing_behind_the_record_it_waits_for() -> None:
     order: list[str] = []
     made = machine(Lazy())
     event, cells, a = made.event("event"), device(made, "cells"), made.lane("a")
-    a.launch(noting("before", order), cells.all)
+    a.launch(noting("before", order), Note(cells.all))
     event.record(a)
-    a.launch(noting("after", order), cells.all)
+    a.launch(noting("after", order), Note(cells.all))
     event.synchronize()
     assert order == ["before"]
 
@@ -264,11 +264,11 @@ def test_lazy_runs_nothing_behind_a_record_that_another_lane_waits_for() -> None
     made = machine(Lazy())
     event, done, cells = made.event("event"), made.event("done"), device(made, "cells")
     a, b = made.lane("a"), made.lane("b")
-    a.launch(noting("a0", order), cells.all)
+    a.launch(noting("a0", order), Note(cells.all))
     event.record(a)
-    a.launch(noting("a1", order), cells.all)
+    a.launch(noting("a1", order), Note(cells.all))
     b.wait(event)
-    b.launch(noting("b0", order), cells.all)
+    b.launch(noting("b0", order), Note(cells.all))
     done.record(b)
     done.synchronize()
     assert order == ["a0", "b0"]

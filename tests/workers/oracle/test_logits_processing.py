@@ -13,9 +13,10 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.grammar_rules import checked_drafts, length_in_grammar, mask_rows
 from workers.engine.request import PlanRow, Request
-from workers.kernels.grammar import apply_masks, grammar_drafts
-from workers.kernels.process_logits import BITS
-from workers.kernels.signature import NO_DRAFT
+from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
+from workers.kernels.grammar.vectorised import apply_masks, grammar_drafts
+from workers.kernels.process_logits.arguments import BITS
+from workers.kernels.sentinels import NO_DRAFT
 from workers.oracle.logits_processing import cut_off, edges_after
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
@@ -62,7 +63,7 @@ def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) ->
 
 def test_masked_columns_keep_what_their_mask_allows_and_the_others_everything() -> None:
     logits = np.arange(12, dtype=np.float32)
-    apply_masks(np.array([2, 0]), np.array([0b101, 0b010]), logits, 3)
+    apply_masks(ApplyMasks(np.array([2, 0]), np.array([0b101, 0b010]), logits, 3))
     assert logits.tolist() == [-np.inf, 1, -np.inf, 3, 4, 5, 6, -np.inf, 8, 9, 10, 11]
 
 
@@ -70,7 +71,7 @@ def test_the_drafts_of_the_host_replace_those_of_the_device_and_those_cut_off_ar
     input_ids, scheduled = np.array([9, 9, 9, 9, 9]), np.array([7, 7, 7, 7])
     fields = [np.array(values) for values in ([0, 2], [2, 3], [1, 2])]
     host_ids = np.array([4, 5, 6, 8, NO_DRAFT])
-    grammar_drafts(np.array([1]), fields[0], fields[1], fields[2], host_ids, input_ids, scheduled, 2)
+    grammar_drafts(GrammarDrafts(np.array([1]), fields[0], fields[1], fields[2], host_ids, input_ids, scheduled, 2))
     assert scheduled.tolist() == [7, 7, 8, NO_DRAFT]
     assert input_ids.tolist() == [9, 9, 9, 8, 0]
 

@@ -5,8 +5,11 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from workers.kernels.logprobs import LOGPROBS_MAX, flatten_logprobs, keep_logits, token_logprobs
-from workers.kernels.signature import NO_TOKEN
+from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.vectorised import keep_logits
+from workers.kernels.logprobs.arguments import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
+from workers.kernels.logprobs.vectorised import flatten_logprobs, token_logprobs
+from workers.kernels.sentinels import NO_TOKEN
 from workers.oracle.logits_processing import logprobs_of
 from workers.oracle.logprobs import TOLERANCE, are_close
 
@@ -25,9 +28,9 @@ def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_nobody_else_
         sampled[row, :count] = logits[row, :count].argmax(axis=1)
     rows, size = np.array([1, 0, 3]), num_rows * width * LOGPROBS_MAX
     ids, values = np.full(size, -7), np.full(size, nan, np.float32)
-    token_logprobs(rows, logits.reshape(-1), sampled.reshape(-1), ids, values, k, vocab_size)
+    token_logprobs(TokenLogprobs(rows, logits.reshape(-1), sampled.reshape(-1), ids, values, k, vocab_size))
     flat_ids, flat = np.full_like(ids, -7), np.full_like(values, nan)
-    flatten_logprobs(rows, num_sampled, ids, values, flat_ids, flat, width)
+    flatten_logprobs(FlattenLogprobs(rows, num_sampled, ids, values, flat_ids, flat, width))
     places = [(row, column) for row in rows for column in range(num_sampled[row])]
     for (row, column), start in zip(places, range(0, size, LOGPROBS_MAX), strict=False):
         wanted = logprobs_of(logits[row, column].tolist(), int(sampled[row, column]), LOGPROBS_MAX)
@@ -64,5 +67,5 @@ def test_ids_are_equal_and_logprobs_close(seen: tuple[float, ...], wanted: tuple
 
 def test_logits_are_kept_as_they_are() -> None:
     kept = np.zeros(3, np.float32)
-    keep_logits(np.array([1, -inf, 3], np.float32), kept)
+    keep_logits(KeepLogits(np.array([1, -inf, 3], np.float32), kept))
     assert kept.tolist() == [1, -inf, 3]

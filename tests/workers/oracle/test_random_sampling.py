@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
-from workers.kernels import draw_noise as noise_kernel
-from workers.kernels import verify_drafts
-from workers.kernels.logit_floors import logit_floors
-from workers.kernels.probabilities import TILE_SIZE, block_size_of
+from workers.kernels.draw_noise import vectorised as noise_kernel
+from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
+from workers.kernels.verify_drafts import arguments as verify_drafts
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Mass, choose, pick, target_of
@@ -84,13 +86,13 @@ def batch_of(
     accept = np.full(num_rows * K, np.nan, dtype=np.float32)
     select = np.full(num_rows * (1 + K) * (1 + num_tries) * 4, np.nan, dtype=np.float32)
     seeds = np.array([each.seed for each in params], dtype=np.uint64)
-    noise_kernel.draw_noise(seeds, positions, accept, select, K, num_tries)
+    noise_kernel.draw_noise(DrawNoise(seeds, positions, accept, select, K, num_tries))
     floors, num_drafts = np.full(num_rows * (1 + K), np.nan, dtype=np.float32), np.full(num_rows, K)
     limits = (
         np.array([each.top_k for each in params]),
         np.array([each.top_p for each in params], dtype=np.float32),
     )
-    logit_floors(logits.ravel(), temperature, *limits, num_drafts, floors, K, vocab_size, vocab_size)
+    logit_floors(LogitFloors(logits.ravel(), temperature, *limits, num_drafts, floors, K, vocab_size, vocab_size))
     return drafts_of(
         METHODS[method],
         block_size_of(vocab_size),

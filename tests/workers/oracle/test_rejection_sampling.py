@@ -17,8 +17,9 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from tests.workers.oracle.test_random_sampling import METHODS, RATES, K, around, batch_of, rows_of, tokens_of
-from workers.kernels.drawn_drafts import NUMBERS_PER_DRAFT, draft_noise, drawn
-from workers.kernels.probabilities import TILE_SIZE, block_size_of, scale_of
+from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise
+from workers.kernels.draft_sampling.vectorised import draft_noise, drawn
+from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of, scale_of
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Proposal, propose, target_of
@@ -86,7 +87,7 @@ def test_drafts_are_those_that_the_op_draws(vocab_size: int) -> None:
     seeds, positions = rng.integers(0, 1 << 62, num_rows), rng.choice([0, 77, (1 << 32) - 1], num_rows)
     noise = np.full(num_rows * K * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32)
     # The first draft is two behind the last kept token.
-    draft_noise(seeds, positions, np.arange(num_rows), noise, K)
+    draft_noise(DraftNoise(seeds, positions, np.arange(num_rows), noise, K))
     numbers = noise.reshape(num_rows, K, NUMBERS_PER_DRAFT)
     for index in range(K):
         found = drawn(logits.astype(np.float32), scale_of((temperature * ONE).astype(np.float32)), numbers[:, index])

@@ -1,15 +1,14 @@
 """Engines with one small mistake in a device op, and mistakes that change nothing an engine may rely on."""
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.workers.run.mutants import CLEAN, Change, Mutant, fed, never, ran_as, then, with_part
 from workers.engine.parts import Parts
-from workers.kernels.prepare_inputs import slot_mapping
-from workers.kernels.signature import PAD_SLOT
+from workers.kernels.prepare_inputs.vectorised import slot_mapping
+from workers.kernels.sentinels import PAD_SLOT
 
 
 def put(array: Any, value: Any) -> None:
@@ -22,7 +21,7 @@ def in_this_order(previous: Any) -> Any:
     return np.where(previous >= 0, np.arange(len(previous)), previous)
 
 
-def in_place(given: SimpleNamespace) -> None:
+def in_place(given: Any) -> None:
     """Correct row after row, so that later rows read what earlier ones wrote."""
     counts = given.prev_num_computed.copy()
     for row, before in enumerate(given.prev_position):
@@ -33,7 +32,7 @@ def in_place(given: SimpleNamespace) -> None:
     put(given.num_computed, counts[: len(given.num_computed)])
 
 
-def optimistic_slots(given: SimpleNamespace) -> None:
+def optimistic_slots(given: Any) -> None:
     """Map slots from the host's positions, as before vLLM PR #32951."""
     ahead = (given.computed_host - given.num_computed)[given.token_row]
     is_real, sizes = given.token_row >= 0, (given.block_size, given.max_blocks)
@@ -41,73 +40,73 @@ def optimistic_slots(given: SimpleNamespace) -> None:
     put(given.slots, np.where(is_real, optimistic, PAD_SLOT))
 
 
-def table_of_row_0(given: SimpleNamespace) -> None:
+def table_of_row_0(given: Any) -> None:
     is_real, sizes = given.token_row >= 0, (given.block_size, given.max_blocks)
     mapped = slot_mapping(given.positions, given.token_row * 0, given.block_table, *sizes)
     put(given.slots, np.where(is_real, mapped, PAD_SLOT))
 
 
-def positions_without_start(given: SimpleNamespace) -> None:
+def positions_without_start(given: Any) -> None:
     put(given.positions, np.where(given.token_row < 0, 0, given.positions + given.query_start[given.token_row]))
 
 
-def drafts_in_this_order(given: SimpleNamespace) -> None:
+def drafts_in_this_order(given: Any) -> None:
     """Read next tokens and drafts at the current row, after counts were corrected by the previous one."""
     num_computed, positions, slots = (array.copy() for array in (given.num_computed, given.positions, given.slots))
-    CLEAN.prepare_inputs(*{**vars(given), "prev_position": in_this_order(given.prev_position)}.values())
+    CLEAN.prepare_inputs(given.on({"prev_position": in_this_order(given.prev_position)}))
     put(given.num_computed, num_computed)
     put(given.positions, positions)
     put(given.slots, slots)
     put(given.seq_lens, (num_computed + given.num_scheduled) * (given.num_scheduled > 0))
 
 
-def column_0(given: SimpleNamespace) -> None:
+def column_0(given: Any) -> None:
     tokens = given.sampled.reshape(-1, given.width)[:, 0]
     put(given.next_tokens, np.where(given.valid > 0, tokens, given.next_tokens))
 
 
-def after_rejected(given: SimpleNamespace) -> None:
+def after_rejected(given: Any) -> None:
     put(given.token_index, (given.query_start + given.num_scheduled - 1) * (given.num_scheduled > 0))
 
 
-def no_bonus(given: SimpleNamespace) -> None:
+def no_bonus(given: Any) -> None:
     tokens = given.sampled.reshape(-1, 1 + given.num_speculative_tokens)
     last = (tokens >= 0).sum(axis=1)
     tokens[np.arange(len(tokens)), np.maximum(last - 1, 0)] = np.where(last > 1, -1, tokens[:, 0])
 
 
-def accept_everything(given: SimpleNamespace) -> None:
+def accept_everything(given: Any) -> None:
     k = given.num_speculative_tokens
     drafts, tokens = given.scheduled_drafts.reshape(-1, k), given.sampled.reshape(-1, 1 + k)
     rejected = (tokens[:, :k] == -1) & (drafts >= 0) & (tokens[:, :1] >= 0)
     tokens[:, :k][rejected] = drafts[rejected]
 
 
-def without_shift(given: SimpleNamespace) -> None:
+def without_shift(given: Any) -> None:
     shifted = np.concatenate([[0], given.input_ids[:-1]])
-    CLEAN.draft_first_pass(*{**vars(given), "input_ids": shifted}.values())
+    CLEAN.draft_first_pass(given.on({"input_ids": shifted}))
 
 
-def without_attention(given: SimpleNamespace) -> None:
-    CLEAN.attention(*{**vars(given), "hidden": given.hidden.copy()}.values())
+def without_attention(given: Any) -> None:
+    CLEAN.attention(given.on({"hidden": given.hidden.copy()}))
 
 
-def position_of_padding(given: SimpleNamespace) -> None:
+def position_of_padding(given: Any) -> None:
     put(given.positions, np.where(given.token_row < 0, 1, given.positions))
 
 
-def padding_stores_its_count(given: SimpleNamespace) -> None:
+def padding_stores_its_count(given: Any) -> None:
     if given.state_slot[-1] < 0:
         given.slot_accepted[0] = 0
 
 
-def overwrites_the_last_kept(given: SimpleNamespace) -> None:
+def overwrites_the_last_kept(given: Any) -> None:
     slots = given.positions[given.token_index]
     blocks = given.block_table.reshape(-1, given.max_blocks)[:, 0]
     given.drafter_kv[(blocks * given.block_size)[(blocks >= 0) & (slots < given.block_size)]] = 0
 
 
-def table_of_the_first(given: SimpleNamespace) -> Any:
+def table_of_the_first(given: Any) -> Any:
     return np.resize(given.block_table[: given.max_blocks], len(given.block_table))
 
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from scenarios.spec import EngineSpec
@@ -13,7 +11,7 @@ from workers.engine.input_batch import Row
 from workers.engine.params_line import params_line
 from workers.engine.parts import Kernel, Parts
 from workers.engine.request import PlanRow, Request
-from workers.kernels.signature import NO_DRAFT
+from workers.kernels.sentinels import NO_DRAFT
 
 CLEAN = Parts()
 Change = Callable[[Any], Any]
@@ -27,18 +25,17 @@ class Mutant(NamedTuple):
     parts: Parts
 
 
-def ran_as(kernel: Kernel, body: Callable[[SimpleNamespace], None]) -> Kernel:
-    """Return an op with the signature of `kernel` that does something else."""
-    names = tuple(signature(kernel).parameters)
+def ran_as(kernel: Kernel[Any], body: Callable[[Any], None]) -> Kernel[Any]:
+    """Return an op with the name and arguments of `kernel` that does something else."""
 
     @wraps(kernel)
-    def mutated(*arguments: Any) -> None:
-        body(SimpleNamespace(**dict(zip(names, arguments, strict=True))))
+    def mutated(a: Any) -> None:
+        body(a)
 
     return mutated
 
 
-def with_part(part: str, kernel: Kernel) -> Parts:
+def with_part(part: str, kernel: Kernel[Any]) -> Parts:
     """Return parts of which one is replaced."""
     changes: dict[str, Any] = {part: kernel}
     return Parts(**changes)
@@ -48,18 +45,18 @@ def fed(part: str, **changes: Change) -> Parts:
     """Return parts of which one is fed other arguments."""
     kernel = getattr(CLEAN, part)
 
-    def body(given: SimpleNamespace) -> None:
-        kernel(*{**vars(given), **{name: change(given) for name, change in changes.items()}}.values())
+    def body(given: Any) -> None:
+        kernel(given.on({name: change(given) for name, change in changes.items()}))
 
     return with_part(part, ran_as(kernel, body))
 
 
-def then(part: str, change: Callable[[SimpleNamespace], None]) -> Parts:
+def then(part: str, change: Callable[[Any], None]) -> Parts:
     """Return parts of which one spoils its result."""
     kernel = getattr(CLEAN, part)
 
-    def body(given: SimpleNamespace) -> None:
-        kernel(*vars(given).values())
+    def body(given: Any) -> None:
+        kernel(given)
         change(given)
 
     return with_part(part, ran_as(kernel, body))
@@ -127,8 +124,8 @@ def stale(part: str) -> Parts:
     """Return parts of which one copies what was there when the copy before it ran."""
     held: dict[tuple[int, ...], Any] = {}
 
-    def body(given: SimpleNamespace) -> None:
-        source, destination = vars(given).values()
+    def body(given: Any) -> None:
+        source, destination = (getattr(given, name) for name in given.declared)
         destination[:] = held.get(source.shape, source)
         held[source.shape] = source.copy()
 

@@ -7,7 +7,7 @@ from its step on and everything before; a mistake in what a row is drawn with is
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
-from workers.faults.fault import op_like, run
-from workers.kernels.signature import NO_DRAFT
-from workers.kernels.verify_drafts import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
+from workers.faults.fault import op_like
+from workers.kernels.sentinels import NO_DRAFT
+from workers.kernels.verify_drafts.arguments import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
 from workers.oracle.logits_processing import rules_of
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.record.verdict import Agreed, Difference, Diverged, Verdict
@@ -67,8 +67,8 @@ def from_step(first: int) -> Parts:
     """Return parts that put a wrong token first into every row, from a launch on."""
     clean, launches = Parts(), [0]
 
-    def body(given: SimpleNamespace) -> None:
-        run(clean.verify_drafts, given)
+    def body(given: Any) -> None:
+        clean.verify_drafts(given)
         launches[0] += 1
         if launches[0] > first:
             given.sampled[:: 1 + given.num_speculative_tokens] ^= 1
@@ -95,44 +95,44 @@ def params_one_row_late(rows: Sequence[Row]) -> list[SamplingParams]:
     return [*params[-1:], *params[:-1]]
 
 
-def prepared(change: Callable[[SimpleNamespace], None]) -> Parts:
+def prepared(change: Callable[[Any], None]) -> Parts:
     """Return parts with a mistake behind the op that prepares a step's sampling."""
     clean = Parts()
 
-    def body(given: SimpleNamespace) -> None:
-        run(clean.sampling_inputs, given)
+    def body(given: Any) -> None:
+        clean.sampling_inputs(given)
         change(given)
 
     return replace(clean, sampling_inputs=op_like(clean.sampling_inputs, body))
 
 
-def verified(change: Callable[[SimpleNamespace], None]) -> Parts:
+def verified(change: Callable[[Any], None]) -> Parts:
     """Return parts with a mistake behind the op that verifies drafts."""
     clean = Parts()
 
-    def body(given: SimpleNamespace) -> None:
-        run(clean.verify_drafts, given)
+    def body(given: Any) -> None:
+        clean.verify_drafts(given)
         change(given)
 
     return replace(clean, verify_drafts=op_like(clean.verify_drafts, body))
 
 
-def one_position_on(given: SimpleNamespace) -> None:
-    given.positions += 1
+def one_position_on(given: Any) -> None:
+    given.positions[:] += 1
 
 
-def one_temperature(given: SimpleNamespace) -> None:
+def one_temperature(given: Any) -> None:
     given.temperature[given.temperature > 0] = 1 << 20
 
 
-def placeholders_told(given: SimpleNamespace) -> None:
+def placeholders_told(given: Any) -> None:
     drafts = given.drafts.reshape(len(given.num_drafts), -1)
     is_scheduled = np.arange(drafts.shape[1]) < given.num_drafts[:, None]
-    given.status |= DRAFT_OUTSIDE_VOCABULARY * ((drafts == NO_DRAFT) & is_scheduled).any(axis=1)
+    given.status[:] |= DRAFT_OUTSIDE_VOCABULARY * ((drafts == NO_DRAFT) & is_scheduled).any(axis=1)
 
 
-def nobody_told(given: SimpleNamespace) -> None:
-    given.status &= ~TARGET_UNDEFINED
+def nobody_told(given: Any) -> None:
+    given.status[:] &= ~TARGET_UNDEFINED
 
 
 MISTAKES = {
@@ -165,9 +165,9 @@ def found_by(verdict: Verdict) -> Difference:
 def test_noise_that_counts_calls_and_not_positions_is_found_by_its_tokens() -> None:
     clean, calls = Parts(), [0]
 
-    def body(given: SimpleNamespace) -> None:
+    def body(given: Any) -> None:
         calls[0] += 1
-        run(clean.draw_noise, given, positions=given.positions * 0 + calls[0])
+        clean.draw_noise(given.on({"positions": given.positions * 0 + calls[0]}))
 
     parts = replace(clean, draw_noise=op_like(clean.draw_noise, body))
     assert found_by(check(DRAWN, Tapes(), parts=parts)).plane == "tokens"

@@ -13,7 +13,7 @@ import torch
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.kernels.signature import In, Out
+from workers.kernels.copies.arguments import CopyInputs
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
@@ -51,13 +51,16 @@ def outcome_of(program: str, **environment: str) -> str:
 @interpreted
 def test_every_device_op_has_a_triton_kernel() -> None:
     twins = ops_of(parts_on("triton-cpu"))
-    assert {op.__module__.removeprefix("workers.kernels.") for op in ops_of(CLEAN).values()} >= {"copies", "draft"}
+    assert {op.__module__.removeprefix("workers.kernels.") for op in ops_of(CLEAN).values()} >= {
+        "copies.vectorised",
+        "eagle.vectorised",
+    }
     assert [name for name, op in ops_of(CLEAN).items() if twins[name].__module__ == op.__module__] == []
 
 
 @interpreted
 def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -> None:
-    def copy_by_hand(source: In, destination: Out) -> None: ...
+    def copy_by_hand(a: CopyInputs) -> None: ...
 
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
     parts = replace(parts_on("triton-cpu"), copy_inputs=twin_of(copy_by_hand))

@@ -1,32 +1,48 @@
 """The block drafter: a context of the target's hidden words, and one pass over a block of masked positions."""
 
 from workers.engine.context import Context, Forward
+from workers.engine.memory import View
+from workers.kernels.dflash.arguments import DflashBlock, DflashContext
 
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue what adds the tokens of a step to the context, and the block that proposes all drafts behind them."""
-    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
+    launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.dflash_context, view.hidden, view.positions, view.drafter_slots, memory.drafter_kv.all)
-    launch(
-        parts.dflash_block,
-        view.hidden,
-        view.next_tokens,
-        view.positions,
-        view.token_index,
-        view.num_scheduled,
-        view.valid,
-        view.state_slot,
-        view.block_table,
-        memory.script.all,
-        memory.drafter_kv.all,
-        view.raw,
-        view.draft_tokens,
-        spec.block_size,
-        memory.max_blocks,
-        forward.num_blocks_max,
-        spec.max_model_len,
-        spec.num_speculative_tokens,
-        forward.k_step,
-        spec.vocab_size,
+    launch(parts.dflash_context, context.once(_dflash_context, view))
+    launch(parts.dflash_block, context.once(_dflash_block, view, forward.num_blocks_max, forward.k_step))
+
+
+def _dflash_context(context: Context, view: View) -> DflashContext:
+    memory = context.memory
+    return DflashContext(
+        hidden=view.hidden,
+        positions=view.positions,
+        slots=view.drafter_slots,
+        drafter_kv=memory.drafter_kv.all,
+    )
+
+
+def _dflash_block(context: Context, view: View, num_blocks_max: int, k_step: int) -> DflashBlock:
+    memory, spec = context.memory, context.spec
+    return DflashBlock(
+        hidden=view.hidden,
+        next_tokens=view.next_tokens,
+        positions=view.positions,
+        token_index=view.token_index,
+        num_scheduled=view.num_scheduled,
+        valid=view.valid,
+        state_slot=view.state_slot,
+        block_table=view.block_table,
+        script=memory.script.all,
+        drafter_kv=memory.drafter_kv.all,
+        raw=view.raw,
+        draft_tokens=view.draft_tokens,
+        block_size=spec.block_size,
+        max_blocks=memory.max_blocks,
+        num_blocks_max=num_blocks_max,
+        max_model_len=spec.max_model_len,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        num_proposed=k_step,
+        vocab_size=spec.vocab_size,
     )

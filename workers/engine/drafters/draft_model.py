@@ -4,38 +4,18 @@ Where drafts are drawn the script makes what they are drawn from another distrib
 """
 
 from workers.engine.context import Context, Forward
+from workers.engine.memory import View
+from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
+from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
 
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue the model's pass over the tokens of a step, and the chain that predicts the ones behind them."""
-    memory, spec, view = context.memory, context.spec, forward.view
+    spec, view = context.spec, forward.view
     conv_width = spec.conv_width if spec.layers == "hybrid" else 0
-    # Each argument by name: to unpack several tuples into a call, Python makes a list first.
     context.compute.launch(
         context.parts.draft_model_pass,
-        view.input_ids,
-        view.positions,
-        view.drafter_slots,
-        view.token_row,
-        view.token_index,
-        view.block_table,
-        view.num_computed,
-        view.query_start,
-        view.num_scheduled,
-        view.num_drafts,
-        view.state_slot,
-        view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
-        view.drafter_hidden,
-        view.drafter_attended,
-        memory.drafter_states.all,
-        memory.drafter_conv.all,
-        memory.drafter_kv.all,
-        spec.block_size,
-        memory.max_blocks,
-        forward.num_blocks_max,
-        forward.num_queries_max,
-        spec.num_speculative_tokens,
-        conv_width,
+        context.once(_draft_model_pass, view, forward.num_blocks_max, forward.num_queries_max, conv_width),
     )
     if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens and forward.named.random:
         _launch_drawn_chain(context, forward, conv_width)
@@ -44,73 +24,123 @@ def launch(context: Context, forward: Forward) -> None:
 
 
 def _launch_chain(context: Context, forward: Forward, conv_width: int) -> None:
-    memory, spec, view = context.memory, context.spec, forward.view
+    view = forward.view
     context.compute.launch(
         context.parts.draft_model_chain,
-        view.next_tokens,
-        view.positions,
-        view.token_index,
-        view.num_scheduled,
-        view.valid,
-        view.accepted,
-        view.state_slot,
-        view.block_table,
-        memory.script.all,
-        memory.drafter_states.all,
-        memory.drafter_conv.all,
-        memory.drafter_kv.all,
-        view.raw,
-        view.own,
-        view.draft_tokens,
-        spec.block_size,
-        memory.max_blocks,
-        forward.num_blocks_max,
-        spec.max_model_len,
-        spec.num_speculative_tokens,
-        forward.k_step,
-        spec.vocab_size,
-        conv_width,
+        context.once(_draft_model_chain, view, forward.num_blocks_max, forward.k_step, conv_width),
     )
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
     """Enqueue the noise of drafts, and the chain that draws them and keeps their logits in the slots of the rows."""
-    memory, spec, view = context.memory, context.spec, forward.view
+    view = forward.view
+    context.compute.launch(context.parts.draft_noise, context.once(_draft_noise, view))
     context.compute.launch(
-        context.parts.draft_noise,
-        memory.sampling_field("seed", view.num_rows),
-        view.positions,
-        view.token_index,
-        view.draft_noise,
-        spec.num_speculative_tokens,
+        context.parts.drawn_chain, context.once(_drawn_chain, view, forward.num_blocks_max, forward.k_step, conv_width)
     )
-    context.compute.launch(
-        context.parts.drawn_chain,
-        view.next_tokens,
-        view.positions,
-        view.token_index,
-        view.num_scheduled,
-        view.valid,
-        view.accepted,
-        view.state_slot,
-        view.block_table,
-        memory.script.all,
-        memory.sampling_field("temperature", view.num_rows),
-        memory.sampling_field("point_mass", view.num_rows),
-        view.draft_noise,
-        memory.drafter_states.all,
-        memory.drafter_conv.all,
-        memory.drafter_kv.all,
-        memory.draft_logits.all,
-        view.raw,
-        view.own,
-        view.draft_tokens,
-        spec.block_size,
-        memory.max_blocks,
-        forward.num_blocks_max,
-        spec.max_model_len,
-        spec.num_speculative_tokens,
-        forward.k_step,
-        spec.vocab_size,
-        conv_width,
+
+
+def _draft_model_pass(
+    context: Context, view: View, num_blocks_max: int, num_queries_max: int, conv_width: int
+) -> DraftModelPass:
+    memory, spec = context.memory, context.spec
+    return DraftModelPass(
+        input_ids=view.input_ids,
+        positions=view.positions,
+        slots=view.drafter_slots,
+        token_row=view.token_row,
+        token_index=view.token_index,
+        block_table=view.block_table,
+        num_computed=view.num_computed,
+        query_start=view.query_start,
+        num_scheduled=view.num_scheduled,
+        num_drafts=view.num_drafts,
+        state_slot=view.state_slot,
+        accepted=view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
+        drafter_hidden=view.drafter_hidden,
+        drafter_attended=view.drafter_attended,
+        drafter_states=memory.drafter_states.all,
+        drafter_conv=memory.drafter_conv.all,
+        drafter_kv=memory.drafter_kv.all,
+        block_size=spec.block_size,
+        max_blocks=memory.max_blocks,
+        num_blocks_max=num_blocks_max,
+        num_queries_max=num_queries_max,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        conv_width=conv_width,
+    )
+
+
+def _draft_model_chain(
+    context: Context, view: View, num_blocks_max: int, k_step: int, conv_width: int
+) -> DraftModelChain:
+    memory, spec = context.memory, context.spec
+    return DraftModelChain(
+        next_tokens=view.next_tokens,
+        positions=view.positions,
+        token_index=view.token_index,
+        num_scheduled=view.num_scheduled,
+        valid=view.valid,
+        accepted=view.accepted,
+        state_slot=view.state_slot,
+        block_table=view.block_table,
+        script=memory.script.all,
+        drafter_states=memory.drafter_states.all,
+        drafter_conv=memory.drafter_conv.all,
+        drafter_kv=memory.drafter_kv.all,
+        raw=view.raw,
+        own=view.own,
+        draft_tokens=view.draft_tokens,
+        block_size=spec.block_size,
+        max_blocks=memory.max_blocks,
+        num_blocks_max=num_blocks_max,
+        max_model_len=spec.max_model_len,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        num_proposed=k_step,
+        vocab_size=spec.vocab_size,
+        conv_width=conv_width,
+    )
+
+
+def _draft_noise(context: Context, view: View) -> DraftNoise:
+    memory, spec = context.memory, context.spec
+    return DraftNoise(
+        seeds=memory.sampling_field("seeds", view.num_rows),
+        positions=view.positions,
+        token_index=view.token_index,
+        draft_noise=view.draft_noise,
+        num_speculative_tokens=spec.num_speculative_tokens,
+    )
+
+
+def _drawn_chain(context: Context, view: View, num_blocks_max: int, k_step: int, conv_width: int) -> DrawnChain:
+    memory, spec = context.memory, context.spec
+    return DrawnChain(
+        next_tokens=view.next_tokens,
+        positions=view.positions,
+        token_index=view.token_index,
+        num_scheduled=view.num_scheduled,
+        valid=view.valid,
+        accepted=view.accepted,
+        state_slot=view.state_slot,
+        block_table=view.block_table,
+        script=memory.script.all,
+        temperature_bits=memory.sampling_field("temperature_bits", view.num_rows),
+        point_mass=memory.sampling_field("point_mass", view.num_rows),
+        draft_noise=view.draft_noise,
+        drafter_states=memory.drafter_states.all,
+        drafter_conv=memory.drafter_conv.all,
+        drafter_kv=memory.drafter_kv.all,
+        draft_logits=memory.draft_logits.all,
+        raw=view.raw,
+        own=view.own,
+        draft_tokens=view.draft_tokens,
+        block_size=spec.block_size,
+        max_blocks=memory.max_blocks,
+        num_blocks_max=num_blocks_max,
+        max_model_len=spec.max_model_len,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        num_proposed=k_step,
+        vocab_size=spec.vocab_size,
+        conv_width=conv_width,
     )

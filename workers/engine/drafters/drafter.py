@@ -6,6 +6,8 @@ from typing import Protocol
 from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
 from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, medusa, mtp, ngram_gpu
+from workers.engine.memory import View
+from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
 
 
 class Drafter(Protocol):
@@ -23,11 +25,10 @@ class Limited:
 
     def launch(self, context: Context, forward: Forward) -> None:
         """Enqueue the drafter between what limits its slots and what limits its drafts."""
-        launch, parts, view, spec = context.compute.launch, context.parts, forward.view, context.spec
-        launch(parts.limit_slots, view.positions, view.slots, view.drafter_slots, spec.drafter_max_len)
+        launch, parts, view = context.compute.launch, context.parts, forward.view
+        launch(parts.limit_slots, context.once(_limit_slots, view))
         self._drafter.launch(context, forward)
-        sizes = (spec.num_speculative_tokens, forward.k_step, spec.drafter_max_len)
-        launch(parts.limit_drafts, view.positions, view.token_index, view.draft_tokens, *sizes)
+        launch(parts.limit_drafts, context.once(_limit_drafts, view, forward.k_step))
 
 
 class OnHost:
@@ -54,3 +55,24 @@ def drafter_of(spec: EngineSpec) -> Drafter:
     """Return the drafter of an engine."""
     drafter = DRAFTERS[spec.drafter]
     return Limited(drafter) if spec.drafter_max_len else drafter
+
+
+def _limit_slots(context: Context, view: View) -> LimitSlots:
+    spec = context.spec
+    return LimitSlots(
+        positions=view.positions,
+        slots=view.slots,
+        drafter_slots=view.drafter_slots,
+        drafter_max_len=spec.drafter_max_len,
+    )
+
+
+def _limit_drafts(context: Context, view: View, k_step: int) -> LimitDrafts:
+    return LimitDrafts(
+        positions=view.positions,
+        token_index=view.token_index,
+        draft_tokens=view.draft_tokens,
+        num_speculative_tokens=context.spec.num_speculative_tokens,
+        num_proposed=k_step,
+        drafter_max_len=context.spec.drafter_max_len,
+    )

@@ -1,41 +1,51 @@
 """The EAGLE-like drafter: fed with the target's hidden words, with a cache of its own, proposing by a script."""
 
 from workers.engine.context import Context, Forward
+from workers.engine.memory import View
+from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue the drafter's pass over the tokens of a step, and the chain that proposes its drafts."""
-    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
+    launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(
-        parts.draft_first_pass,
-        view.hidden,
-        view.input_ids,
-        view.positions,
-        view.drafter_slots,
-        view.token_index,
-        view.next_tokens,
-        view.num_scheduled,
-        view.drafter_hidden,
-        memory.drafter_kv.all,
+    launch(parts.draft_first_pass, context.once(_draft_first_pass, view))
+    launch(parts.draft_chain, context.once(_draft_chain, view, forward.num_blocks_max, forward.k_step))
+
+
+def _draft_first_pass(context: Context, view: View) -> DraftFirstPass:
+    memory = context.memory
+    return DraftFirstPass(
+        hidden=view.hidden,
+        input_ids=view.input_ids,
+        positions=view.positions,
+        slots=view.drafter_slots,
+        token_index=view.token_index,
+        next_tokens=view.next_tokens,
+        num_scheduled=view.num_scheduled,
+        drafter_hidden=view.drafter_hidden,
+        drafter_kv=memory.drafter_kv.all,
     )
-    launch(
-        parts.draft_chain,
-        view.drafter_hidden,
-        view.positions,
-        view.token_index,
-        view.num_scheduled,
-        view.valid,
-        view.state_slot,
-        view.block_table,
-        memory.script.all,
-        memory.drafter_kv.all,
-        view.raw,
-        view.draft_tokens,
-        spec.block_size,
-        memory.max_blocks,
-        forward.num_blocks_max,
-        spec.max_model_len,
-        spec.num_speculative_tokens,
-        forward.k_step,
+
+
+def _draft_chain(context: Context, view: View, num_blocks_max: int, k_step: int) -> DraftChain:
+    memory, spec = context.memory, context.spec
+    return DraftChain(
+        drafter_hidden=view.drafter_hidden,
+        positions=view.positions,
+        token_index=view.token_index,
+        num_scheduled=view.num_scheduled,
+        valid=view.valid,
+        state_slot=view.state_slot,
+        block_table=view.block_table,
+        script=memory.script.all,
+        drafter_kv=memory.drafter_kv.all,
+        raw=view.raw,
+        draft_tokens=view.draft_tokens,
+        block_size=spec.block_size,
+        max_blocks=memory.max_blocks,
+        num_blocks_max=num_blocks_max,
+        max_model_len=spec.max_model_len,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        num_proposed=k_step,
     )

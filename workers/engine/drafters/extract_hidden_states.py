@@ -1,19 +1,27 @@
 """No drafter: the target's hidden words go to a cache for a consumer; the one draft is the token just sampled."""
 
 from workers.engine.context import Context, Forward
+from workers.engine.memory import View
+from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
 
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue what writes the hidden words of a step out, and proposes its sampled tokens."""
-    view, spec = forward.view, context.spec
+    view = forward.view
     context.compute.launch(
-        context.parts.extract_hidden_states,
-        view.hidden,
-        view.drafter_slots,
-        view.next_tokens,
-        view.valid,
-        context.memory.drafter_kv.all,
-        view.draft_tokens,
-        spec.num_speculative_tokens,
-        forward.k_step,
+        context.parts.extract_hidden_states, context.once(_extract_hidden_states, view, forward.k_step)
+    )
+
+
+def _extract_hidden_states(context: Context, view: View, k_step: int) -> ExtractHiddenStates:
+    memory, spec = context.memory, context.spec
+    return ExtractHiddenStates(
+        hidden=view.hidden,
+        slots=view.drafter_slots,
+        next_tokens=view.next_tokens,
+        valid=view.valid,
+        drafter_kv=memory.drafter_kv.all,
+        draft_tokens=view.draft_tokens,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        num_proposed=k_step,
     )

@@ -12,8 +12,8 @@ from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import Step
-from workers.kernels.ngram import NGRAM_MAX
-from workers.kernels.signature import NO_DRAFT
+from workers.kernels.ngram.arguments import NGRAM_MAX
+from workers.kernels.sentinels import NO_DRAFT
 
 SUFFIX_MAX = 4
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.signature import PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT
+from workers.kernels.sentinels import PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT
 
 Array = NDArray[Any]
 INT_POISON = -0x5EED_DEAD_BEEF

@@ -23,18 +23,20 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from scenarios import codec
+from tests.workers.kernels.calls import run as run_op
 from tests.workers.kernels.verification import random_drafts, verify
 from workers.engine.parts import Parts
-from workers.kernels.residual_mass import residual_mass
-from workers.kernels.sampler_stats import sampler_stats
-from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT, SYNTHETIC, verify_drafts
+from workers.kernels.residual_mass.vectorised import residual_mass
+from workers.kernels.sampler_stats.vectorised import sampler_stats
+from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
+from workers.kernels.verify_drafts.vectorised import verify_drafts
 from workers.oracle.tape import Tapes
 from workers.run.check import Options, Run
 from workers.targets import devices
 from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[4]
-FOLDER = ROOT / "workers" / "kernels" / "triton"
+FOLDER = ROOT / "workers" / "kernels"
 SMOKE = ROOT / "scenarios" / "smoke"
 
 run = JITFunction.run
@@ -56,22 +58,23 @@ class Absent:
 def kernels() -> dict[str, Any]:
     """Return everything that the twins may launch, by module and name."""
     found = {}
-    for path in sorted(FOLDER.glob("*.py")):
-        module = import_module(f"workers.kernels.triton.{path.stem}")
+    for path in sorted(FOLDER.glob("*/triton.py")):
+        folder = path.parent.name
+        module = import_module(f"workers.kernels.{folder}.triton")
         for name, each in vars(module).items():
             if isinstance(each, JITFunction) and name.endswith("_kernel"):
-                found[f"{path.stem}.{name}"] = each
+                found[f"{folder}.{name}"] = each
     return found
 
 
-def beside(op: Callable[..., None]) -> Any:
-    """Return an op on tensors: the launches of its twin, then what its definition does."""
+def beside(op: Callable[[Any], None]) -> Any:
+    """Return an op on tensors: the launches of its Triton twin, then what its NumPy twin does."""
     twin = devices.twin_of(op)
 
     @wraps(op)
-    def both(*arguments: Any) -> None:
-        twin(*arguments)
-        op(*(each if isinstance(each, int) else each.numpy() for each in arguments))
+    def both(a: Any) -> None:
+        twin(a)
+        op(a.on({name: getattr(a, name).numpy() for name, mode in a.modes().items() if mode != "int"}))
 
     return both
 
@@ -81,12 +84,10 @@ def verify_by_chance(names: dict[int, str]) -> None:
     twins = tuple(devices.twin_of(op) for op in (sampler_stats, residual_mass, verify_drafts))
 
     def launch(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
-        op(
-            **{
-                name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each
-                for name, each in arguments.items()
-            }
-        )
+        made = {
+            name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in arguments.items()
+        }
+        run_op(op, **made)
         return {name: arguments[name] for name in outputs}
 
     # A vocabulary of several blocks, and one that fits a tile.

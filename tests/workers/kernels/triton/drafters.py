@@ -1,10 +1,10 @@
 """Arguments of the ops of drafters; nothing here loads Triton, so that tests of their definitions may use it too."""
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
+from tests.workers.kernels.calls import modes_of
 from tests.workers.kernels.triton.cases import Case
 
 WIDTH = 3
@@ -59,4 +59,4 @@ def arguments_of(op: Any, batch: Case, **more: Any) -> dict[str, Any]:
         "conv_width": WIDTH,
         "drafter_max_len": batch.max_model_len // 2,
     }
-    return {name: {**given, **more}[name] for name in signature(op).parameters}
+    return {name: {**given, **more}[name] for name in modes_of(op)}

@@ -1,14 +1,12 @@
 """Launches of Triton ops beside their definitions: on slices at odd offsets, everything around them guarded."""
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workers.lanes.lane import Function
-from workers.lanes.prepared import op_of
+from tests.workers.kernels.calls import Op, modes_of, run
 
 Array = NDArray[Any]
 
@@ -37,12 +35,12 @@ class Guarded:
         return memory[OFFSET : OFFSET + self._length].copy()
 
 
-def launch(twin: Function, **arguments: Any) -> dict[str, Array]:
+def launch(twin: Op, **arguments: Any) -> dict[str, Array]:
     """Launch a Triton op on copies and return what it may have written; its inputs must be as they were."""
-    modes = dict(zip(signature(twin).parameters, op_of(twin).modes, strict=True))
+    modes = modes_of(twin)
     assert list(arguments) == list(modes)
     made = {name: Guarded(value) for name, value in arguments.items() if modes[name] != "int"}
-    twin(**{name: made[name].tensor if name in made else value for name, value in arguments.items()})
+    run(twin, **{name: made[name].tensor if name in made else value for name, value in arguments.items()})
     after = {name: guarded.read() for name, guarded in made.items()}
     for name, value in after.items():
         if modes[name] == "in":
@@ -50,15 +48,15 @@ def launch(twin: Function, **arguments: Any) -> dict[str, Array]:
     return {name: value for name, value in after.items() if modes[name] != "in"}
 
 
-def define(definition: Function, **arguments: Any) -> dict[str, Array]:
+def define(definition: Op, **arguments: Any) -> dict[str, Array]:
     """Run the definition in NumPy on copies and return what it may have written."""
-    modes = dict(zip(signature(definition).parameters, op_of(definition).modes, strict=True))
+    modes = modes_of(definition)
     made = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
-    definition(**made)
+    run(definition, **made)
     return {name: made[name] for name, mode in modes.items() if mode in ("out", "inout")}
 
 
-def assert_equal(twin: Function, definition: Function, **arguments: Any) -> dict[str, Array]:
+def assert_equal(twin: Op, definition: Op, **arguments: Any) -> dict[str, Array]:
     """Check that twin and definition write the same everywhere, and return it."""
     found, expected = launch(twin, **arguments), define(definition, **arguments)
     for name in expected:

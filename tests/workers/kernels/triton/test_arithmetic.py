@@ -10,8 +10,8 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.launches import DEVICE
-from workers.kernels.triton import arithmetic
-from workers.kernels.triton.arithmetic import attention, draft_hidden, embed, kv_word, logit, mix, tap
+from workers.kernels.arithmetic import triton as arithmetic
+from workers.kernels.arithmetic.triton import attention, draft_hidden, embed, kv_word, logit, mix, tap
 from workers.record import model
 
 COUNT = 256

@@ -7,9 +7,9 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers.kernels import attention as definition
-from workers.kernels.signature import PAD_BLOCK, POISON
-from workers.kernels.triton.attention import attention
+from workers.kernels.attention import vectorised as definition
+from workers.kernels.attention.triton import attention
+from workers.kernels.sentinels import PAD_BLOCK, POISON
 from workers.record import model
 
 

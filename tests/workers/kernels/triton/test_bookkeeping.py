@@ -7,10 +7,11 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import count_sampled, prepare_inputs
-from workers.kernels.signature import NO_DRAFT, NO_PREVIOUS_ROW, NO_TOKEN, UNKNOWN_TOKEN
-from workers.kernels.triton.count_sampled import count_sampled as count_sampled_twin
-from workers.kernels.triton.prepare_inputs import prepare_inputs as prepare_inputs_twin
+from workers.kernels.count_sampled import vectorised as count_sampled
+from workers.kernels.count_sampled.triton import count_sampled as count_sampled_twin
+from workers.kernels.prepare_inputs import vectorised as prepare_inputs
+from workers.kernels.prepare_inputs.triton import prepare_inputs as prepare_inputs_twin
+from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, NO_TOKEN, UNKNOWN_TOKEN
 
 VOCAB_SIZE = 129
 SHAPES = [(1, 0, 1), (7, 3, 4), (33, 5, 7), (33, 1, 1)]

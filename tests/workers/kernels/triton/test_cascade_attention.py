@@ -7,9 +7,9 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers.kernels import cascade_attention as definition
-from workers.kernels.triton.attention import attention
-from workers.kernels.triton.cascade_attention import cascade_attention
+from workers.kernels.attention.triton import attention
+from workers.kernels.cascade_attention import vectorised as definition
+from workers.kernels.cascade_attention.triton import cascade_attention
 
 
 def arguments_of(batch: Case, num_common: int) -> dict[str, Any]:

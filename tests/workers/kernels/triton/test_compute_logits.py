@@ -5,8 +5,8 @@ import pytest
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import compute_logits as definition
-from workers.kernels.triton.compute_logits import compute_logits
+from workers.kernels.compute_logits import vectorised as definition
+from workers.kernels.compute_logits.triton import compute_logits
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """Copies move what their definitions move, between the host and the device too."""
 
-from inspect import signature
-
 import numpy as np
 import pytest
 import torch
 
+from tests.workers.kernels.calls import modes_of
 from tests.workers.kernels.triton.launches import DEVICE, assert_equal
-from workers.kernels import copies as definition
-from workers.kernels.triton import copies
+from workers.kernels.copies import triton as copies
+from workers.kernels.copies import vectorised as definition
+from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyInputs, CopyOutput
 
 OPS = (
     *("copy_inputs", "copy_script", "copy_line", "copy_masks"),
@@ -19,7 +19,7 @@ OPS = (
 @pytest.mark.parametrize("name", OPS)
 def test_a_copy_moves_every_element_and_no_other(name: str) -> None:
     source = np.random.default_rng(0).integers(-9, 9, 33)
-    first = next(iter(signature(getattr(copies, name)).parameters))
+    first = next(iter(modes_of(getattr(copies, name))))
     arguments = {first: source, "destination": np.full(33, 77)}
     assert_equal(getattr(copies, name), getattr(definition, name), **arguments)
 
@@ -29,8 +29,8 @@ def test_a_copy_crosses_between_pinned_memory_and_the_device() -> None:
     source = torch.arange(7)
     if DEVICE == "cuda":
         source, back = source.pin_memory(), back.pin_memory()
-    copies.copy_inputs(source, there)
-    copies.copy_output(there, back)
+    copies.copy_inputs(CopyInputs(source, there))
+    copies.copy_output(CopyOutput(there, back))
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     assert back.tolist() == list(range(7))
@@ -39,6 +39,6 @@ def test_a_copy_crosses_between_pinned_memory_and_the_device() -> None:
 def test_a_copy_refuses_to_repeat_or_to_convert() -> None:
     words = torch.zeros(7, dtype=torch.int64, device=DEVICE)
     with pytest.raises(AssertionError, match="1 elements copied to 7"):
-        copies.copy_counts(words[:1], words)
+        copies.copy_counts(CopyCounts(words[:1], words))
     with pytest.raises(AssertionError, match=r"torch.int64 copied to torch.int32"):
-        copies.copy_accepted(words, words.to(torch.int32))
+        copies.copy_accepted(CopyAccepted(words, words.to(torch.int32)))

@@ -8,9 +8,9 @@ import pytest
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.drafters import SHAPES, VOCAB_SIZE, last_kept
 from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers.kernels import draft as definition
-from workers.kernels.signature import NO_DRAFT, PAD_BLOCK
-from workers.kernels.triton.draft import draft_chain, draft_first_pass
+from workers.kernels.eagle import vectorised as definition
+from workers.kernels.eagle.triton import draft_chain, draft_first_pass
+from workers.kernels.sentinels import NO_DRAFT, PAD_BLOCK
 from workers.record import model
 
 

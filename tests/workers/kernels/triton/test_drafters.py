@@ -3,23 +3,29 @@
 import numpy as np
 import pytest
 
+from tests.workers.kernels.calls import Op
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.drafters import SHAPES, WIDTH, arguments_of
 from tests.workers.kernels.triton.launches import assert_equal, define, launch
-from workers.kernels import dflash, draft_model, drafter_limit, extract_hidden_states, medusa, mtp, ngram
-from workers.kernels.triton import dflash as dflash_twin
-from workers.kernels.triton import draft_model as draft_model_twin
-from workers.kernels.triton import drafter_limit as drafter_limit_twin
-from workers.kernels.triton import extract_hidden_states as extract_twin
-from workers.kernels.triton import medusa as medusa_twin
-from workers.kernels.triton import mtp as mtp_twin
-from workers.kernels.triton import ngram as ngram_twin
-from workers.lanes.lane import Function
+from workers.kernels.dflash import triton as dflash_twin
+from workers.kernels.dflash import vectorised as dflash
+from workers.kernels.draft_model import triton as draft_model_twin
+from workers.kernels.draft_model import vectorised as draft_model
+from workers.kernels.drafter_limit import triton as drafter_limit_twin
+from workers.kernels.drafter_limit import vectorised as drafter_limit
+from workers.kernels.extract_hidden_states import triton as extract_twin
+from workers.kernels.extract_hidden_states import vectorised as extract_hidden_states
+from workers.kernels.medusa import triton as medusa_twin
+from workers.kernels.medusa import vectorised as medusa
+from workers.kernels.mtp import triton as mtp_twin
+from workers.kernels.mtp import vectorised as mtp
+from workers.kernels.ngram import triton as ngram_twin
+from workers.kernels.ngram import vectorised as ngram
 
 each_shape = pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"), SHAPES)
 
 
-PER_TOKEN: tuple[tuple[Function, Function], ...] = (
+PER_TOKEN: tuple[tuple[Op, Op], ...] = (
     (mtp.mtp_pass, mtp_twin.mtp_pass),
     (dflash.dflash_context, dflash_twin.dflash_context),
     (ngram.write_tokens, ngram_twin.write_tokens),
@@ -30,7 +36,7 @@ PER_TOKEN: tuple[tuple[Function, Function], ...] = (
 @pytest.mark.parametrize(("definition", "twin"), PER_TOKEN)
 @each_shape
 def test_what_a_drafter_writes_for_every_token_is_as_defined(
-    definition: Function, twin: Function, num_rows: int, k: int, block_size: int, padding: int
+    definition: Op, twin: Op, num_rows: int, k: int, block_size: int, padding: int
 ) -> None:
     for seed in range(2):
         batch = case(num_rows, k, block_size, padding, seed)

@@ -8,8 +8,9 @@ import pytest
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.drafters import SHAPES, VOCAB_SIZE, WIDTH, arguments_of, last_kept
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import drawn_drafts
-from workers.kernels.triton import drawn_drafts as twin
+from workers.kernels.draft_sampling import triton as twin
+from workers.kernels.draft_sampling import vectorised as drawn_drafts
+from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
 
 each_shape = pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"), SHAPES)
 
@@ -24,7 +25,7 @@ def drawing(batch: Case, vocab_size: int, **more: Any) -> dict[str, Any]:
         script=rng.integers(0, 2, batch.num_state_slots * batch.max_model_len),
         temperature_bits=temperature.view(np.int32).astype(np.int64),
         point_mass=rng.integers(0, 2, rows),
-        draft_noise=rng.random(rows * batch.k * drawn_drafts.NUMBERS_PER_DRAFT, dtype=np.float32),
+        draft_noise=rng.random(rows * batch.k * NUMBERS_PER_DRAFT, dtype=np.float32),
         draft_logits=np.full(batch.num_state_slots * batch.k * vocab_size, np.nan, dtype=np.float32),
         vocab_size=vocab_size,
         **more,
@@ -63,6 +64,6 @@ def test_the_noise_of_drafts_is_as_defined(num_rows: int, k: int, block_size: in
         seeds=batch.rng.integers(0, 1 << 62, batch.num_rows),
         positions=batch.positions + (1 << 32) * batch.rng.integers(0, 2, batch.num_tokens),
         token_index=last_kept(batch),
-        draft_noise=np.full(batch.num_rows * k * drawn_drafts.NUMBERS_PER_DRAFT, np.nan, dtype=np.float32),
+        draft_noise=np.full(batch.num_rows * k * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32),
         num_speculative_tokens=k,
     )

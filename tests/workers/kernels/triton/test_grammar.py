@@ -5,10 +5,10 @@ import pytest
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import grammar as definition
-from workers.kernels.process_logits import BITS
-from workers.kernels.signature import NO_DRAFT
-from workers.kernels.triton.grammar import apply_masks, grammar_drafts
+from workers.kernels.grammar import vectorised as definition
+from workers.kernels.grammar.triton import apply_masks, grammar_drafts
+from workers.kernels.process_logits.arguments import BITS
+from workers.kernels.sentinels import NO_DRAFT
 
 
 @pytest.mark.parametrize(("num_rows", "k"), [(1, 1), (7, 3), (33, 5)])

@@ -4,9 +4,9 @@ import pytest
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import kv_write as definition
-from workers.kernels.arithmetic import VOCAB_SIZE_MAX
-from workers.kernels.triton.kv_write import kv_write
+from workers.kernels.arithmetic.vectorised import VOCAB_SIZE_MAX
+from workers.kernels.kv_write import vectorised as definition
+from workers.kernels.kv_write.triton import kv_write
 
 
 @pytest.mark.parametrize(

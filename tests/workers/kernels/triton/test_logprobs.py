@@ -7,10 +7,12 @@ import pytest
 
 from tests.workers.kernels.triton.cases import INT_POISON, Array, case
 from tests.workers.kernels.triton.launches import assert_equal, define, launch
-from workers.kernels import logprobs as definition
-from workers.kernels.logprobs import LOGPROBS_MAX
-from workers.kernels.signature import NO_TOKEN
-from workers.kernels.triton.logprobs import flatten_logprobs, keep_logits, token_logprobs
+from workers.kernels.keep_logits.triton import keep_logits
+from workers.kernels.keep_logits.vectorised import keep_logits as defined_keep_logits
+from workers.kernels.logprobs import vectorised as definition
+from workers.kernels.logprobs.arguments import LOGPROBS_MAX
+from workers.kernels.logprobs.triton import flatten_logprobs, token_logprobs
+from workers.kernels.sentinels import NO_TOKEN
 
 SHAPES = [(1, 0, 2), (7, 1, 5), (7, 3, 33), (3, 2, 1500)]
 # What `workers.oracle.logprobs.TOLERANCE` allows for float32 sums of exponentials, ten times over.
@@ -31,7 +33,7 @@ def logits_of(rng: np.random.Generator, num_columns: int, vocab_size: int) -> Ar
 def test_logits_are_kept_as_they_are(num_logits: int) -> None:
     logits = np.random.default_rng(num_logits).normal(size=num_logits).astype(np.float32)
     logits[0] = np.nan
-    assert_equal(keep_logits, definition.keep_logits, logits=logits, kept=np.zeros(num_logits, dtype=np.float32))
+    assert_equal(keep_logits, defined_keep_logits, logits=logits, kept=np.zeros(num_logits, dtype=np.float32))
 
 
 @pytest.mark.parametrize(("num_rows", "k", "vocab_size"), SHAPES)

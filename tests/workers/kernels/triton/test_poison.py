@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import poison as definition
-from workers.kernels.triton.poison import poison, poison_states
+from workers.kernels.poison import vectorised as definition
+from workers.kernels.poison.triton import poison, poison_states
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 7])

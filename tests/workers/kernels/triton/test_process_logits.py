@@ -7,10 +7,12 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Array, Case, case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import process_logits as definition
-from workers.kernels.process_logits import BAD_WORD_LENGTH, BAD_WORDS, line_of
-from workers.kernels.signature import UNKNOWN_TOKEN
-from workers.kernels.triton.process_logits import process_logits, spoil_logits, write_history
+from workers.kernels.process_logits import vectorised as definition
+from workers.kernels.process_logits.arguments import BAD_WORD_LENGTH, BAD_WORDS, line_of
+from workers.kernels.process_logits.triton import process_logits, write_history
+from workers.kernels.sentinels import UNKNOWN_TOKEN
+from workers.kernels.spoil_logits.triton import spoil_logits
+from workers.kernels.spoil_logits.vectorised import spoil_logits as defined_spoil_logits
 
 SHAPES = [(1, 0, 2), (7, 1, 33), (33, 3, 7), (33, 5, 129), (7, 3, 300)]
 
@@ -130,7 +132,7 @@ def history_arguments(batch: Case, num_drafts: Array, vocab_size: int) -> dict[s
 def test_spoiled_rows_are_no_numbers_and_the_others_stay(num_logits: int) -> None:
     assert_equal(
         spoil_logits,
-        definition.spoil_logits,
+        defined_spoil_logits,
         rows=np.array([4, 0, 2]),
         logits=np.arange(7 * num_logits, dtype=np.float32),
         num_logits=num_logits,

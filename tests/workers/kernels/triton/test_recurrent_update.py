@@ -7,8 +7,8 @@ import pytest
 
 from tests.workers.kernels.triton.cases import INT_POISON, Array, Case, case
 from tests.workers.kernels.triton.launches import define, launch
-from workers.kernels import recurrent_update as definition
-from workers.kernels.triton.recurrent_update import recurrent_update
+from workers.kernels.recurrent_update import vectorised as definition
+from workers.kernels.recurrent_update.triton import recurrent_update
 
 
 def arguments_of(batch: Case, width: int) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Array, case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import rejection_sample as definition
-from workers.kernels.signature import NO_DRAFT, NO_TOKEN
-from workers.kernels.triton.rejection_sample import rejection_sample
+from workers.kernels.rejection_sample import vectorised as definition
+from workers.kernels.rejection_sample.triton import rejection_sample
+from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pytest
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import sampling_inputs as definition
-from workers.kernels.triton.sampling_inputs import sampling_inputs
+from workers.kernels.sampling_inputs import vectorised as definition
+from workers.kernels.sampling_inputs.triton import sampling_inputs
 
 
 @pytest.mark.parametrize(("num_rows", "k"), [(1, 0), (1, 1), (7, 3), (33, 8)])

@@ -1,4 +1,4 @@
-"""Every Triton op declares what its definition declares, and refuses what a kernel would misread."""
+"""Every Triton op takes what its NumPy twin takes, and refuses what a kernel would misread."""
 
 from importlib import import_module
 from inspect import isfunction, signature
@@ -8,37 +8,38 @@ import numpy as np
 import pytest
 import torch
 
+from tests.workers.kernels.calls import Op
 from tests.workers.kernels.triton.launches import DEVICE
-from workers.kernels.triton.kv_write import kv_write
-from workers.kernels.triton.signature import check_flat
-from workers.lanes.lane import Function
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.triton import kv_write
+from workers.kernels.launch.triton import check_flat
 from workers.lanes.prepared import op_of
 from workers.targets import devices
 
-FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels" / "triton"
-WITHOUT_OPS = ("__init__", "arithmetic", "drafting", "launch", "probabilities", "signature")
-MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in WITHOUT_OPS)
+FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels"
+FOLDERS = sorted(path.parent.name for path in FOLDER.glob("*/arguments.py"))
 
 
-def ops_of(module: str) -> dict[str, Function]:
-    """Return the public functions that a module defines, by name."""
+def ops_of(module: str) -> dict[str, Op]:
+    """Return the ops that a module defines, by name."""
     found = vars(import_module(module)).items()
-    return {name: each for name, each in found if isfunction(each) and each.__module__ == module and name[0] != "_"}
+    public = {name: each for name, each in found if isfunction(each) and each.__module__ == module and name[0] != "_"}
+    return {name: each for name, each in public.items() if list(signature(each).parameters) == ["a"]}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_twin_has_the_name_the_parameters_and_the_access_modes_of_its_definition(module: str) -> None:
-    twins, definitions = ops_of(f"workers.kernels.triton.{module}"), ops_of(f"workers.kernels.{module}")
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_twins_of_an_op_take_the_same_arguments(folder: str) -> None:
+    twins, vectorised = (ops_of(f"workers.kernels.{folder}.{kind}") for kind in ("triton", "vectorised"))
     assert twins
     for name, twin in twins.items():
-        assert op_of(twin).name == op_of(definitions[name]).name == name
-        assert op_of(twin).modes == op_of(definitions[name]).modes
-        assert list(signature(twin).parameters) == list(signature(definitions[name]).parameters)
+        assert op_of(twin).name == op_of(vectorised[name]).name == name
+        assert op_of(twin).arguments is op_of(vectorised[name]).arguments
+        assert op_of(twin).arguments.__name__ == name.title().replace("_", "")
 
 
 def test_every_device_op_that_an_engine_launches_has_a_twin_and_there_are_no_others() -> None:
-    ops = {(op.__module__.rpartition(".")[2], op.__name__) for op in devices.ops_of(devices.CLEAN).values()}
-    twins = {(module, name) for module in MODULES for name in ops_of(f"workers.kernels.triton.{module}")}
+    ops = {(op.__module__.split(".")[2], op.__name__) for op in devices.ops_of(devices.CLEAN).values()}
+    twins = {(folder, name) for folder in FOLDERS for name in ops_of(f"workers.kernels.{folder}.triton")}
     assert twins == ops
 
 
@@ -54,5 +55,5 @@ def test_a_slice_with_a_step_or_a_table_of_two_dimensions_is_refused() -> None:
 def test_an_op_refuses_a_slice_with_a_step_and_writes_nothing() -> None:
     ids, cache = torch.arange(3, device=DEVICE), torch.from_numpy(np.zeros(6, dtype=np.uint64)).to(DEVICE)
     with pytest.raises(ValueError, match="contiguous"):
-        kv_write(ids, ids, ids, cache[::2], cache, 0)
+        kv_write(KvWrite(ids, ids, ids, cache[::2], cache, 0))
     assert not cache.cpu().numpy().any()

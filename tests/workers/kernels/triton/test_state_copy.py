@@ -7,9 +7,9 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers.kernels import state_copy as definition
-from workers.kernels.signature import PAD_BLOCK
-from workers.kernels.triton.state_copy import state_copy
+from workers.kernels.sentinels import PAD_BLOCK
+from workers.kernels.state_copy import vectorised as definition
+from workers.kernels.state_copy.triton import state_copy
 
 
 def arguments_of(batch: Case, width: int) -> dict[str, Any]:

@@ -5,8 +5,8 @@ import pytest
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels import state_restore as definition
-from workers.kernels.triton.state_restore import state_restore
+from workers.kernels.state_restore import vectorised as definition
+from workers.kernels.state_restore.triton import state_restore
 
 
 @pytest.mark.parametrize(("num_rows", "k", "padding", "width"), [(1, 0, 0, 2), (7, 3, 1, 3), (33, 5, 3, 4)])

@@ -10,15 +10,29 @@ import torch
 
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import DEVICE
-from workers.kernels import attention, compute_logits, draft, kv_write, poison, recurrent_update, rejection_sample
-from workers.kernels.triton import attention as triton_attention
-from workers.kernels.triton import compute_logits as triton_compute_logits
-from workers.kernels.triton import copies
-from workers.kernels.triton import draft as triton_draft
-from workers.kernels.triton import kv_write as triton_kv_write
-from workers.kernels.triton import poison as triton_poison
-from workers.kernels.triton import recurrent_update as triton_recurrent_update
-from workers.kernels.triton import rejection_sample as triton_rejection_sample
+from workers.kernels.attention import triton as triton_attention
+from workers.kernels.attention import vectorised as attention
+from workers.kernels.attention.arguments import Attention
+from workers.kernels.compute_logits import triton as triton_compute_logits
+from workers.kernels.compute_logits import vectorised as compute_logits
+from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.copies import triton as copies
+from workers.kernels.copies.arguments import CopyInputs
+from workers.kernels.eagle import triton as triton_draft
+from workers.kernels.eagle import vectorised as draft
+from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.kv_write import triton as triton_kv_write
+from workers.kernels.kv_write import vectorised as kv_write
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.poison import triton as triton_poison
+from workers.kernels.poison import vectorised as poison
+from workers.kernels.poison.arguments import Poison
+from workers.kernels.recurrent_update import triton as triton_recurrent_update
+from workers.kernels.recurrent_update import vectorised as recurrent_update
+from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.rejection_sample import triton as triton_rejection_sample
+from workers.kernels.rejection_sample import vectorised as rejection_sample
+from workers.kernels.rejection_sample.arguments import RejectionSample
 
 K, VOCAB_SIZE, WIDTH, BLOCK_SIZE = 3, 31, 4, 4
 DEFINITIONS = (poison, kv_write, attention, recurrent_update, compute_logits, rejection_sample, draft)
@@ -77,29 +91,29 @@ def step(ops: tuple[ModuleType, ...], batch: Case, b: dict[str, Any]) -> None:
     poisoning, write, attend, recur, score, sample, drafter = ops
     blocks, queries = batch.num_blocks_max, int(batch.num_scheduled.max())
     rows = (b["query_start"], b["num_scheduled"], b["num_drafts"])
-    poisoning.poison(b["blocks"], b["kv"], b["drafter_kv"], 1, BLOCK_SIZE)
-    write.kv_write(b["input_ids"], b["positions"], b["slots"], b["hidden"], b["kv"], 0)
-    attend.attention(
+    poisoning.poison(Poison(b["blocks"], b["kv"], b["drafter_kv"], 1, BLOCK_SIZE))
+    write.kv_write(KvWrite(b["input_ids"], b["positions"], b["slots"], b["hidden"], b["kv"], 0))
+    attend.attention(Attention(
         b["kv"], b["block_table"], b["token_row"], b["positions"], b["hidden"], b["attended"],
         BLOCK_SIZE, batch.max_blocks, blocks,
-    )  # fmt: skip
-    recur.recurrent_update(
+    ))  # fmt: skip
+    recur.recurrent_update(RecurrentUpdate(
         b["hidden"], b["num_computed"], *rows, b["state_slot"], b["accepted"], b["states"], b["conv"],
         queries, K, WIDTH,
-    )  # fmt: skip
-    score.compute_logits(b["hidden"], *rows, b["logits"], K, VOCAB_SIZE)
-    sample.rejection_sample(
+    ))  # fmt: skip
+    score.compute_logits(ComputeLogits(b["hidden"], *rows, b["logits"], K, VOCAB_SIZE))
+    sample.rejection_sample(RejectionSample(
         b["logits"], b["scheduled_drafts"], *rows[1:], b["invalid"], b["sampled"], K, VOCAB_SIZE
-    )  # fmt: skip
-    drafter.draft_first_pass(
+    ))  # fmt: skip
+    drafter.draft_first_pass(DraftFirstPass(
         b["hidden"], b["input_ids"], b["positions"], b["slots"], b["token_index"], b["next_tokens"],
         b["num_scheduled"], b["drafter_hidden"], b["drafter_kv"],
-    )  # fmt: skip
-    drafter.draft_chain(
+    ))  # fmt: skip
+    drafter.draft_chain(DraftChain(
         b["drafter_hidden"], b["positions"], b["token_index"], b["num_scheduled"], b["valid"], b["state_slot"],
         b["block_table"], b["script"], b["drafter_kv"], b["raw"], b["draft_tokens"],
         BLOCK_SIZE, batch.max_blocks, blocks, batch.max_model_len, K, K,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def tensors_of(buffers: dict[str, np.ndarray[Any, Any]]) -> dict[str, torch.Tensor]:
@@ -121,7 +135,7 @@ def captured(run: Callable[[dict[str, Any]], None], buffers: dict[str, Any]) -> 
     with torch.cuda.graph(graph):
         allocated = torch.cuda.memory_allocated()
         for name, tensor in tensors.items():
-            copies.copy_inputs(pristine[name], tensor)
+            copies.copy_inputs(CopyInputs(pristine[name], tensor))
         run(tensors)
         assert torch.cuda.memory_allocated() == allocated, "a launch allocates device memory"
     for tensor in tensors.values():

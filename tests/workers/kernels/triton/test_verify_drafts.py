@@ -13,15 +13,15 @@ from tests.workers.kernels.enumeration import committed, total_variation, world
 from tests.workers.kernels.triton.launches import assert_equal, launch
 from tests.workers.kernels.verification import Drafts, random_drafts, verify
 from tests.workers.oracle.test_random_sampling import METHODS, rows_of, tokens_of
-from workers.kernels import draw_noise as noise_definition
-from workers.kernels import logit_floors as floors_definition
-from workers.kernels.signature import NO_TOKEN
-from workers.kernels.triton.draw_noise import draw_noise
-from workers.kernels.triton.logit_floors import logit_floors
-from workers.kernels.triton.residual_mass import residual_mass
-from workers.kernels.triton.sampler_stats import sampler_stats
-from workers.kernels.triton.verify_drafts import verify_drafts
-from workers.kernels.verify_drafts import BLOCK, STANDARD, STRICT, SYNTHETIC
+from workers.kernels.draw_noise import vectorised as noise_definition
+from workers.kernels.draw_noise.triton import draw_noise
+from workers.kernels.logit_floors import vectorised as floors_definition
+from workers.kernels.logit_floors.triton import logit_floors
+from workers.kernels.residual_mass.triton import residual_mass
+from workers.kernels.sampler_stats.triton import sampler_stats
+from workers.kernels.sentinels import NO_TOKEN
+from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
+from workers.kernels.verify_drafts.triton import verify_drafts
 
 Array = NDArray[Any]
 

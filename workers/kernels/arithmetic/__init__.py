@@ -1,0 +1,1 @@
+"""The model's arithmetic on arrays and on blocks of words."""

@@ -1,0 +1,66 @@
+"""The model's arithmetic on blocks of 64-bit words: equal to `workers.record.model`, element by element.
+
+Words are uint64 wherever a value is multiplied or shifted, so products wrap modulo 2^64 and shifts are logical.
+Token ids and positions are int64, not negative.
+"""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.arithmetic import vectorised as shared
+
+GOLDEN = tl.constexpr(int(shared.GOLDEN))
+POSITION = tl.constexpr(int(shared.POSITION))
+LAYER = tl.constexpr(shared.LAYER)
+VOCABULARY = tl.constexpr(int(shared.VOCABULARY))
+DECAY = tl.constexpr(shared.DECAY)
+DRAFTER_LAYER = tl.constexpr(shared.DRAFTER_LAYER)
+LOGIT_SHIFT = tl.constexpr(int(shared.LOGIT_SHIFT))
+
+_MULTIPLIER = tl.constexpr(0x2127599BF4325C37)
+_MASK = tl.constexpr((1 << 64) - 1)
+
+
+@triton.jit
+def mix(b_x):
+    """Scramble words."""
+    b_x ^= b_x >> 23
+    b_x *= _MULTIPLIER
+    return b_x ^ (b_x >> 47)
+
+
+@triton.jit
+def embed(b_token):
+    """Return the hidden words of token ids."""
+    return mix((b_token.to(tl.uint64) + 1) * GOLDEN)
+
+
+@triton.jit
+def kv_word(b_hidden, b_position, layer: tl.constexpr):
+    """Return what an attention layer stores for tokens at positions."""
+    b_place = (b_position.to(tl.uint64) * 2 + 1) * POSITION
+    return mix(b_hidden + b_place + (layer * LAYER & _MASK))
+
+
+@triton.jit
+def attention(b_sum, b_sum_position, b_position):
+    """Return (2 i + 1) * sum of kv - 2 * sum of kv times position."""
+    return (b_position.to(tl.uint64) * 2 + 1) * b_sum - b_sum_position * 2
+
+
+@triton.jit
+def draft_hidden(b_hidden, b_token):
+    """Return the drafter's inputs: hidden words and the tokens that follow them."""
+    return mix(embed(b_token) + b_hidden * 3)
+
+
+@triton.jit
+def tap(b_age):
+    """Return the weight of an input in a convolution window; the newest has age 0."""
+    return (b_age.to(tl.uint64) * 2 + 1) * GOLDEN
+
+
+@triton.jit
+def logit(b_hidden, b_token):
+    """Return the logits of token ids: integers below 2^24, exact in float32."""
+    return (mix(b_hidden + (b_token.to(tl.uint64) + 1) * VOCABULARY) >> LOGIT_SHIFT).to(tl.float32)

@@ -1,0 +1,1 @@
+"""The device op `attention`: arguments, definition and twins."""

@@ -1,0 +1,1 @@
+"""The device op `cascade_attention`: arguments, definition and twins."""

@@ -1,0 +1,65 @@
+"""Attention that sums a prefix which all rows share once, then the rest of each row."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.arithmetic.triton import attention as weighted
+from workers.kernels.arithmetic.triton import mix
+from workers.kernels.attention.triton import sum_paged
+from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.launch.triton import PAD_ROW, check_flat, launch
+
+BLOCK_TOKENS = 16
+BLOCK_POSITIONS = 64
+
+
+def cascade_attention(a: CascadeAttention) -> None:
+    """Do what `attention` does, for rows whose first `num_common_blocks` blocks are those of row 0.
+
+    Every token of the batch must lie behind the common blocks: it attends to all of them,
+    without a mask. Each program sums them once for all of its tokens.
+    Source: cascade inference (FlashInfer, Ye et al. 2024) for the shape: a shared part, and a part a row.
+    """
+    check_flat(a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output)
+    num_tokens = a.hidden.numel()
+    grid = (-(-num_tokens // BLOCK_TOKENS),)
+    launch(_kernel, grid)(
+        a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,
+        num_tokens, a.num_common_blocks * a.block_size, a.num_blocks_max * a.block_size,
+        a.max_blocks,
+        a.block_size, BLOCK_TOKENS, BLOCK_POSITIONS,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_tokens", "num_common", "length", "max_blocks"])
+def _kernel(
+    p_kv, p_block_table, p_token_row, p_positions, p_hidden, p_output,
+    num_tokens, num_common, length,
+    max_blocks,
+    BLOCK_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+):  # fmt: skip
+    o_token = tl.program_id(0).to(tl.int64) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    is_token = o_token < num_tokens
+    b_row = tl.load(p_token_row + o_token, mask=is_token, other=PAD_ROW)
+    is_real = b_row >= 0
+    b_position = tl.load(p_positions + o_token, mask=is_real, other=0)
+    b_common = tl.zeros([BLOCK_POSITIONS], dtype=tl.uint64)
+    b_common_position = tl.zeros([BLOCK_POSITIONS], dtype=tl.uint64)
+    for start in range(0, num_common, BLOCK_POSITIONS):
+        o_position = start + tl.arange(0, BLOCK_POSITIONS).to(tl.int64)
+        is_common = o_position < num_common
+        b_block = tl.load(p_block_table + o_position // BLOCK_SIZE, mask=is_common, other=0)
+        o_kv = tl.maximum(b_block, 0) * BLOCK_SIZE + o_position % BLOCK_SIZE
+        b_kv = tl.load(p_kv + o_kv, mask=is_common, other=0)
+        b_common += b_kv
+        b_common_position += b_kv * o_position.to(tl.uint64)
+    p_table = p_block_table + b_row * max_blocks
+    b_sum, b_sum_position = sum_paged(
+        p_kv, p_table, b_position, is_real, num_common, length, BLOCK_SIZE, BLOCK_TOKENS, BLOCK_POSITIONS
+    )
+    b_sum += tl.sum(b_common, axis=0)
+    b_sum_position += tl.sum(b_common_position, axis=0)
+    b_output = tl.where(is_real, weighted(b_sum, b_sum_position, b_position), 0)
+    b_hidden = tl.load(p_hidden + o_token, mask=is_real, other=0)
+    tl.store(p_hidden + o_token, mix(b_hidden + b_output), mask=is_real)
+    tl.store(p_output + o_token, b_output, mask=is_token)

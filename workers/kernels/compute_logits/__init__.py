@@ -1,0 +1,1 @@
+"""The device op `compute_logits`: arguments, definition and twins."""

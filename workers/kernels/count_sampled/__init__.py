@@ -1,0 +1,1 @@
+"""The device op `count_sampled`: arguments, definition and twins."""

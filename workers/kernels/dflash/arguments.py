@@ -1,0 +1,49 @@
+"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other.
+
+Source: DFlash, arXiv 2602.06036, for the block behind a context of the target's hidden words.
+"""
+
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
+
+
+@arguments
+class DflashContext(Arguments):
+    """Write the context of the drafter: what it stores for the target's hidden word of every token that has a slot."""
+
+    hidden: Annotated[Memory, In("uint64", "T")]
+    positions: Annotated[Memory, In("int64", "T")]
+    slots: Annotated[Memory, In("int64", "T", of=("drafter_slots",))]
+    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
+
+
+@arguments
+class DflashBlock(Arguments):
+    """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token.
+
+    The block is the next token and `num_proposed` masks (id `vocab_size`) at the positions behind the context; each
+    sees the whole context, and all of the block with weight 2 |distance| + 1. `raw` is what comes out at a mask,
+    the draft is the script's. A row without a valid token proposes NO_DRAFT. The block's cache words are scratch.
+    In padding rows `raw` is 0.
+    """
+
+    hidden: Annotated[Memory, In("uint64", "T")]
+    next_tokens: Annotated[Memory, In("int64", "B")]
+    positions: Annotated[Memory, In("int64", "T")]
+    token_index: Annotated[Memory, In("int64", "B")]
+    num_scheduled: Annotated[Memory, In("int64", "B")]
+    valid: Annotated[Memory, In("int64", "B")]
+    state_slot: Annotated[Memory, In("int64", "B")]
+    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
+    script: Annotated[Memory, In("int64", "num_state_slots * max_model_len")]
+    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
+    raw: Annotated[Memory, Out("uint64", "B * K")]
+    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
+    block_size: int
+    max_blocks: int
+    num_blocks_max: int
+    max_model_len: int
+    num_speculative_tokens: int
+    num_proposed: int
+    vocab_size: int

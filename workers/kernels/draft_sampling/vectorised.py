@@ -1,0 +1,57 @@
+"""Drafts drawn from a draft model's distribution, whose logits are kept until the drafts are verified."""
+
+from typing import Any
+
+import numpy as np
+
+from workers.kernels.arithmetic.vectorised import LOGIT_SHIFT, ONE, Integers, Words, mix, vocabulary
+from workers.kernels.draft_model.vectorised import run_chain, scripted_behind
+from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draw_noise.arguments import DRAFT_STREAM
+from workers.kernels.draw_noise.vectorised import philox, uniform
+from workers.kernels.probabilities.vectorised import NEVER, TILE_SIZE, Floats, block_size_of, pick, scale_of, weight
+
+
+def draft_noise(a: DraftNoise) -> None:
+    """Draw the noise of the drafts behind each row's next token."""
+    k, seed = a.num_speculative_tokens, a.seeds.astype(np.uint64)[:, None]
+    first = (a.positions.take(a.token_index) + 2).astype(np.uint64)[:, None]
+    drawn = philox(seed, first, DRAFT_STREAM, np.arange(k, dtype=np.uint64)[None, :])
+    numbers = uniform(np.stack(drawn[:NUMBERS_PER_DRAFT], axis=-1))
+    a.draft_noise.reshape(len(a.seeds), k, NUMBERS_PER_DRAFT)[:] = numbers
+
+
+def drawn_chain(a: DrawnChain) -> None:
+    """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain."""
+    k, temperature = a.num_speculative_tokens, a.temperature_bits.astype(np.int32).view(np.float32)
+    rows = np.flatnonzero((temperature > 0) & (a.point_mass == 0) & (a.valid > 0) & (a.num_scheduled > 0))
+    numbers = a.draft_noise.reshape(len(a.token_index), k, NUMBERS_PER_DRAFT)[rows]
+    lines, scale = a.draft_logits.reshape(-1, k, a.vocab_size), scale_of(temperature[rows])
+    wrong = scripted_behind(a)
+
+    def choose(index: int, hidden: Words) -> tuple[Any, Any]:
+        is_wrong = wrong[:, index]
+        word = hidden.copy()
+        word[rows] = np.where(is_wrong[rows] > 0, mix(hidden[rows] + ONE), hidden[rows])
+        scores = mix(word[:, None] + vocabulary(a.vocab_size)) >> LOGIT_SHIFT
+        own = scores.argmax(axis=1)
+        token = (own + is_wrong) % a.vocab_size
+        logits = lines[a.state_slot[rows], index] = scores[rows].astype(np.float32)
+        token[rows] = drawn(logits, scale, numbers[:, index])
+        return own, token
+
+    run_chain(choose, a)
+
+
+def drawn(logits: Floats, scale: Floats, numbers: Floats) -> Integers:
+    """Return a token of each line of logits [N, V] by its numbers [N, 3]: its block, its tile in that, then itself."""
+    num_lines, vocab_size = logits.shape
+    block_size = block_size_of(vocab_size)
+    num_blocks = -(-vocab_size // block_size)
+    padded = np.zeros((num_lines, num_blocks * block_size), dtype=np.float32)
+    padded[:, :vocab_size] = weight(logits, NEVER, logits.max(axis=1, keepdims=True), scale[:, None])
+    tiles = padded.reshape(num_lines, num_blocks, block_size // TILE_SIZE, TILE_SIZE)
+    sums, lines = tiles.sum(axis=3), np.arange(num_lines)
+    block = pick(sums.sum(axis=2), numbers[:, 0])
+    tile = pick(sums[lines, block], numbers[:, 1])
+    return block * block_size + tile * TILE_SIZE + pick(tiles[lines, block, tile], numbers[:, 2])

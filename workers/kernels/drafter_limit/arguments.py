@@ -1,0 +1,30 @@
+"""A drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more.
+
+Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
+"""
+
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
+
+
+@arguments
+class LimitSlots(Arguments):
+    """Give tokens past the drafter's last position no slot; all arrays are [num_tokens]."""
+
+    positions: Annotated[Memory, In("int64", "T")]
+    slots: Annotated[Memory, In("int64", "T")]
+    drafter_slots: Annotated[Memory, Out("int64", "T")]
+    drafter_max_len: int
+
+
+@arguments
+class LimitDrafts(Arguments):
+    """Take its drafts from every row whose next token and drafts do not all have a position in the drafter."""
+
+    positions: Annotated[Memory, In("int64", "T")]
+    token_index: Annotated[Memory, In("int64", "B")]
+    draft_tokens: Annotated[Memory, InOut("int64", "B * K")]
+    num_speculative_tokens: int
+    num_proposed: int
+    drafter_max_len: int

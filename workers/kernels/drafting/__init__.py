@@ -1,0 +1,1 @@
+"""What drafters share: sums over a cache, scratch writes, scripted drafts."""

@@ -1,0 +1,21 @@
+"""What the Triton kernels of drafters share: where a row goes on from, and its scratch words in the cache."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.launch.triton import PAD_BLOCK
+
+
+@triton.jit
+def store_scratch(p_cache, p_table, b_word, b_position, is_real, length, BLOCK_SIZE: tl.constexpr):
+    """Store a word of each real row at a position below `length` that its block table covers."""
+    is_inside = is_real & (b_position < length)
+    b_block = tl.load(p_table + b_position // BLOCK_SIZE, mask=is_inside, other=PAD_BLOCK)
+    tl.store(p_cache + b_block * BLOCK_SIZE + b_position % BLOCK_SIZE, b_word, mask=b_block >= 0)
+
+
+@triton.jit
+def scripted(p_script, b_slot, b_position, is_real, max_model_len):
+    """Return what the script of each row's slot says at a position; past its end, its last word."""
+    o_script = b_slot * max_model_len + tl.minimum(b_position, max_model_len - 1)
+    return tl.load(p_script + o_script, mask=is_real, other=0)

@@ -1,0 +1,1 @@
+"""The device op `draw_noise`: arguments, definition and twins."""

@@ -1,0 +1,130 @@
+"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
+
+Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
+"""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
+from workers.kernels.attention.triton import sum_paged
+from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.launch.triton import NO_DRAFT, PAD_BLOCK, PAD_SLOT, check_flat, launch
+
+BLOCK_TOKENS = 64
+BLOCK_ROWS = 16
+BLOCK_POSITIONS = 64
+
+
+def draft_first_pass(a: DraftFirstPass) -> None:
+    """Write the drafter's cache for every token of the step, fed with the token that follows it."""
+    check_flat(
+        a.hidden,
+        a.input_ids,
+        a.positions,
+        a.slots,
+        a.token_index,
+        a.next_tokens,
+        a.num_scheduled,
+        a.drafter_hidden,
+        a.drafter_kv,
+    )
+    num_tokens = a.hidden.numel()
+    grid = (-(-num_tokens // BLOCK_TOKENS),)
+    launch(_first_pass_kernel, grid)(
+        a.hidden, a.input_ids, a.positions, a.slots, a.token_index, a.next_tokens, a.num_scheduled,
+        a.drafter_hidden, a.drafter_kv,
+        num_tokens, a.token_index.numel(),
+        BLOCK_TOKENS, BLOCK_ROWS,
+    )  # fmt: skip
+
+
+def draft_chain(a: DraftChain) -> None:
+    """Propose `num_proposed` drafts for each row."""
+    check_flat(
+        a.drafter_hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
+        a.script, a.drafter_kv, a.raw,
+        a.draft_tokens,
+    )  # fmt: skip
+    num_rows = a.token_index.numel()
+    assert a.raw.numel() == a.draft_tokens.numel() == num_rows * a.num_speculative_tokens
+    grid = (-(-num_rows // BLOCK_ROWS),)
+    launch(_chain_kernel, grid)(
+        a.drafter_hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
+        a.script, a.drafter_kv, a.raw,
+        a.draft_tokens,
+        num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed,
+        a.max_blocks,
+        a.block_size, a.num_speculative_tokens, BLOCK_ROWS, BLOCK_POSITIONS,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_tokens", "num_rows"])
+def _first_pass_kernel(
+    p_hidden, p_input_ids, p_positions, p_slots, p_token_index, p_next_tokens, p_num_scheduled, p_drafter_hidden,
+    p_drafter_kv,
+    num_tokens, num_rows,
+    BLOCK_TOKENS: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+):  # fmt: skip
+    o_token = tl.program_id(0).to(tl.int64) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    is_token = o_token < num_tokens
+    b_following = tl.load(p_input_ids + o_token + 1, mask=o_token + 1 < num_tokens, other=0)
+    for start in range(0, num_rows, BLOCK_ROWS):
+        o_row = start + tl.arange(0, BLOCK_ROWS)
+        is_row = tl.load(p_num_scheduled + o_row, mask=o_row < num_rows, other=0) > 0
+        b_index = tl.load(p_token_index + o_row, mask=is_row, other=-1)
+        b_next = tl.load(p_next_tokens + o_row, mask=is_row, other=0)
+        # At most one row ends at a token, so a sum picks its next token.
+        is_last = o_token[:, None] == b_index[None, :]
+        b_following = tl.where(
+            tl.max(is_last.to(tl.int32), axis=1) > 0,
+            tl.sum(tl.where(is_last, b_next[None, :], 0), axis=1),
+            b_following,
+        )
+    b_hidden = draft_hidden(tl.load(p_hidden + o_token, mask=is_token, other=0), b_following)
+    tl.store(p_drafter_hidden + o_token, b_hidden, mask=is_token)
+    b_position = tl.load(p_positions + o_token, mask=is_token, other=0)
+    o_slot = tl.load(p_slots + o_token, mask=is_token, other=PAD_SLOT)
+    tl.store(p_drafter_kv + o_slot, kv_word(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
+
+
+@triton.jit(do_not_specialize=["num_rows", "length", "max_model_len", "num_proposed", "max_blocks"])
+def _chain_kernel(
+    p_drafter_hidden, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_block_table, p_script,
+    p_drafter_kv, p_raw, p_draft_tokens,
+    num_rows, length, max_model_len, num_proposed,
+    max_blocks,
+    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+):  # fmt: skip
+    o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    is_row = o_row < num_rows
+    is_real = is_row & (tl.load(p_num_scheduled + o_row, mask=is_row, other=0) > 0)
+    is_valid = is_real & (tl.load(p_valid + o_row, mask=is_row, other=0) > 0)
+    o_last = tl.load(p_token_index + o_row, mask=is_real, other=0)
+    b_last = tl.load(p_positions + o_last, mask=is_real, other=0)
+    b_vector = tl.load(p_drafter_hidden + o_last, mask=is_real, other=0)
+    p_row_script = p_script + tl.load(p_state_slot + o_row, mask=is_real, other=0) * max_model_len
+    p_table = p_block_table + o_row * max_blocks
+    b_sum, b_sum_position = sum_paged(
+        p_drafter_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
+    )
+    b_raw = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
+    b_draft = tl.zeros([BLOCK_ROWS], dtype=tl.int64)
+    for index in range(num_proposed):
+        b_position = b_last + index
+        if index > 0:
+            b_vector = draft_hidden(b_raw, tl.maximum(b_draft, 0))
+            b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
+            b_sum += b_word
+            b_sum_position += b_word * b_position.to(tl.uint64)
+            is_inside = is_real & (b_position < max_model_len)
+            b_block = tl.load(p_table + b_position // BLOCK_SIZE, mask=is_inside, other=PAD_BLOCK)
+            tl.store(p_drafter_kv + b_block * BLOCK_SIZE + b_position % BLOCK_SIZE, b_word, mask=b_block >= 0)
+        o_script = tl.minimum(b_position + 2, max_model_len - 1)
+        b_draft = tl.load(p_row_script + o_script, mask=is_valid, other=NO_DRAFT)
+        b_raw = mix(attention(b_sum, b_sum_position, b_position) + b_vector)
+        tl.store(p_raw + o_row * K + index, tl.where(is_real, b_raw, 0), mask=is_row)
+        tl.store(p_draft_tokens + o_row * K + index, b_draft, mask=is_row)
+    for index in range(num_proposed, K):
+        tl.store(p_raw + o_row * K + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
+        tl.store(p_draft_tokens + o_row * K + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)

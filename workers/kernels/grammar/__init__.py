@@ -1,0 +1,1 @@
+"""The device ops `grammar_drafts` and `apply_masks`: arguments, definition and twins."""

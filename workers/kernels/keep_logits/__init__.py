@@ -1,0 +1,1 @@
+"""The device op `keep_logits`: arguments, definition and twins."""

@@ -1,0 +1,13 @@
+"""Keep logits as they are before they are processed."""
+
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, Memory, Out, arguments
+
+
+@arguments
+class KeepLogits(Arguments):
+    """Copy logits before they are processed in place, for logprobs that are to be raw."""
+
+    logits: Annotated[Memory, In("float32", "length")]
+    kept: Annotated[Memory, Out("float32", "length", of=("raw_logits",))]

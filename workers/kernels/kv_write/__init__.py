@@ -1,0 +1,1 @@
+"""The device op `kv_write`: arguments, definition and twins."""

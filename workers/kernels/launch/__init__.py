@@ -1,0 +1,1 @@
+"""How Triton kernels are launched, bound and checked."""

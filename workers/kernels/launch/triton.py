@@ -1,0 +1,93 @@
+"""Launch kernels, and bind a call of an op to its memory so that it can be launched again without Triton's dispatch.
+
+Dispatch (which compiled kernel fits these arguments) takes the host longer than most of our kernels take the device.
+For the same buffers and integers its answer is the same, so it is asked once.
+The sentinels of device buffers are here too, as constants that a kernel may name.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from workers.kernels import sentinels
+from workers.kernels.argument import Arguments
+
+A = TypeVar("A", bound=Arguments)
+
+NO_TOKEN = tl.constexpr(sentinels.NO_TOKEN)
+NO_DRAFT = tl.constexpr(sentinels.NO_DRAFT)
+PAD_SLOT = tl.constexpr(sentinels.PAD_SLOT)
+PAD_ROW = tl.constexpr(sentinels.PAD_ROW)
+PAD_BLOCK = tl.constexpr(sentinels.PAD_BLOCK)
+PAD_STATE_SLOT = tl.constexpr(sentinels.PAD_STATE_SLOT)
+UNKNOWN_TOKEN = tl.constexpr(sentinels.UNKNOWN_TOKEN)
+POISON = tl.constexpr(sentinels.POISON)
+
+_BEING_BOUND: ContextVar[list["Bound"] | None] = ContextVar("being_bound", default=None)
+
+
+class Bound:
+    """One launch of a compiled kernel: its grid and arguments, tensors by their address."""
+
+    __slots__ = ("_arguments", "_function", "_grid", "_metadata", "_run", "_tensors")
+
+    def __init__(self, compiled: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        self._run, self._function, self._metadata = compiled.run, compiled.function, compiled.packed_metadata
+        self._grid = (*grid, 1, 1)[:3]
+        self._arguments = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
+        # An address keeps nothing alive.
+        self._tensors = tuple(each for each in arguments if isinstance(each, Tensor))
+
+    def __call__(self, stream: int) -> None:
+        """Enqueue the launch on a stream."""
+        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *self._arguments)
+
+
+def check_flat(*buffers: Tensor) -> None:
+    """Refuse buffers whose elements do not follow one another: a kernel sees the first address alone.
+
+    Raises:
+        ValueError: a buffer is not flat, or a slice with a step.
+    """
+    for buffer in buffers:
+        if buffer.dim() != 1 or not buffer.is_contiguous():
+            found = f"shape {tuple(buffer.shape)} and strides {buffer.stride()}"
+            raise ValueError(f"a device op takes flat, contiguous buffers, not {found}")
+
+
+def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
+    """Return what launches a kernel on a grid; it takes every parameter of the kernel by position."""
+
+    def call(*arguments: Any, **options: Any) -> None:
+        compiled = kernel[grid](*arguments, **options)
+        being_bound = _BEING_BOUND.get()
+        if being_bound is not None:
+            being_bound.append(Bound(compiled, grid, arguments))
+
+    return call
+
+
+def bind(op: Callable[[A], None], arguments: A) -> list[Bound]:
+    """Run an op whose work is kernel launches alone, and return those launches.
+
+    The tensors must live where they are as long as the launches are used. Only for a GPU: an interpreted kernel is
+    never compiled.
+    """
+    token = _BEING_BOUND.set([])
+    try:
+        op(arguments)
+        bound = _BEING_BOUND.get()
+    finally:
+        _BEING_BOUND.reset(token)
+    assert bound, f"op {getattr(op, '__name__', op)} launched no kernel"
+    return bound
+
+
+def current_stream() -> int:
+    """Return the handle of PyTorch's current stream."""
+    handle: int = torch.cuda.current_stream().cuda_stream
+    return handle

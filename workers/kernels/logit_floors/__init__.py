@@ -1,0 +1,1 @@
+"""The device op `logit_floors`: arguments, definition and twins."""

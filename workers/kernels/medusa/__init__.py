@@ -1,0 +1,1 @@
+"""The device op `medusa_heads`: arguments, definition and twins."""

@@ -1,0 +1,1 @@
+"""The device ops `poison` and `poison_states`: arguments, definition and twins."""

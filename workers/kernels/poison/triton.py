@@ -1,0 +1,45 @@
+"""Make memory that changes hands unreadable."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from workers.kernels.launch.triton import POISON, check_flat, launch
+from workers.kernels.poison.arguments import Poison, PoisonStates
+
+BLOCK_WORDS = 256
+
+
+def poison(a: Poison) -> None:
+    """Overwrite the first `num_blocks` of `blocks` in both caches."""
+    _launch(a.blocks, a.kv, a.block_size, a.drafter_kv, a.block_size, a.num_blocks)
+
+
+def poison_states(a: PoisonStates) -> None:
+    """Overwrite the recurrent states that are kept with the first `num_blocks` of `blocks`."""
+    _launch(a.blocks, a.block_states, 1, a.block_windows, a.window_length, a.num_blocks)
+
+
+def _launch(blocks: Tensor, one: Tensor, one_length: int, other: Tensor, other_length: int, num_blocks: int) -> None:
+    """Poison two buffers that have one_length and other_length words a block."""
+    check_flat(blocks, one, other)
+    assert blocks.numel() >= num_blocks
+    grid = (-(-num_blocks * max(one_length, other_length) // BLOCK_WORDS),)
+    launch(_kernel, grid)(blocks, one, other, num_blocks, one_length, other_length, BLOCK_WORDS)
+
+
+@triton.jit(do_not_specialize=["num_blocks"])
+def _kernel(
+    p_blocks, p_one, p_other, num_blocks, ONE_LENGTH: tl.constexpr, OTHER_LENGTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    o_word = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    _poison(p_blocks, p_one, o_word, num_blocks, ONE_LENGTH, BLOCK)
+    _poison(p_blocks, p_other, o_word, num_blocks, OTHER_LENGTH, BLOCK)
+
+
+@triton.jit
+def _poison(p_blocks, p_words, o_word, num_blocks, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
+    is_word = o_word < num_blocks * LENGTH
+    b_block = tl.load(p_blocks + o_word // LENGTH, mask=is_word, other=0)
+    b_poison = tl.full([BLOCK], POISON, dtype=tl.uint64)
+    tl.store(p_words + b_block * LENGTH + o_word % LENGTH, b_poison, mask=is_word)

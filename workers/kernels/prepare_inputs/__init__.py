@@ -1,0 +1,1 @@
+"""The device op `prepare_inputs`: arguments, definition and twins."""

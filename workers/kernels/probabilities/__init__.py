@@ -1,0 +1,1 @@
+"""Weights of tokens over blocks and tiles of the vocabulary."""

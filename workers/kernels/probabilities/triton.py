@@ -1,0 +1,137 @@
+"""Weights of tokens over blocks and tiles of the vocabulary, as kernels use them: see the definition's module."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.probabilities import vectorised as shared
+
+LOG2E = tl.constexpr(float(shared.LOG2E))
+NEVER = tl.constexpr(float("-inf"))
+_MOST = tl.constexpr(3.4028234663852886e38)
+
+
+@triton.jit
+def scale_of(temperature):
+    """Return what logits are multiplied by; 1 where the temperature is 0."""
+    is_random = temperature > 0
+    divisor = tl.where(is_random, temperature, 1.0)
+    return tl.where(is_random, tl.div_rn(divisor * 0 + LOG2E, divisor), 1.0)
+
+
+@triton.jit
+def weight(b_logits, b_floor, b_maximum, b_scale):
+    """Return the weights of logits at or above the floor; 0 for others."""
+    return tl.exp2((tl.where(b_logits >= b_floor, b_logits, NEVER) - b_maximum) * b_scale)
+
+
+@triton.jit
+def load_block(p_line, i_block, vocab_size, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """Return the logits of a block, tile by tile."""
+    o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE
+    b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
+    # Nearly every block is a whole one, and a mask costs as much as the arithmetic. What is read once should not push
+    # out of the cache what is read again.
+    if (i_block + 1) * BLOCK <= vocab_size:
+        b_logits = tl.load(p_line + b_token, eviction_policy="evict_first")
+    else:
+        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER, eviction_policy="evict_first")
+    return b_logits
+
+
+@triton.jit
+def pick(b_masses, b_noise):
+    """Return, of each line of masses, the index in which the running sum passes the noise times the total."""
+    size: tl.constexpr = b_masses.shape[1]
+    o_index = tl.arange(0, size)[None, :]
+    # A running sum of one does not compile for a GPU in Triton 3.6.
+    b_running = b_masses if size == 1 else tl.cumsum(b_masses, axis=1)
+    b_passed = b_running > (b_noise * tl.sum(b_masses, axis=1))[:, None]
+    b_first = tl.min(tl.where((b_masses > 0) & b_passed, o_index, size), axis=1)
+    # Rounding may leave the running sum below the total.
+    b_last = tl.max(tl.where(b_masses > 0, o_index, 0), axis=1)
+    return tl.where(b_first < size, b_first, b_last)
+
+
+@triton.jit
+def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr):
+    """Add up the blocks of lines: their maxima and masses, and of each line the maximum, the total, whether undefined.
+
+    Shapes: [N, BLOCKS] of [N] lines; the masses are relative to the maximum of the line.
+    """
+    o_block = tl.arange(0, BLOCKS)
+    is_block = is_line[:, None] & (o_block < num_blocks)[None, :]
+    o_stats = b_line[:, None] * num_blocks + o_block[None, :]
+    b_max = tl.load(p_max + o_stats, mask=is_block, other=NEVER)
+    b_is_nan = (b_max < float("inf")) == 0
+    b_max = tl.where(b_is_nan, NEVER, b_max)
+    b_maximum = tl.max(b_max, axis=1)
+    b_undefined = (tl.max(b_is_nan.to(tl.int32), axis=1) > 0) | (b_maximum == NEVER)
+    b_maximum = tl.where(b_undefined, 0.0, b_maximum)
+    b_max = tl.where(b_undefined[:, None], NEVER, b_max)
+    b_factor = weight(b_max, NEVER, b_maximum[:, None], scale)
+    b_mass = tl.load(p_sum + o_stats, mask=is_block & (b_factor > 0), other=0.0) * b_factor
+    b_total = tl.where(b_undefined, 1.0, tl.sum(b_mass, axis=1))
+    return b_max, b_mass, b_maximum, b_total, b_undefined
+
+
+@triton.jit
+def line_sums(p_max, p_sum, i_line, size, scale, num_blocks, BLOCKS: tl.constexpr):
+    """Return maximum and total of one line; 0 and 1 if its size is 0."""
+    b_line = tl.arange(0, 1).to(tl.int64)
+    _, _, b_maximum, b_total, _ = sums(p_max, p_sum, b_line + i_line, b_line < size, scale, num_blocks, BLOCKS)
+    return tl.sum(b_maximum, axis=0), tl.sum(b_total, axis=0)
+
+
+@triton.jit
+def draft_odds(
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
+    i_row, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Return what is known of a row's drafts before any noise: how many are usable, and each one's odds.
+
+    `num_proposed` is the number of drafts with draft logits: all, or none.
+
+    Returns usable; then of every column the draft, its target and draft odds, whether target and draft are undefined.
+    """
+    o_column = tl.arange(0, COLUMNS).to(tl.int64)
+    b_target_line = i_row * WIDTH + o_column
+    is_draft = o_column < num_drafts
+    _, _, b_maximum, b_total, b_undefined = sums(
+        p_max, p_sum, b_target_line, (o_column < WIDTH) & (o_column <= num_drafts), scale, num_blocks, BLOCKS
+    )
+    b_draft_line = i_row * (WIDTH - 1) + o_column
+    offset = num_rows.to(tl.int64) * WIDTH * num_blocks
+    slot = tl.load(p_draft_slots + i_row)
+    is_proposed, num_read = o_column < num_proposed, tl.where(slot >= 0, num_proposed, 0)
+    _, _, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
+        p_max + offset, p_sum + offset, b_draft_line, o_column < num_read, scale, num_blocks, BLOCKS
+    )
+    b_draft = tl.load(p_drafts + b_draft_line, mask=is_draft, other=-1)
+    is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
+    b_draft_undefined = b_draft_undefined & is_known & is_proposed
+    fits = is_known & (b_undefined == 0) & (b_draft_undefined == 0)
+    usable = tl.min(tl.where(fits, WIDTH - 1, tl.minimum(o_column, WIDTH - 1)), axis=0)
+    b_floor = tl.load(p_floors + b_target_line, mask=fits, other=NEVER)
+    b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=fits, other=NEVER)
+    p_line = p_draft_logits + (slot * (WIDTH - 1) + o_column) * draft_stride
+    b_proposed = tl.load(p_line + b_draft, mask=fits & is_proposed, other=NEVER)
+    b_target_odds = weight(b_logit, b_floor, b_maximum, scale) * b_draft_total
+    b_draft_weight = tl.where(fits & is_proposed, weight(b_proposed, NEVER, b_draft_maximum, scale), 1.0)
+    return usable, b_draft, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined
+
+
+@triton.jit
+def block_odds(b_target_odds, b_draft_odds, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return, after each number of drafts, the weight min(1, ...) of block verification; it is 1 after none."""
+    o_column = tl.arange(0, COLUMNS)
+    b_odds = tl.full([COLUMNS], 1.0, dtype=tl.float32)
+    odds = tl.sum(tl.where(o_column == 0, b_odds, 0.0), axis=0)
+    for i in tl.static_range(WIDTH - 1):
+        product = odds * tl.sum(tl.where(o_column == i, b_target_odds, 0.0), axis=0)
+        divisor = tl.sum(tl.where(o_column == i, b_draft_odds, 0.0), axis=0)
+        quotient = tl.div_rn(product, tl.where(divisor > 0, divisor, 1.0))
+        quotient = tl.where(divisor > 0, quotient, tl.where(product > 0, _MOST, 0.0))
+        odds = tl.minimum(quotient, 1.0)
+        b_odds = tl.where(o_column == i + 1, odds, b_odds)
+    return b_odds

@@ -1,0 +1,1 @@
+"""The device op `recurrent_update`: arguments, definition and twins."""

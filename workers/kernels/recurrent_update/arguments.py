@@ -1,0 +1,31 @@
+"""Advance the recurrent state of each row, keeping it for every speculative position."""
+
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
+
+
+@arguments
+class RecurrentUpdate(Arguments):
+    """Read states[slot, accepted], run over the tokens of the row, and write a state for each position to verify.
+
+    States[slot, 0] becomes the state before the token that is verified first, states[slot, 1 + j] the one after the
+    j-th verified token; the window that belongs to states[slot, j] is conv[slot, j : j + W - 1]. A row that has
+    computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) come last and are left
+    alone.
+    Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
+    that a row without a valid token (accepted = 0) can be run again.
+    """
+
+    hidden: Annotated[Memory, InOut("uint64", "T")]
+    num_computed: Annotated[Memory, In("int64", "B")]
+    query_start: Annotated[Memory, In("int64", "B")]
+    num_scheduled: Annotated[Memory, In("int64", "B")]
+    num_drafts: Annotated[Memory, In("int64", "B")]
+    state_slot: Annotated[Memory, In("int64", "B")]
+    accepted: Annotated[Memory, In("int64", "B", of=("accepted_read", "accepted_host"))]
+    states: Annotated[Memory, InOut("uint64", "num_state_slots * (2 + K)")]
+    conv: Annotated[Memory, InOut("uint64", "num_state_slots * (W + K)")]
+    num_queries_max: int
+    num_speculative_tokens: int
+    conv_width: int

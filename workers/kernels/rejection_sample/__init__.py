@@ -1,0 +1,1 @@
+"""The device op `rejection_sample`: arguments, definition and twins."""

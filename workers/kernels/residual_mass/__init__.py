@@ -1,0 +1,1 @@
+"""The device op `residual_mass`: arguments, definition and twins."""

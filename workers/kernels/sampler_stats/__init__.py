@@ -1,0 +1,1 @@
+"""The device op `sampler_stats`: arguments, definition and twins."""

@@ -1,0 +1,96 @@
+"""Reduce the logits of a step to maxima and sums over blocks of the vocabulary: the one pass over all of them."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.probabilities.triton import NEVER, load_block, scale_of
+from workers.kernels.sampler_stats.arguments import SamplerStats
+
+ELEMENTS_PER_WARP = 1024
+
+
+def sampler_stats(a: SamplerStats) -> None:
+    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum.
+
+    Block and tile size are powers of two. One program a block of a line.
+    """
+    stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum)
+    arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, a.temperature, a.num_drafts, a.point_mass, *stats)
+    check_flat(*arguments)
+    num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
+    num_blocks = triton.cdiv(a.vocab_size, a.block_size)
+    num_lines = num_rows * (width + (a.num_speculative_tokens if a.draft_logits.numel() else 0))
+    assert a.logits.numel() == num_rows * width * a.logits_stride
+    assert a.draft_logits.numel() % max((width - 1) * a.draft_stride, 1) == 0
+    assert a.draft_slots.numel() == num_rows
+    assert a.tile_sum.numel() == num_rows * width * num_blocks * (a.block_size // a.tile_size)
+    num_warps = min(max(a.block_size // ELEMENTS_PER_WARP, 1), 16)
+    launch(_kernel, (num_lines * num_blocks,))(
+        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride, width, a.block_size,
+        a.tile_size,
+        num_warps=num_warps,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_blocks"])
+def _kernel(
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_num_drafts, p_point_mass,
+    p_max, p_sum, p_best, p_tile_sum,
+    num_rows, num_blocks, vocab_size,
+    logits_stride, draft_stride,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    i_block = tl.program_id(0) % num_blocks
+    i_line = (tl.program_id(0) // num_blocks).to(tl.int64)
+    i_program = tl.program_id(0).to(tl.int64)
+    num_lines = num_rows.to(tl.int64) * WIDTH
+    if i_line < num_lines:
+        i_row = i_line // WIDTH
+        num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
+        floor = tl.load(p_floors + i_line)
+        if i_line % WIDTH <= num_drafts:
+            b_logits = load_block(p_logits + i_line * logits_stride, i_block, vocab_size, BLOCK, TILE)
+            if floor > NEVER:
+                # NaN is not below.
+                b_logits = tl.where(b_logits < floor, NEVER, b_logits)
+            if temperature > 0:
+                maximum, total, b_tiles = _sums(b_logits, temperature)
+                tl.store(p_max + i_program, maximum)
+                tl.store(p_sum + i_program, total)
+                tl.store(p_tile_sum + i_program * (BLOCK // TILE) + tl.arange(0, BLOCK // TILE), b_tiles)
+            else:
+                is_nan = tl.max((b_logits <= float("inf")).to(tl.int32) ^ 1)
+                b_logits = tl.where(b_logits <= float("inf"), b_logits, NEVER)
+                maximum = tl.max(b_logits)
+                o_tile = tl.arange(0, BLOCK // TILE) * TILE
+                b_index = o_tile[:, None] + tl.arange(0, TILE)[None, :]
+                best = tl.min(tl.where(b_logits == maximum, b_index, BLOCK))
+                undefined = (is_nan > 0) | (maximum == float("inf"))
+                tl.store(p_max + i_program, tl.where(undefined, float("nan"), maximum))
+                tl.store(p_best + i_program, i_block * BLOCK + tl.where(undefined, 0, best).to(tl.int64))
+    else:
+        i_line -= num_lines
+        i_row = i_line // (WIDTH - 1)
+        num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
+        column, slot = i_line % (WIDTH - 1), tl.load(p_draft_slots + i_row)
+        is_read = (column < num_drafts) & (tl.load(p_point_mass + i_row) == 0) & (slot >= 0)
+        if is_read & (temperature > 0):
+            p_line = p_draft_logits + (slot * (WIDTH - 1) + column) * draft_stride
+            b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
+            maximum, total, b_tiles = _sums(b_logits, temperature)
+            tl.store(p_max + i_program, maximum)
+            tl.store(p_sum + i_program, total)
+
+
+@triton.jit
+def _sums(b_logits, temperature):
+    """Return the maximum, and the sums of the weights relative to it: of all, and of each tile."""
+    maximum = tl.max(b_logits)
+    finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
+    b_tiles = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)), axis=1)
+    total = tl.sum(b_tiles, axis=0)
+    # A maximum passes over NaN, a sum does not.
+    undefined = (total < float("inf")) == 0
+    maximum = tl.where(undefined, float("nan"), maximum)
+    return maximum, tl.where(undefined, 0.0, total), tl.where(undefined, 0.0, b_tiles)

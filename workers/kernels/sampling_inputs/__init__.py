@@ -1,0 +1,1 @@
+"""The device op `sampling_inputs`: arguments, definition and twins."""

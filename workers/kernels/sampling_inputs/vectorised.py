@@ -1,0 +1,14 @@
+"""Turn what the host says about a step's sampling into what the sampler's ops take."""
+
+import numpy as np
+
+from workers.kernels.sampling_inputs.arguments import RATE_STEPS, SamplingInputs
+
+
+def sampling_inputs(a: SamplingInputs) -> None:
+    """Set the parameters of each row, the position of the token that its first column decides, and no floor at all."""
+    a.temperature[:] = a.temperature_bits.astype(np.int32).view(np.float32)
+    a.top_p[:] = a.top_p_bits.astype(np.int32).view(np.float32)
+    a.rates[:] = a.rates_in_steps.astype(np.float32) / np.float32(RATE_STEPS)
+    a.positions[:] = a.num_computed + a.num_scheduled - a.num_drafts
+    a.floors.reshape(-1, 1 + a.num_speculative_tokens)[:] = -np.inf

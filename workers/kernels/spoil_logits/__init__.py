@@ -1,0 +1,1 @@
+"""The device op `spoil_logits`: arguments, definition and twins."""

@@ -1,0 +1,1 @@
+"""The device op `state_copy`: arguments, definition and twins."""

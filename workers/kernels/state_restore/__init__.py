@@ -1,0 +1,1 @@
+"""The device op `state_restore`: arguments, definition and twins."""

@@ -1,0 +1,1 @@
+"""The device op `verify_drafts`: arguments, definition and twins."""

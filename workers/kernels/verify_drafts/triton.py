@@ -1,0 +1,328 @@
+"""Decide which drafts a step keeps and which token follows them, greedily or by chance, row by row."""
+
+import triton
+import triton.language as tl
+
+from workers.kernels.launch.triton import NO_TOKEN, check_flat, launch
+from workers.kernels.probabilities.triton import NEVER, block_odds, draft_odds, line_sums, pick, scale_of, sums, weight
+from workers.kernels.verify_drafts import arguments as shared
+from workers.kernels.verify_drafts.arguments import VerifyDrafts
+
+STRICT = tl.constexpr(shared.STRICT)
+STANDARD = tl.constexpr(shared.STANDARD)
+SYNTHETIC = tl.constexpr(shared.SYNTHETIC)
+TOGETHER = tl.constexpr(shared.BLOCK)
+DRAFT_OUTSIDE_VOCABULARY = tl.constexpr(shared.DRAFT_OUTSIDE_VOCABULARY)
+TARGET_UNDEFINED = tl.constexpr(shared.TARGET_UNDEFINED)
+DRAFT_UNDEFINED = tl.constexpr(shared.DRAFT_UNDEFINED)
+STAGES = tl.constexpr(3)
+NUM_WARPS = 8
+
+
+def verify_drafts(a: VerifyDrafts) -> None:
+    """Emit the drafts of each row that are kept, and one token more: recovered, or bonus.
+
+    One program a row, all tries at once.
+    """
+    rows = (a.temperature, a.drafts, a.num_drafts, a.num_scheduled, a.invalid, a.point_mass, a.rates)
+    stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum, a.residual)
+    arguments = (
+        a.logits,
+        a.draft_logits,
+        a.draft_slots,
+        a.floors,
+        *rows,
+        *stats,
+        a.accept_noise,
+        a.select_noise,
+        a.sampled,
+        a.status,
+    )
+    check_flat(*arguments)
+    num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
+    num_blocks = triton.cdiv(a.vocab_size, a.block_size)
+    assert a.select_noise.numel() == num_rows * width * (1 + a.num_tries) * 4
+    assert a.sampled.numel() == num_rows * width
+    entries = triton.next_power_of_2(width if a.method == shared.STRICT else max(a.num_tries, 1))
+    launch(_kernel, (num_rows,))(
+        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride,
+        a.method, a.num_tries, width, triton.next_power_of_2(width), entries, triton.next_power_of_2(num_blocks),
+        a.block_size, a.tile_size, num_warps=NUM_WARPS,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_blocks"])
+def _kernel(
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_num_scheduled,
+    p_invalid, p_point_mass, p_rates, p_max, p_sum, p_best, p_tile_sum, p_residual, p_accept, p_select,
+    p_sampled, p_status,
+    num_rows, num_blocks, vocab_size,
+    logits_stride, draft_stride,
+    METHOD: tl.constexpr, TRIES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    i_row = tl.program_id(0).to(tl.int64)
+    o_column = tl.arange(0, COLUMNS)
+    if (tl.load(p_num_scheduled + i_row) <= 0) | (tl.load(p_invalid + i_row) > 0):
+        b_none = tl.zeros([COLUMNS], dtype=tl.int64) + NO_TOKEN
+        tl.store(p_sampled + i_row * WIDTH + o_column, b_none, mask=o_column < WIDTH)
+        tl.store(p_status + i_row, 0)
+        return
+    temperature = tl.load(p_temperature + i_row)
+    num_drafts = tl.load(p_num_drafts + i_row)
+    is_random = temperature > 0
+    has_logits = is_random & (tl.load(p_point_mass + i_row) == 0)
+    # The draft logits that may be read: of each draft, or none.
+    proposed_size = tl.where(has_logits, vocab_size, 0)
+    scale = scale_of(temperature)
+    usable, b_draft, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined = draft_odds(
+        p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
+        i_row, num_drafts, tl.where(has_logits, num_drafts, 0), scale,
+        num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
+        WIDTH, COLUMNS, BLOCKS,
+    )  # fmt: skip
+    b_noise = tl.load(p_accept + i_row * (WIDTH - 1) + o_column, mask=o_column < num_drafts, other=1.0)
+    odds = 1.0
+    if is_random:
+        if METHOD == TOGETHER:
+            b_odds = block_odds(b_target_odds, b_draft_odds, WIDTH, COLUMNS)
+            accepted = _accepted_together(
+                p_residual, i_row, b_odds, b_noise, usable, num_blocks, WIDTH, COLUMNS, BLOCKS
+            )
+            odds = tl.sum(tl.where(o_column == accepted, b_odds, 0.0), axis=0)
+            rejected = accepted < usable
+        elif METHOD == STRICT:
+            b_token = _select(
+                p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, tl.arange(0, ENTRIES), 0 * o_column,
+                o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, vocab_size, logits_stride,
+                TRIES, WIDTH, BLOCKS, BLOCK, TILE,
+            )  # fmt: skip
+            accepted = _leading(b_draft == b_token, o_column, usable)
+            last = tl.sum(tl.where(o_column == accepted, b_token, 0), axis=0)
+            rejected = accepted < 0
+        elif METHOD == SYNTHETIC:
+            accepted = _leading(b_noise < _rates(p_rates, o_column, WIDTH), o_column, usable)
+            rejected = accepted < 0
+        else:
+            accepted = _leading(b_noise * b_draft_odds < b_target_odds, o_column, usable)
+            rejected = accepted < usable
+        if METHOD != STRICT:
+            last = _recover(
+                p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+                i_row, accepted, rejected, odds, proposed_size, scale, num_rows,
+                num_blocks, vocab_size, logits_stride, draft_stride, TRIES, WIDTH, ENTRIES, BLOCKS, BLOCK, TILE,
+            )  # fmt: skip
+    else:
+        b_best = _best(p_max, p_best, i_row, o_column, o_column <= num_drafts, num_blocks, vocab_size, WIDTH, BLOCKS)
+        if METHOD == SYNTHETIC:
+            b_kept = b_noise < _rates(p_rates, o_column, WIDTH)
+        else:
+            b_kept = b_draft == b_best
+        accepted = _leading(b_kept, o_column, usable)
+        last = tl.sum(tl.where(o_column == accepted, b_best, 0), axis=0)
+    undefined = tl.max(((o_column == accepted) & b_undefined).to(tl.int32), axis=0)
+    b_sampled = tl.where(o_column < accepted, b_draft, tl.where(undefined > 0, NO_TOKEN, last))
+    b_sampled = tl.where(o_column <= accepted, b_sampled, NO_TOKEN)
+    tl.store(p_sampled + i_row * WIDTH + o_column, b_sampled, mask=o_column < WIDTH)
+    b_outside = (o_column < num_drafts) & ((b_draft < NO_TOKEN) | (b_draft >= vocab_size))
+    told = tl.max(b_outside.to(tl.int32), axis=0) * DRAFT_OUTSIDE_VOCABULARY + undefined * TARGET_UNDEFINED
+    told += tl.max(b_draft_undefined.to(tl.int32), axis=0) * DRAFT_UNDEFINED
+    tl.store(p_status + i_row, told.to(tl.int64))
+
+
+@triton.jit
+def _leading(b_kept, o_column, usable):
+    """Return how many usable drafts there are before the first that is not kept."""
+    return tl.min(tl.where(b_kept & (o_column < usable), usable, tl.minimum(o_column, usable)), axis=0)
+
+
+@triton.jit
+def _rates(p_rates, o_column, WIDTH: tl.constexpr):
+    return tl.load(p_rates + o_column, mask=o_column < WIDTH - 1, other=0.0)
+
+
+@triton.jit
+def _accepted_together(
+    p_residual, i_row, b_odds, b_noise, usable, num_blocks,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Return the largest number of drafts that their noise keeps together."""
+    o_column, o_block = tl.arange(0, COLUMNS), tl.arange(0, BLOCKS)
+    is_left = ((o_column > 0) & (o_column < usable))[:, None] & (o_block < num_blocks)[None, :]
+    o_left = (i_row * (WIDTH - 1) + o_column)[:, None] * num_blocks + o_block[None, :]
+    b_left = tl.sum(tl.load(p_residual + o_left, mask=is_left, other=0.0), axis=1)
+    accepted = usable * 0
+    for i in tl.static_range(1, WIDTH):
+        noise = tl.sum(tl.where(o_column == i - 1, b_noise, 0.0), axis=0)
+        left = tl.sum(tl.where(o_column == i, b_left, 0.0), axis=0)
+        odds = tl.sum(tl.where(o_column == i, b_odds, 0.0), axis=0)
+        kept = tl.where(i < usable, noise * (left + 1 - odds) < left, noise < odds)
+        accepted = tl.where(kept & (i <= usable), i, accepted)
+    return accepted
+
+
+@triton.jit
+def _best(p_max, p_best, i_row, o_column, is_line, num_blocks, vocab_size, WIDTH: tl.constexpr, BLOCKS: tl.constexpr):
+    """Return the lowest index of the largest logit of each column."""
+    o_block = tl.arange(0, BLOCKS)
+    is_block = is_line[:, None] & (o_block < num_blocks)[None, :]
+    o_stats = (i_row * WIDTH + o_column)[:, None] * num_blocks + o_block[None, :]
+    b_max = tl.load(p_max + o_stats, mask=is_block, other=NEVER)
+    b_max = tl.where(b_max < float("inf"), b_max, NEVER)
+    b_index = tl.load(p_best + o_stats, mask=is_block, other=0)
+    return tl.min(tl.where(is_block & (b_max == tl.max(b_max, axis=1)[:, None]), b_index, vocab_size), axis=1)
+
+
+@triton.jit
+def _without(
+    p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, vocab_size, logits_stride,
+    BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return the sums of a token's tile and block without it: added up again, for a difference loses small weights."""
+    i_block, i_tile = excluded // BLOCK, excluded % BLOCK // TILE
+    o_token = i_block * BLOCK + i_tile * TILE + tl.arange(0, TILE)
+    b_logits = tl.load(p_logits + i_line * logits_stride + o_token, mask=o_token < vocab_size, other=NEVER)
+    maximum = tl.load(p_max + i_line * num_blocks + i_block)
+    maximum = tl.where(maximum > NEVER, maximum, 0.0)
+    b_weight = weight(b_logits, tl.load(p_floors + i_line), maximum, scale)
+    of_tile = tl.sum(tl.where(o_token == excluded, 0.0, b_weight), axis=0)
+    o_tile = tl.arange(0, BLOCK // TILE)
+    b_tiles = tl.load(p_tile_sum + (i_line * num_blocks + i_block) * (BLOCK // TILE) + o_tile)
+    return of_tile, tl.sum(tl.where(o_tile == i_tile, of_tile, b_tiles), axis=0)
+
+
+@triton.jit
+def _select(
+    p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, b_column, b_try, is_entry,
+    excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride,
+    TRIES: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return tokens from the target's distributions of columns, each by the noise of its try.
+
+    One token may be excluded; its tile and block have the given sums then. It is selected if there is no other.
+    """
+    b_line = i_row * WIDTH + b_column
+    p_noise = p_select + (b_line * (1 + TRIES) + b_try) * 4
+    o_block, o_tile = tl.arange(0, BLOCKS), tl.arange(0, BLOCK // TILE)
+    b_max, b_mass, b_maximum, _, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, BLOCKS)
+    is_entry = is_entry & (b_undefined == 0)
+    is_short = (o_block * BLOCK <= excluded) & (excluded < (o_block + 1) * BLOCK)
+    b_short = of_block * weight(b_max, NEVER, b_maximum[:, None], scale)
+    b_mass = tl.where(is_short[None, :], b_short, b_mass)
+    b_block = pick(b_mass, tl.load(p_noise, mask=is_entry, other=0.0))
+    is_picked = o_block[None, :] == b_block[:, None]
+    b_block_max = tl.max(tl.where(is_picked & is_entry[:, None], b_max, NEVER), axis=1)
+    b_block_max = tl.where(is_entry, b_block_max, 0.0)
+    p_tiles = p_tile_sum + (b_line * num_blocks + b_block) * (BLOCK // TILE)
+    b_tiles = tl.load(p_tiles[:, None] + o_tile[None, :], mask=is_entry[:, None], other=0.0)
+    b_start = b_block.to(tl.int64)[:, None] * BLOCK + o_tile[None, :] * TILE
+    b_tiles = tl.where((b_start <= excluded) & (excluded < b_start + TILE), of_tile, b_tiles)
+    b_tile = pick(b_tiles, tl.load(p_noise + 1, mask=is_entry, other=0.0))
+    b_first = b_block.to(tl.int64) * BLOCK + b_tile * TILE
+    b_token = b_first[:, None] + tl.arange(0, TILE)[None, :]
+    is_token = is_entry[:, None] & (b_token < vocab_size)
+    b_logits = tl.load(p_logits + (b_line * logits_stride)[:, None] + b_token, mask=is_token, other=NEVER)
+    b_floor = tl.load(p_floors + b_line, mask=is_entry, other=NEVER)
+    b_weight = weight(b_logits, b_floor[:, None], b_block_max[:, None], scale)
+    b_weight = tl.where(b_token == excluded, 0.0, b_weight)
+    b_selected = b_first + pick(b_weight, tl.load(p_noise + 2, mask=is_entry, other=0.0))
+    return tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded)
+
+
+@triton.jit
+def _odds_of(
+    p_line, p_draft_line, b_token, is_token, floor, odds, maximum, total, draft_maximum, draft_total, scale
+):  # fmt: skip
+    """Return what odds * p and q of tokens are to each other."""
+    b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
+    b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
+    b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
+    return b_target, weight(b_proposed, NEVER, draft_maximum, scale) * total
+
+
+@triton.jit
+def _recover(
+    p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+    i_row, column, rejected, odds, proposed_size, scale, num_rows, num_blocks, vocab_size, logits_stride, draft_stride,
+    TRIES: tl.constexpr, WIDTH: tl.constexpr, ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
+    i_line, i_draft = i_row * WIDTH + column, i_row * (WIDTH - 1) + column
+    # Of a point mass, what is left of the target is every other token.
+    excluded, of_tile, of_block = i_line * 0 - 1, 0.0, 0.0
+    if rejected & (proposed_size == 0):
+        excluded = tl.load(p_drafts + i_draft)
+        of_tile, of_block = _without(
+            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, vocab_size, logits_stride,
+            BLOCK, TILE,
+        )  # fmt: skip
+    o_try = tl.arange(0, ENTRIES)
+    is_tried = rejected & (proposed_size > 0)
+    is_entry = o_try < tl.where(is_tried, TRIES, 1)
+    b_token = _select(
+        p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_try * 0 + column, o_try, is_entry,
+        excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride, TRIES, WIDTH, BLOCKS, BLOCK, TILE,
+    )  # fmt: skip
+    token = tl.sum(tl.where(o_try == 0, b_token, 0), axis=0)
+    if is_tried:
+        maximum, total = line_sums(p_max, p_sum, i_line, vocab_size, scale, num_blocks, BLOCKS)
+        offset = num_rows.to(tl.int64) * WIDTH * num_blocks
+        draft_maximum, draft_total = line_sums(
+            p_max + offset, p_sum + offset, i_draft, vocab_size, scale, num_blocks, BLOCKS
+        )
+        i_proposed = tl.load(p_draft_slots + i_row) * (WIDTH - 1) + column
+        p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride
+        floor = tl.load(p_floors + i_line)
+        p_noise = p_select + (i_line * (1 + TRIES)) * 4
+        b_target, b_draft = _odds_of(
+            p_line, p_draft_line, b_token, is_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
+        )
+        b_noise = tl.load(p_noise + o_try * 4 + 3, mask=is_entry, other=1.0)
+        b_kept = is_entry & (b_noise * b_target < b_target - b_draft)
+        first = tl.min(tl.where(b_kept, o_try, ENTRIES), axis=0)
+        if first < ENTRIES:
+            token = tl.sum(tl.where(o_try == first, b_token, 0), axis=0)
+        else:
+            found, left = _select_left(
+                p_line, p_draft_line, p_noise + TRIES * 4, floor, odds, maximum, total, draft_maximum, draft_total,
+                scale, num_blocks, vocab_size, BLOCKS, BLOCK, TILE,
+            )  # fmt: skip
+            # Without any residual the draft was rejected by rounding alone.
+            token = tl.where(left > 0, found, token)
+    return token
+
+
+@triton.jit
+def _select_left(
+    p_line, p_draft_line, p_noise, floor, odds, maximum, total, draft_maximum, draft_total, scale,
+    num_blocks, vocab_size,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return a token from the residual, added up over the whole line, and the sum.
+
+    By its tile, its place in that, then its block: so that one pass over the line keeps its sums in registers.
+    """
+    o_tile = tl.arange(0, BLOCK // TILE)
+    b_first = o_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    b_left = tl.zeros([BLOCK // TILE, TILE], dtype=tl.float32)
+    for i_block in tl.range(0, num_blocks, num_stages=STAGES):
+        b_token = b_first + i_block * BLOCK
+        b_target, b_draft = _odds_of(
+            p_line, p_draft_line, b_token, b_token < vocab_size, floor, odds,
+            maximum, total, draft_maximum, draft_total, scale,
+        )  # fmt: skip
+        b_left += tl.maximum(b_target - b_draft, 0.0)
+    o_one = tl.arange(0, 1)
+    b_of_tiles = tl.sum(b_left, axis=1)
+    tile = tl.sum(pick(b_of_tiles[None, :], tl.load(p_noise + 1 + o_one)), axis=0)
+    b_of_tile = tl.sum(tl.where((o_tile == tile)[:, None], b_left, 0.0), axis=0)
+    place = tile * TILE + tl.sum(pick(b_of_tile[None, :], tl.load(p_noise + 2 + o_one)), axis=0)
+    b_same = tl.arange(0, BLOCKS) * BLOCK + place
+    b_target_odds, b_draft_odds = _odds_of(
+        p_line, p_draft_line, b_same, b_same < vocab_size, floor, odds,
+        maximum, total, draft_maximum, draft_total, scale,
+    )  # fmt: skip
+    b_mass = tl.maximum(b_target_odds - b_draft_odds, 0.0)
+    block = tl.sum(pick(b_mass[None, :], tl.load(p_noise + o_one)), axis=0)
+    return (block * BLOCK + place).to(tl.int64), tl.sum(b_of_tiles, axis=0)
