@@ -42,7 +42,10 @@ def _columns_of_another_group(parts: Parts, reached: Reached) -> Parts:
         half = max(1, given.block_size // 2)
         if half < given.block_size:
             reached()
-        parts.state_copy(replace(given, block_size=half))
+        # Past a row's blocks its table has PAD_BLOCK, which as an index is the last block of the pool.
+        last = len(given.block_states) - 1
+        table = np.where(given.block_table == PAD_BLOCK, last, given.block_table)
+        parts.state_copy(replace(given, block_size=half, block_table=table))
 
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 

@@ -17,7 +17,7 @@ class StateCopy(Arguments):
     States[slot, j] belongs to position base + j, where base is the position of the token verified first. Block c of
     a row gets the state at min((c + 1) * block_size, base + accepted), for every block from that of token base - 1
     on. A chunk that crosses into a block must therefore end where that block begins, or be the first to reach into
-    it. Padding rows (slot < 0) come last and are left alone.
+    it. Padding rows (slot < 0) come last and are left alone, and a block that a row does not have keeps nothing.
     Source: the `align` mode of vLLM's recurrent caches, with all boundaries of a run instead of the last one.
     """
 
