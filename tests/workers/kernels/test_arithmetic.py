@@ -1,4 +1,4 @@
-"""The vectorised arithmetic equals `workers.record.model`, element by element."""
+"""The arithmetic of the ops' definitions, and the vectorised one, equal `workers.record.model`, word by word."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from scenarios.spec import EngineSpec
 from tests.workers.kernels.batches import integers
+from workers.kernels.arithmetic import definition
 from workers.kernels.arithmetic import vectorised as arithmetic
 from workers.record import model
 
@@ -17,6 +18,32 @@ WORDS = st.lists(WORD | EDGES, min_size=1, max_size=9)
 POSITION = st.integers(0, 1 << 20)
 TOKEN = st.integers(0, 1 << 16)
 quick = settings(max_examples=200, deadline=None, database=None, derandomize=True)
+
+
+@quick
+@given(WORD | EDGES, WORD | EDGES, TOKEN, POSITION, st.integers(0, model.DRAFTER_LAYER + 2))
+def test_every_function_of_the_definition_is_that_of_the_model(
+    word: int, other: int, token: int, position: int, layer: int
+) -> None:
+    assert definition.mix(word) == model.mix(word)
+    assert definition.embed(token) == model.embed(token)
+    assert definition.kv_word(word, position, layer) == model.kv_word(word, position, layer)
+    assert definition.after_attention(word, other) == model.after_attention(word, other)
+    assert definition.after_recurrent(word, other) == model.after_recurrent(word, other)
+    assert definition.logit(word, token) == model.logit(word, token)
+    assert definition.draft_hidden(word, token) == model.draft_hidden(word, token)
+    assert definition.embed(-1 - token) == model.embed(0)
+
+
+@quick
+@given(WORD | EDGES, st.lists(WORD | EDGES, min_size=2, max_size=8))
+def test_windows_and_weights_of_the_definition_are_those_of_the_model(state: int, window: list[int]) -> None:
+    assert definition.convolve(window) == model.convolve(window)
+    assert definition.advance(state, window) == model.advance(state, window)
+    last = len(window) - 1
+    attended = sum(word * definition.attention_weight(last, at) for at, word in enumerate(window))
+    sums = sum(window), sum(word * at for at, word in enumerate(window))
+    assert attended % definition.WORDS == model.attention(*sums, last)
 
 
 def array(values: list[int]) -> arithmetic.Words:
@@ -91,7 +118,7 @@ def test_powers_of_the_decay_and_their_inverses() -> None:
 
 def test_the_constants_are_those_of_the_model() -> None:
     for name in ("GOLDEN", "POSITION", "LAYER", "VOCABULARY", "DECAY", "DRAFTER_LAYER", "LOGIT_SHIFT"):
-        assert int(getattr(arithmetic, name)) == getattr(model, name), name
+        assert int(getattr(arithmetic, name)) == getattr(definition, name) == getattr(model, name), name
 
 
 def test_tables_hold_what_their_names_say() -> None:

@@ -1,4 +1,4 @@
-"""The model's arithmetic on blocks of 64-bit words: equal to `workers.record.model`, element by element.
+"""The model's arithmetic on blocks of 64-bit words: equal to the definition, element by element.
 
 Words are uint64 wherever a value is multiplied or shifted, so products wrap modulo 2^64 and shifts are logical.
 Token ids and positions are int64, not negative.
@@ -7,18 +7,18 @@ Token ids and positions are int64, not negative.
 import triton
 import triton.language as tl
 
-from workers.kernels.arithmetic import vectorised as shared
+from workers.kernels.arithmetic import definition
 
-GOLDEN = tl.constexpr(int(shared.GOLDEN))
-POSITION = tl.constexpr(int(shared.POSITION))
-LAYER = tl.constexpr(shared.LAYER)
-VOCABULARY = tl.constexpr(int(shared.VOCABULARY))
-DECAY = tl.constexpr(shared.DECAY)
-DRAFTER_LAYER = tl.constexpr(shared.DRAFTER_LAYER)
-LOGIT_SHIFT = tl.constexpr(int(shared.LOGIT_SHIFT))
+GOLDEN = tl.constexpr(definition.GOLDEN)
+POSITION = tl.constexpr(definition.POSITION)
+LAYER = tl.constexpr(definition.LAYER)
+VOCABULARY = tl.constexpr(definition.VOCABULARY)
+DECAY = tl.constexpr(definition.DECAY)
+DRAFTER_LAYER = tl.constexpr(definition.DRAFTER_LAYER)
+LOGIT_SHIFT = tl.constexpr(definition.LOGIT_SHIFT)
 
-_MULTIPLIER = tl.constexpr(0x2127599BF4325C37)
-_MASK = tl.constexpr((1 << 64) - 1)
+_MULTIPLIER = tl.constexpr(definition.MULTIPLIER)
+_MASK = tl.constexpr(definition.WORDS - 1)
 
 
 @triton.jit

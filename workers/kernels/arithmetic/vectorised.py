@@ -1,4 +1,4 @@
-"""The model's arithmetic on arrays: equal, element by element, to the scalar functions of `workers.record.model`.
+"""The model's arithmetic on arrays: equal, element by element, to the scalar functions of the definition.
 
 Arrays of a step are small, so a call costs more than its elements. Numbers that ops use again and again are arrays
 without dimensions, of the type they are combined with: NumPy takes several times as long with a Python number or
@@ -13,6 +13,8 @@ import numpy as np
 from numpy import bitwise_xor, multiply, right_shift
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+
+from workers.kernels.arithmetic import definition
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -39,19 +41,19 @@ def word(value: int) -> Words:
     return _shared(np.array(value & _MASK, dtype=np.uint64))
 
 
-GOLDEN = word(0x9E3779B97F4A7C15)
-POSITION = word(0xD6E8FEB86659FD93)
-LAYER = 0xA0761D6478BD642F
-VOCABULARY = word(0xE7037ED1A0B428DB)
-DECAY = 0x5851F42D4C957F2D
-DRAFTER_LAYER = 64
-LOGIT_SHIFT = word(40)
+GOLDEN = word(definition.GOLDEN)
+POSITION = word(definition.POSITION)
+LAYER = definition.LAYER
+VOCABULARY = word(definition.VOCABULARY)
+DECAY = definition.DECAY
+DRAFTER_LAYER = definition.DRAFTER_LAYER
+LOGIT_SHIFT = word(definition.LOGIT_SHIFT)
 VOCAB_SIZE_MAX = 1 << 16
 POSITIONS_MAX = (1 << 16) + 64
 ONE, TWO, THREE = word(1), word(2), word(3)
 ZERO = integer(0)
 
-_MULTIPLIER = word(0x2127599BF4325C37)
+_MULTIPLIER = word(definition.MULTIPLIER)
 _SHIFT_0, _SHIFT_1 = word(23), word(47)
 
 

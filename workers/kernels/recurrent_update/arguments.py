@@ -12,7 +12,7 @@ class RecurrentUpdate(Arguments):
     States[slot, 0] becomes the state before the token that is verified first, states[slot, 1 + j] the one after the
     j-th verified token; the window that belongs to states[slot, j] is conv[slot, j : j + W - 1]. A row that has
     computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) come last and are left
-    alone.
+    alone. What no count of this step leads to, behind 2 + d states and W + d inputs of a slot, may hold anything.
     Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
     that a row without a valid token (accepted = 0) can be run again.
     """

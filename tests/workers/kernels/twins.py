@@ -1,0 +1,106 @@
+"""What the twins of device ops are compared on: the cases of each op, and what its definition makes of them.
+
+A module of cases has `cases()`, which yields arguments of the ops of one folder, on arrays. It may say how far a twin's
+floats may lie from the definition's (`TOLERANCE`, by argument), and which elements of a buffer are nobody's to read
+(`undefined(arguments)`, indexes by argument): a twin may leave anything there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from inspect import isclass
+from pathlib import Path
+from re import sub
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers import kernels
+from workers.kernels.argument import Arguments
+
+Array = NDArray[Any]
+Op = Callable[[Any], None]
+
+
+def folders_with(file: str) -> set[str]:
+    """Return the folders of device ops that have a file."""
+    return {path.parent.name for path in Path(kernels.__path__[0]).glob(f"*/{file}")}
+
+
+FOLDERS = sorted(folders_with("arguments.py") & folders_with("definition.py"))
+
+
+def op_name(arguments: type[Arguments]) -> str:
+    """Return the name of the op that takes arguments of a class."""
+    return sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
+
+
+def ops_of(folder: str) -> set[str]:
+    """Return the names of the ops that a folder has."""
+    declared = vars(import_module(f"workers.kernels.{folder}.arguments")).values()
+    return {op_name(each) for each in declared if isclass(each) and issubclass(each, Arguments) and each != Arguments}
+
+
+def op_of(folder: str, module: str, name: str) -> Op:
+    """Return an op from `definition`, `vectorised` or `triton`."""
+    op: Op = getattr(import_module(f"workers.kernels.{folder}.{module}"), name)
+    return op
+
+
+class Declared(NamedTuple):
+    """A buffer as far as a declaration speaks of it."""
+
+    name: str
+    dtype: str
+    size: int
+
+
+def cases_of(folder: str) -> Iterator[Arguments]:
+    """Yield the cases of a folder's ops, after a check that they are what the ops declare."""
+    for case in import_module(f"tests.workers.kernels.cases.{folder}").cases():
+        arrays = memory_of(case)
+        case.on({name: Declared(name, str(array.dtype), len(array)) for name, array in arrays.items()}).check()
+        assert all(type(getattr(case, name)) is int for name in case.modes() if name not in arrays)
+        yield case
+
+
+def memory_of(case: Arguments) -> dict[str, Array]:
+    """Return copies of a case's buffers."""
+    return {name: getattr(case, name).copy() for name, mode in case.modes().items() if mode != "int"}
+
+
+def run(op: Op, case: Arguments) -> dict[str, Array]:
+    """Run an op on copies of a case's arrays, its inputs read-only, and return what it may have written."""
+    memory = memory_of(case)
+    for name, mode in case.modes().items():
+        if mode == "in":
+            memory[name].flags.writeable = False
+    op(case.on(memory))
+    return {name: memory[name] for name, mode in case.modes().items() if mode in ("out", "inout")}
+
+
+def assert_as_defined(folder: str, case: Arguments, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    """Check that a twin left in every buffer what the definition did: to the bit, unless the cases say otherwise."""
+    module = import_module(f"tests.workers.kernels.cases.{folder}")
+    tolerance: Mapping[str, float] = getattr(module, "TOLERANCE", {})
+    undefined = module.undefined(case) if hasattr(module, "undefined") else {}
+    for name, wanted in expected.items():
+        is_defined = np.ones(len(wanted), dtype=bool)
+        is_defined[undefined.get(name, [])] = False
+        is_same = which_agree(found[name], wanted, tolerance.get(name, 0.0))
+        wrong = np.flatnonzero(is_defined & ~is_same)
+        assert not len(wrong), (
+            f"{op_name(type(case))}: {name}{wrong[:5].tolist()} is {found[name][wrong[:5]]}, not {wanted[wrong[:5]]}"
+        )
+
+
+def which_agree(found: Array, wanted: Array, tolerance: float) -> NDArray[np.bool_]:
+    """Return which elements are the same: to the bit, or both no number, or as close as the tolerance."""
+    assert found.dtype == wanted.dtype
+    word = np.dtype(f"u{wanted.itemsize}")
+    is_same: NDArray[np.bool_] = found.view(word) == wanted.view(word)
+    if wanted.dtype.kind == "f":
+        is_same |= np.isnan(found) & np.isnan(wanted)
+        if tolerance:
+            is_same |= np.isclose(found, wanted, rtol=0, atol=tolerance)
+    return is_same

@@ -1,0 +1,69 @@
+"""The model's arithmetic, one word at a time: integers modulo 2^64, as every op defines what it computes."""
+
+from collections.abc import Sequence
+
+WORDS = 1 << 64
+GOLDEN = 0x9E3779B97F4A7C15
+POSITION = 0xD6E8FEB86659FD93
+LAYER = 0xA0761D6478BD642F
+VOCABULARY = 0xE7037ED1A0B428DB
+DECAY = 0x5851F42D4C957F2D
+MULTIPLIER = 0x2127599BF4325C37
+DRAFTER_LAYER = 64
+LOGIT_SHIFT = 40
+
+
+def mix(word: int) -> int:
+    """Scramble 64 bits: the finalizer of fast-hash."""
+    word = word % WORDS
+    word = word ^ (word >> 23)
+    word = word * MULTIPLIER % WORDS
+    return word ^ (word >> 47)
+
+
+def embed(token: int) -> int:
+    """Return the hidden word of a token id; what is below 0 is no id, and has the word of id 0."""
+    return mix((max(token, 0) + 1) * GOLDEN)
+
+
+def kv_word(hidden: int, position: int, layer: int) -> int:
+    """Return what an attention layer stores for a token at a position."""
+    return mix(hidden + (2 * position + 1) * POSITION + layer * LAYER)
+
+
+def attention_weight(position: int, at: int) -> int:
+    """Return what a token at `position` multiplies the word of position `at` by: odd, 1 for its own."""
+    return 2 * (position - at) + 1
+
+
+def after_attention(hidden: int, output: int) -> int:
+    """Return the hidden word behind an attention layer."""
+    return mix(hidden + output)
+
+
+def convolve(window: Sequence[int]) -> int:
+    """Return what a window of inputs, oldest first, adds to the recurrent state; the newest weighs GOLDEN."""
+    total = 0
+    for age in range(len(window)):
+        total += window[len(window) - 1 - age] * (2 * age + 1) * GOLDEN
+    return mix(total)
+
+
+def advance(state: int, window: Sequence[int]) -> int:
+    """Return the recurrent state after the newest input of a window."""
+    return (state * DECAY + convolve(window)) % WORDS
+
+
+def after_recurrent(hidden: int, state: int) -> int:
+    """Return the hidden word behind a recurrent layer."""
+    return mix(hidden + state)
+
+
+def logit(hidden: int, token: int) -> int:
+    """Return the logit of a token id: an integer below 2^24, so that float32 holds it exactly."""
+    return mix(hidden + (token + 1) * VOCABULARY) >> LOGIT_SHIFT
+
+
+def draft_hidden(hidden: int, token: int) -> int:
+    """Return the drafter's input: a hidden word, and the token that follows it."""
+    return mix(3 * hidden + embed(token))

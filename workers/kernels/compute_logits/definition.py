@@ -1,0 +1,19 @@
+"""Logits of the positions that are to be sampled, one at a time."""
+
+from workers.kernels.arithmetic.definition import logit
+from workers.kernels.compute_logits.arguments import ComputeLogits
+
+
+def compute_logits(a: ComputeLogits) -> None:
+    """Write the logits of each row's last 1 + d tokens; columns behind them repeat the last."""
+    width = 1 + a.num_speculative_tokens
+    for row in range(len(a.num_drafts)):
+        num_drafts = int(a.num_drafts[row])
+        first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - num_drafts
+        for column in range(width):
+            token = first + min(column, num_drafts)
+            # A padding row has no token: it repeats the logits of one beside it, which nobody reads.
+            token = min(max(token, 0), len(a.hidden) - 1)
+            for word in range(a.vocab_size):
+                place = (row * width + column) * a.vocab_size + word
+                a.logits[place] = logit(int(a.hidden[token]), word)

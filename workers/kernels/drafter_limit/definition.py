@@ -1,0 +1,24 @@
+"""A drafter with fewer positions than the target, one token and one row at a time."""
+
+from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
+
+
+def limit_slots(a: LimitSlots) -> None:
+    """Give tokens past the drafter's last position no slot."""
+    for token in range(len(a.positions)):
+        if int(a.positions[token]) < a.drafter_max_len:
+            a.drafter_slots[token] = a.slots[token]
+        else:
+            a.drafter_slots[token] = PAD_SLOT
+
+
+def limit_drafts(a: LimitDrafts) -> None:
+    """Take its drafts from every row whose next token and drafts do not all have a position in the drafter."""
+    k = a.num_speculative_tokens
+    for row in range(len(a.token_index)):
+        last_kept = int(a.positions[int(a.token_index[row])])
+        last_needed = last_kept + 1 + a.num_proposed
+        if last_needed >= a.drafter_max_len:
+            for column in range(k):
+                a.draft_tokens[row * k + column] = NO_DRAFT

@@ -1,0 +1,9 @@
+"""Logits kept before they are processed in place, one at a time."""
+
+from workers.kernels.keep_logits.arguments import KeepLogits
+
+
+def keep_logits(a: KeepLogits) -> None:
+    """Copy logits."""
+    for index in range(len(a.logits)):
+        a.kept[index] = a.logits[index]

@@ -1,0 +1,65 @@
+"""The host's optimistic tables turned into a step's true inputs, one row and one token at a time."""
+
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, PAD_ROW, PAD_SLOT, PAD_STATE_SLOT
+
+
+def prepare_inputs(a: PrepareInputs) -> None:
+    """Correct each row's counts, then give each token its position, its slot and its id."""
+    for row in range(len(a.prev_position)):
+        _correct_row(a, row)
+    for token in range(len(a.token_row)):
+        row = int(a.token_row[token])
+        if row == PAD_ROW:
+            a.positions[token] = 0
+            a.slots[token] = PAD_SLOT
+            token_id = int(a.host_ids[token])
+        else:
+            position = int(a.num_computed[row]) + token - int(a.query_start[row])
+            a.positions[token] = position
+            a.slots[token] = _slot(a, row, position)
+            token_id = _token_id(a, row, token)
+        # What the host does not know, and drafts that nobody proposed, are no ids for the model.
+        a.input_ids[token] = max(token_id, 0)
+
+
+def _correct_row(a: PrepareInputs, row: int) -> None:
+    """Count what the row has computed by what the step before kept of it, and copy its drafts and accepted count."""
+    previous = int(a.prev_position[row])
+    if previous == NO_PREVIOUS_ROW:
+        num_computed = int(a.computed_host[row])
+    else:
+        # Computed whatever was sampled: all tokens of the step before but the one verified first and its drafts.
+        certain = int(a.prev_num_scheduled[previous]) - 1 - int(a.prev_num_drafts[previous])
+        num_computed = int(a.prev_num_computed[previous]) + certain + int(a.prev_valid[previous])
+    a.num_computed[row] = num_computed
+    num_scheduled = int(a.num_scheduled[row])
+    a.seq_lens[row] = num_computed + num_scheduled if num_scheduled > 0 else 0
+    slot = int(a.state_slot[row])
+    a.accepted[row] = 0 if slot == PAD_STATE_SLOT else a.slot_accepted[slot]
+    k = a.num_speculative_tokens
+    for column in range(k):
+        is_scheduled = previous != NO_PREVIOUS_ROW and column < int(a.num_drafts[row])
+        a.scheduled_drafts[row * k + column] = a.draft_tokens[previous * k + column] if is_scheduled else NO_DRAFT
+
+
+def _slot(a: PrepareInputs, row: int, position: int) -> int:
+    """Return where the cache keeps a position of a row; a position without a block has no place."""
+    column = position // a.block_size
+    if column >= a.max_blocks:
+        return PAD_SLOT
+    block = int(a.block_table[row * a.max_blocks + column])
+    if block < 0:
+        return PAD_SLOT
+    return block * a.block_size + position % a.block_size
+
+
+def _token_id(a: PrepareInputs, row: int, token: int) -> int:
+    """Return a token's id: sampled or proposed by the step before, else what the host says."""
+    previous = int(a.prev_position[row])
+    verified_first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - int(a.num_drafts[row])
+    if previous == NO_PREVIOUS_ROW or token < verified_first:
+        return int(a.host_ids[token])
+    if token == verified_first:
+        return int(a.next_tokens[previous])
+    return int(a.draft_tokens[previous * a.num_speculative_tokens + token - verified_first - 1])
