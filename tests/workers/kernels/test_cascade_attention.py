@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.workers.kernels.batches import (
     BLOCK_SIZE,
@@ -58,29 +57,3 @@ def test_the_sums_are_those_of_attention_however_many_of_the_shared_blocks_are_s
             assert found["output"].tolist() == expected["output"].tolist()
             assert found["hidden"].tolist() == expected["hidden"].tolist()
             assert_pad_never_indexes(cascade_attention, cascading, "kv")
-
-
-@pytest.mark.parametrize("common", [1, 2])
-def test_shared_blocks_are_read_by_the_table_of_row_0_alone(common: int) -> None:
-    (drawn,) = batches(3, 3, False, False, 1)
-    batch = with_shared_prefix(drawn)
-    table = batch.block_table.reshape(3, MAX_BLOCKS)
-    arguments = {
-        "kv": words(batch.rng, batch.num_slots),
-        "block_table": table.ravel(),
-        "token_row": batch.token_row,
-        "positions": batch.positions,
-        "hidden": batch.token_words(),
-        "output": np.full(batch.num_tokens, POISON, dtype=np.uint64),
-        "block_size": BLOCK_SIZE,
-        "max_blocks": MAX_BLOCKS,
-        "num_blocks_max": batch.num_blocks_max,
-        "num_common_blocks": common,
-    }
-    found = call(cascade_attention, **arguments)["output"].tolist()
-    others = table.copy()
-    others[1:, :common] = 0
-    assert call(cascade_attention, **{**arguments, "block_table": others.ravel()})["output"].tolist() == found
-    first = table.copy()
-    first[0, :common] = 0
-    assert call(cascade_attention, **{**arguments, "block_table": first.ravel()})["output"].tolist() != found

@@ -10,15 +10,14 @@ from tests.workers.kernels.batches import (
     MAX_BLOCKS,
     VOCAB_SIZE,
     Batch,
-    assert_pad_never_indexes,
     batches,
     call,
     each_shape,
     int_poison,
     integers,
 )
-from workers.kernels.prepare_inputs.vectorised import prepare_inputs, slot_mapping, true_counts
-from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, PAD_SLOT, UNKNOWN_TOKEN
+from workers.kernels.prepare_inputs.vectorised import prepare_inputs, true_counts
+from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed", "prev_valid", "next_tokens")
 
@@ -98,29 +97,6 @@ def inputs_of(batch: Batch, previous: list[int]) -> tuple[dict[str, Any], dict[s
     return arguments, expected
 
 
-@each_shape
-def test_every_row_goes_on_from_where_the_step_before_left_its_request(
-    num_rows: int, k: int, uniform: bool, padded: bool
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
-        arguments, expected = inputs_of(batch, previous_rows(batch))
-        found = call(prepare_inputs, **arguments)
-        assert {name: values.tolist() for name, values in found.items()} == expected
-        drafts = ["draft_tokens"] if k else []
-        assert_pad_never_indexes(prepare_inputs, arguments, *BY_PREVIOUS_ROW, "slot_accepted", *drafts)
-
-
-@each_shape
-def test_a_batch_in_which_nothing_was_sampled_before_is_what_the_host_says(
-    num_rows: int, k: int, uniform: bool, padded: bool
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
-        arguments, expected = inputs_of(batch, [NO_PREVIOUS_ROW] * len(batch.rows))
-        found = call(prepare_inputs, **arguments)
-        assert {name: values.tolist() for name, values in found.items()} == expected
-        assert found["input_ids"].tolist() == [max(token, 0) for token in arguments["host_ids"].tolist()]
-
-
 def permuted(arguments: dict[str, Any], order: list[int]) -> dict[str, Any]:
     """Return arguments in which the rows of the step before stood in another order."""
     k = arguments["num_speculative_tokens"]
@@ -153,9 +129,3 @@ def test_the_true_count_is_that_of_every_number_of_drafts_and_valid_tokens() -> 
             counts = true_counts(integers([7]), integers([extra + 1 + d]), integers([d]), integers([valid]))
             # The tokens before the one that is verified first are computed whatever was sampled.
             assert counts.tolist() == [7 + extra + valid]
-
-
-def test_a_position_that_the_block_table_does_not_cover_has_no_slot() -> None:
-    table = integers([4, 2, -1, -1, -1, -1, -1, -1, 1, 3, 5, 6, 7, 8, 9, 0])
-    slots = slot_mapping(integers([0, 5, 6, 23, 24, 400]), integers([0, 0, 0, 1, 1, 1]), table, 3, 8)
-    assert slots.tolist() == [12, 8, PAD_SLOT, 2, PAD_SLOT, PAD_SLOT]

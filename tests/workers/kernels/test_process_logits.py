@@ -13,8 +13,6 @@ from workers.engine.params_line import params_line
 from workers.engine.request import Request
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
 from workers.kernels.process_logits.vectorised import process_logits, write_history
-from workers.kernels.spoil_logits.arguments import SpoilLogits
-from workers.kernels.spoil_logits.vectorised import spoil_logits
 from workers.oracle.logits_processing import Rules, hash_of, processed
 
 LENGTH = 24
@@ -64,13 +62,6 @@ def test_every_verified_column_is_processed_by_the_tokens_before_it_and_nothing_
                     wanted = processed([int(x) for x in wanted], Rules(params[row], stops[row]), tokens, prompts[row])
                 assert logits[row, column].tolist() == wanted
                 assert hashes(logits[row, column], vocab_size)[0] == hash_of(wanted)
-
-
-def test_spoiled_rows_are_no_numbers_and_the_others_stay() -> None:
-    logits = np.arange(12, dtype=np.float32)
-    spoil_logits(SpoilLogits(np.array([1]), logits, 4))
-    assert np.isnan(logits[4:8]).all()
-    assert logits[[0, 3, 8, 11]].tolist() == [0, 3, 8, 11]
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,20 @@
 """The recurrent layer: one token after the other, kept for every position that is verified."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workers.kernels.batches import (
-    Array,
     Batch,
     Row,
-    assert_pad_never_indexes,
-    batches,
     call,
-    each_shape,
     integers,
     word_poison,
     words,
 )
 from workers.kernels.recurrent_update.vectorised import recurrent_update
-from workers.kernels.sentinels import PAD_STATE_SLOT, POISON
+from workers.kernels.sentinels import POISON
 from workers.record import model
 
 WIDTHS = (2, 3, 4)
@@ -59,76 +53,6 @@ class Caches:
         return int(self.states[row.state_slot * self.per_state + accepted]), self.conv[
             start : start + width - 1
         ].tolist()
-
-
-def update_arguments(batch: Batch, caches: Caches, width: int) -> dict[str, Any]:
-    return {
-        "hidden": batch.token_words(),
-        "num_computed": batch.num_computed,
-        "query_start": batch.query_start,
-        "num_scheduled": batch.num_scheduled,
-        "num_drafts": batch.num_drafts,
-        "state_slot": batch.state_slot,
-        "accepted": batch.field(caches.accepted),
-        "states": caches.states,
-        "conv": caches.conv,
-        "num_queries_max": max(row.n for row in batch.rows),
-        "num_speculative_tokens": batch.k,
-        "conv_width": width,
-    }
-
-
-def expected_of(batch: Batch, caches: Caches, hidden: Array, width: int) -> dict[str, list[int]]:
-    """Run each row by itself, token by token."""
-    states, conv, after = caches.states.tolist(), caches.conv.tolist(), hidden.tolist()
-    for index, (row, accepted) in enumerate(zip(batch.rows, caches.accepted, strict=True)):
-        start = batch.starts[index]
-        state, history = caches.committed(row, accepted, width)
-        kept, seen, after[start : start + row.n] = run_over(state, history, after[start : start + row.n], width)
-        for position in range(row.d + 2):
-            num_seen = row.first + position
-            states[row.state_slot * caches.per_state + position] = kept[num_seen]
-            at = row.state_slot * caches.per_window + position
-            conv[at : at + width - 1] = seen[num_seen : num_seen + width - 1]
-    return {"states": states, "conv": conv, "hidden": after}
-
-
-def defined(batch: Batch, caches: Caches, found: dict[str, Any], width: int) -> dict[str, list[int]]:
-    """Leave out what no accepted count of this step leads to: a slot keeps 2 + d states and W + d inputs."""
-    scratch: dict[str, set[int]] = {"states": set(), "conv": set(), "hidden": set()}
-    for row in batch.rows:
-        slot = row.state_slot
-        scratch["states"] |= set(range(slot * caches.per_state + 2 + row.d, (slot + 1) * caches.per_state))
-        scratch["conv"] |= set(range(slot * caches.per_window + width + row.d, (slot + 1) * caches.per_window))
-    return {
-        name: [int(word) for index, word in enumerate(values) if index not in scratch[name]]
-        for name, values in found.items()
-    }
-
-
-@each_shape
-@each_width
-def test_each_row_advances_token_by_token_and_keeps_a_state_for_every_verified_position(
-    num_rows: int, k: int, uniform: bool, padded: bool, width: int
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
-        caches = Caches(batch, width)
-        arguments = update_arguments(batch, caches, width)
-        expected = expected_of(batch, caches, arguments["hidden"], width)
-        found = call(recurrent_update, **arguments)
-        assert defined(batch, caches, found, width) == defined(batch, caches, expected, width)
-        assert_pad_never_indexes(recurrent_update, arguments, "states", "conv")
-
-
-@each_shape
-def test_longer_rows_of_other_batches_change_nothing(num_rows: int, k: int, uniform: bool, padded: bool) -> None:
-    for batch in batches(num_rows, k, uniform, padded, 2):
-        caches = Caches(batch, 3)
-        arguments = update_arguments(batch, caches, 3)
-        longest = arguments["num_queries_max"]
-        found = [call(recurrent_update, **{**arguments, "num_queries_max": longest + more}) for more in (0, 1, 5)]
-        assert defined(batch, caches, found[0], 3) == defined(batch, caches, found[1], 3)
-        assert defined(batch, caches, found[0], 3) == defined(batch, caches, found[2], 3)
 
 
 class Sequence:
@@ -210,24 +134,3 @@ def test_a_row_that_has_computed_nothing_starts_from_zero_whatever_its_slot_and_
     expected = run_over(0, [0] * (width - 1), inputs, width)[2]
     for accepted in range(5):
         assert Sequence(3, width).feed(inputs, d=2, accepted=accepted) == expected
-
-
-def test_a_batch_of_padding_alone_changes_nothing() -> None:
-    rng = np.random.default_rng(0)
-    arguments: dict[str, Any] = {
-        "hidden": words(rng, 4),
-        "num_computed": integers([0, 0]),
-        "query_start": integers([0, 2]),
-        "num_scheduled": integers([0, 0]),
-        "num_drafts": integers([0, 0]),
-        "state_slot": integers([PAD_STATE_SLOT] * 2),
-        "accepted": integers([0, 0]),
-        "states": words(rng, 6),
-        "conv": words(rng, 8),
-        "num_queries_max": 2,
-        "num_speculative_tokens": 1,
-        "conv_width": 3,
-    }
-    found = call(recurrent_update, **arguments)
-    for name, values in found.items():
-        assert values.tolist() == arguments[name].tolist()

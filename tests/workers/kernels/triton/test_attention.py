@@ -1,13 +1,11 @@
-"""The Triton kernel of attention writes what its definition does."""
+"""The Triton kernel of attention depends on what its rows may see alone, and reads no block that is none."""
 
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
-from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers.kernels.attention import vectorised as definition
+from tests.workers.kernels.triton.launches import launch
 from workers.kernels.attention.triton import attention
 from workers.kernels.sentinels import PAD_BLOCK, POISON
 from workers.record import model
@@ -25,34 +23,6 @@ def arguments_of(batch: Case) -> dict[str, Any]:
         "max_blocks": batch.max_blocks,
         "num_blocks_max": batch.num_blocks_max,
     }
-
-
-@pytest.mark.parametrize("block_size", [1, 4, 7])
-@pytest.mark.parametrize(("num_rows", "k", "padding"), [(1, 0, 0), (7, 3, 1), (33, 5, 3)])
-def test_every_token_sees_its_row_up_to_itself_and_padding_has_output_0_and_keeps_its_word(
-    num_rows: int, k: int, padding: int, block_size: int
-) -> None:
-    assert_equal(attention, definition.attention, **arguments_of(case(num_rows, k, block_size, padding)))
-
-
-@pytest.mark.parametrize("num_blocks", [200, 97])
-def test_a_row_longer_than_a_block_of_positions_is_summed_to_its_end(num_blocks: int) -> None:
-    rng = np.random.default_rng(num_blocks)
-    positions = rng.integers(0, 3 * num_blocks, 7)
-    positions[0] = 3 * num_blocks - 1
-    assert_equal(
-        attention,
-        definition.attention,
-        kv=rng.integers(0, 1 << 64, 3 * num_blocks, dtype=np.uint64),
-        block_table=rng.permutation(num_blocks),
-        token_row=np.zeros(7, dtype=np.int64),
-        positions=positions,
-        hidden=rng.integers(0, 1 << 64, 7, dtype=np.uint64),
-        output=rng.integers(0, 1 << 64, 7, dtype=np.uint64),
-        block_size=3,
-        max_blocks=num_blocks,
-        num_blocks_max=num_blocks,
-    )
 
 
 def test_what_no_row_may_see_changes_nothing() -> None:
