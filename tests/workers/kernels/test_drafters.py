@@ -1,40 +1,26 @@
 """Drafters beside the EAGLE-like one and the draft model: what they cache, and what they propose."""
 
-import numpy as np
-import pytest
-
 from tests.workers.kernels.batches import (
-    BLOCK_SIZE,
-    MAX_BLOCKS,
     VOCAB_SIZE,
     assert_pad_never_indexes,
     batches,
     call,
     each_shape,
-    int_poison,
-    integers,
     words,
 )
 from tests.workers.kernels.calls import modes_of
 from tests.workers.kernels.drafting import (
     assert_proposed,
     assert_scratch,
-    cache_of,
     cached_words,
     line_of,
-    next_tokens_of,
     proposing,
     seen_from,
 )
 from tests.workers.kernels.test_draft import kept_of, token_index
 from workers.kernels.dflash.vectorised import dflash_block, dflash_context
-from workers.kernels.drafter_limit.vectorised import limit_drafts, limit_slots
-from workers.kernels.extract_hidden_states.vectorised import extract_hidden_states
 from workers.kernels.medusa.vectorised import medusa_heads
 from workers.kernels.mtp.vectorised import mtp_chain, mtp_pass
-from workers.kernels.ngram.arguments import NGRAM_MAX
-from workers.kernels.ngram.vectorised import ngram_search, write_tokens
-from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 from workers.record import model
 
 
@@ -145,34 +131,6 @@ def test_every_mask_of_a_block_sees_the_context_and_the_whole_block(
             assert_scratch(found["drafter_kv"], common["drafter_kv"], batch, kept, 1 + num_proposed)
 
 
-@pytest.mark.parametrize("num_proposed", [0, 1])
-@each_shape
-def test_hidden_states_are_written_out_and_the_sampled_token_is_proposed_again(
-    num_rows: int, k: int, uniform: bool, padded: bool, num_proposed: int
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
-        kept, hidden, before = kept_of(batch), batch.token_words(), words(batch.rng, batch.num_slots)
-        count = min(num_proposed, k)
-        tokens = next_tokens_of(batch)
-        found = call(
-            extract_hidden_states,
-            hidden=hidden,
-            slots=batch.slots,
-            next_tokens=tokens,
-            valid=batch.field(list(kept.valid)),
-            drafter_kv=before,
-            draft_tokens=int_poison(batch.num_rows * k),
-            num_speculative_tokens=k,
-            num_proposed=count,
-        )
-        expected = before.copy()
-        for index, offset, token in batch.tokens():
-            expected[batch.rows[index].cache_slot(batch.rows[index].computed + offset)] = hidden[token]
-        assert found["drafter_kv"].tolist() == expected.tolist()
-        for index in range(len(batch.rows)):
-            assert_proposed(found, index, batch, kept, [int(tokens[index])] * count)
-
-
 @each_shape
 def test_each_medusa_head_sees_the_last_kept_hidden_word_and_its_own_number(
     num_rows: int, k: int, uniform: bool, padded: bool
@@ -194,85 +152,3 @@ def test_each_medusa_head_sees_the_last_kept_hidden_word_and_its_own_number(
                 assert_proposed(found, index, batch, kept, proposed)
             assert not found["raw"][len(batch.rows) * k :].any()
             assert_pad_never_indexes(medusa_heads, given, "script")
-
-
-def looked_up(history: list[int], count: int) -> list[int]:
-    """Return what follows the longest earlier match of the end of a history; of equally long ones the rightmost."""
-    best: tuple[int, int] = (0, 0)
-    for end in range(1, len(history)):
-        length = 0
-        while length < min(NGRAM_MAX, end) and history[end - 1 - length] == history[-1 - length]:
-            length += 1
-        best = max(best, (length, end))
-    follows = history[best[1] : best[1] + count] if best[0] else []
-    return follows + [NO_DRAFT] * (count - len(follows))
-
-
-@pytest.mark.parametrize("bound", [2, 4])
-@each_shape
-def test_a_search_proposes_what_followed_the_longest_match(
-    num_rows: int, k: int, uniform: bool, padded: bool, bound: int
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
-        kept, tokens = kept_of(batch), next_tokens_of(batch) % bound
-        cache = cache_of(batch, kept, bound)
-        for num_proposed in range(k + 1):
-            found = call(
-                ngram_search,
-                next_tokens=tokens,
-                positions=batch.positions,
-                token_index=token_index(batch, kept),
-                valid=batch.field(list(kept.valid)),
-                block_table=batch.block_table,
-                drafter_kv=cache,
-                draft_tokens=int_poison(batch.num_rows * k),
-                block_size=BLOCK_SIZE,
-                max_blocks=MAX_BLOCKS,
-                num_blocks_max=batch.num_blocks_max,
-                num_speculative_tokens=k,
-                num_proposed=num_proposed,
-            )
-            for index in range(len(batch.rows)):
-                history = [*cached_words(cache, batch, kept, index), int(tokens[index])]
-                assert_proposed(found, index, batch, kept, looked_up(history, num_proposed))
-
-
-@each_shape
-def test_a_history_holds_the_id_of_every_token(num_rows: int, k: int, uniform: bool, padded: bool) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
-        ids, before = batch.token_ids(), words(batch.rng, batch.num_slots)
-        expected = before.copy()
-        for index, offset, token in batch.tokens():
-            expected[batch.rows[index].cache_slot(batch.rows[index].computed + offset)] = ids[token]
-        found = call(write_tokens, input_ids=ids, slots=batch.slots, drafter_kv=before)
-        assert found["drafter_kv"].tolist() == expected.tolist()
-
-
-def test_tokens_past_the_last_position_of_a_drafter_have_no_slot() -> None:
-    found = call(
-        limit_slots,
-        positions=integers([3, 4, 5, 0]),
-        slots=integers([13, 14, 15, PAD_SLOT]),
-        drafter_slots=int_poison(4),
-        drafter_max_len=5,
-    )
-    assert found["drafter_slots"].tolist() == [13, 14, PAD_SLOT, PAD_SLOT]
-
-
-@pytest.mark.parametrize("num_proposed", [0, 1, 2, 3])
-def test_a_row_keeps_its_drafts_as_long_as_all_of_them_have_a_position(num_proposed: int) -> None:
-    last = [4, 5, 6, 7, 8]
-    found = call(
-        limit_drafts,
-        positions=integers([*last, 0]),
-        token_index=integers([0, 1, 2, 3, 4]),
-        draft_tokens=np.arange(15),
-        num_speculative_tokens=3,
-        num_proposed=num_proposed,
-        drafter_max_len=9,
-    )
-    for row, position in enumerate(last):
-        # The last position of the row's block of drafts: its next token is behind the last kept one.
-        fits = position + 1 + num_proposed < 9
-        expected = list(range(3 * row, 3 * row + 3)) if fits else [NO_DRAFT] * 3
-        assert found["draft_tokens"][3 * row : 3 * row + 3].tolist() == expected

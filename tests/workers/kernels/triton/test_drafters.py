@@ -11,10 +11,6 @@ from workers.kernels.dflash import triton as dflash_twin
 from workers.kernels.dflash import vectorised as dflash
 from workers.kernels.draft_model import triton as draft_model_twin
 from workers.kernels.draft_model import vectorised as draft_model
-from workers.kernels.drafter_limit import triton as drafter_limit_twin
-from workers.kernels.drafter_limit import vectorised as drafter_limit
-from workers.kernels.extract_hidden_states import triton as extract_twin
-from workers.kernels.extract_hidden_states import vectorised as extract_hidden_states
 from workers.kernels.medusa import triton as medusa_twin
 from workers.kernels.medusa import vectorised as medusa
 from workers.kernels.mtp import triton as mtp_twin
@@ -28,8 +24,6 @@ each_shape = pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"),
 PER_TOKEN: tuple[tuple[Op, Op], ...] = (
     (mtp.mtp_pass, mtp_twin.mtp_pass),
     (dflash.dflash_context, dflash_twin.dflash_context),
-    (ngram.write_tokens, ngram_twin.write_tokens),
-    (drafter_limit.limit_slots, drafter_limit_twin.limit_slots),
 )
 
 
@@ -89,33 +83,6 @@ def test_medusa_heads_propose_as_defined(num_rows: int, k: int, block_size: int,
         batch = case(num_rows, k, block_size, padding, num_proposed)
         given = arguments_of(medusa.medusa_heads, batch, num_proposed=num_proposed)
         assert_equal(medusa_twin.medusa_heads, medusa.medusa_heads, **given)
-
-
-@pytest.mark.parametrize("bound", [2, 4])
-@each_shape
-def test_a_search_finds_what_is_defined(bound: int, num_rows: int, k: int, block_size: int, padding: int) -> None:
-    for num_proposed in sorted({0, 1, k}):
-        batch = case(num_rows, k, block_size, padding, num_proposed)
-        tokens = batch.rng.integers(0, bound, batch.num_blocks * block_size).astype(np.uint64)
-        more = {"drafter_kv": tokens, "next_tokens": batch.rng.integers(0, bound, batch.num_rows)}
-        given = arguments_of(ngram.ngram_search, batch, num_proposed=num_proposed, **more)
-        assert_equal(ngram_twin.ngram_search, ngram.ngram_search, **given)
-
-
-@pytest.mark.parametrize("num_proposed", [0, 1])
-@pytest.mark.parametrize(("num_rows", "k"), [(1, 0), (7, 1), (33, 1)])
-def test_hidden_states_are_extracted_as_defined(num_proposed: int, num_rows: int, k: int) -> None:
-    batch, definition = case(num_rows, k), extract_hidden_states.extract_hidden_states
-    given = arguments_of(definition, batch, num_proposed=min(num_proposed, k))
-    assert_equal(extract_twin.extract_hidden_states, definition, **given)
-
-
-@each_shape
-def test_drafts_past_the_limit_go_as_defined(num_rows: int, k: int, block_size: int, padding: int) -> None:
-    for num_proposed in range(k + 1):
-        batch = case(num_rows, k, block_size, padding, num_proposed)
-        given = arguments_of(drafter_limit.limit_drafts, batch, num_proposed=num_proposed)
-        assert_equal(drafter_limit_twin.limit_drafts, drafter_limit.limit_drafts, **given)
 
 
 @pytest.mark.parametrize(("at", "length"), [(0, 1), (126, 3), (128, 2), (290, 3)])
