@@ -38,8 +38,9 @@ def cases() -> Iterator[StateCopy]:
         counts = (np.arange(batch.num_rows) + index) % (2 + batch.num_drafts)
         yield of(batch, 2 + index % 3, counts, batch.max_blocks)
         yield of(batch, 2 + index % 3, 1 + batch.num_drafts, batch.max_blocks)
-    first = next(batches())
+    first, second, *_ = batches()
     yield of(first, 2, first.num_drafts, 1)
+    yield of(second, 3, 1 + second.num_drafts, 2)
     for each in (batch for batch in batches() if batch.block_size == 1 and batch.k):
         yield of(each, 3, 1 + each.num_drafts, 3)
         each.block_table[::2] = PAD_BLOCK
