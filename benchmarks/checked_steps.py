@@ -20,6 +20,7 @@ from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, Run, check
+from workers.targets.specstorm import Specstorm, ours
 
 REPEATS = 21
 NUM_REQUESTS = 40
@@ -64,14 +65,14 @@ def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
 
 def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
     """Return the same of the engine alone: captures are taken, nothing is compared."""
-    run = Run(trace, tapes, Options(races=False), Parts())
+    run = Run(trace, tapes, Options(races=False), Specstorm(Parts()))
     start = time.process_time()
-    while not run.drained():
-        run.step()
-        run.engine.log.clear()
-        run.recorder.take()
+    while not run.drive.drained():
+        run.drive.step()
+        ours(run.target).engine.log.clear()
+        ours(run.target).recorder.take()
     spent = time.process_time() - start
-    return run.engine.tick / spent, run.engine.observer.num_commits / spent
+    return ours(run.target).engine.tick / spent, ours(run.target).engine.observer.num_commits / spent
 
 
 REFERENCE = "every plane, races on, prompts seen before"

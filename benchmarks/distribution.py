@@ -28,6 +28,7 @@ from workers.oracle.random_sampling import target_of
 from workers.oracle.tape import Tape, Tapes
 from workers.record import model
 from workers.run.check import Options, Run
+from workers.targets.specstorm import ours
 
 FAMILY_ERROR = 1e-6
 # Outcomes that are expected less often are counted together.
@@ -155,11 +156,11 @@ def trace_of(case: Case, kinds: Sequence[Kind], first: int, count: int, faults: 
 def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Outcome]]:
     """Run a trace with nothing compared; yield each request's prompt and first tokens, and count what happened."""
     run = Run(trace, Tapes(), Options(races=False))
-    engine = run.engine
-    while not run.drained():
-        run.step()
+    engine = ours(run.target).engine
+    while not run.drive.drained():
+        run.drive.step()
         engine.log.clear()
-        run.recorder.take()
+        ours(run.target).recorder.take()
     happened.update(run.probes)
     for request in engine.requests.values():
         start = request.num_prompt

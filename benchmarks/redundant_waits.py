@@ -18,6 +18,7 @@ from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, Run
+from workers.targets.specstorm import ours
 
 Wait = tuple[str, str]
 Configuration = Literal["device", "host"]
@@ -58,7 +59,7 @@ def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> 
         assert run.detector is not None
         if not (isinstance(wanted, Agreed) and isinstance(seen, Agreed) and seen.stats.digest == wanted.stats.digest):
             return counts, f"seed {seed} without {wait}: {seen}; with it: {wanted}"
-        counts.update(traces=1, waiting=wait in clean.machine.seen_waits)
+        counts.update(traces=1, waiting=wait in ours(clean.target).machine.seen_waits)
         counts.update(steps=seen.stats.steps, accesses=run.detector.num_accesses)
     return counts, ""
 

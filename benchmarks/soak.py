@@ -26,7 +26,8 @@ from workers.lanes.policies import lane_orders
 from workers.oracle.tape import Tapes
 from workers.record.verdict import DECISIONS_PER_AMBIGUOUS, Agreed, Verdict
 from workers.run.check import check
-from workers.targets.target import DEFAULT_CONFIG, DEVICES, SPECSTORM, RunConfig, known_engines
+from workers.targets.registry import known_engines
+from workers.targets.target import DEFAULT_CONFIG, DEVICES, SPECSTORM, RunConfig
 
 # What every soak must reach in at least 2 % of its traces, by the probe that counts it.
 REQUIRED = {

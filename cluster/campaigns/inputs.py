@@ -12,8 +12,9 @@ from cluster.dispatch.job import Job
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.targets.devices import exists_on, parts_on
-from workers.targets.target import DEFAULT_CONFIG, RunConfig, known_engines
+from workers.targets.devices import exists_on
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class InputError(ValueError):
@@ -100,7 +101,7 @@ def ray_address(choice: str, workers: int | None, config: RunConfig) -> str | No
     if choice == "off":
         if (workers or 1) > 1:
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
-        parts_on(config.device)
+        kind_of(config.engine).require(config.device)
         return None
     address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
     if "://" in address:

@@ -31,8 +31,9 @@ from scenarios.features import switched_off
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Lost, Vacuous
-from workers.targets.devices import DeviceError, exists_on, parts_on
-from workers.targets.target import SPECSTORM, RunConfig
+from workers.targets.devices import exists_on
+from workers.targets.registry import kind_of
+from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError)
 
@@ -167,7 +168,7 @@ def replay(
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
     _warn({str(file): trace})
     check_faults(trace.faults, config, str(file))
-    parts_on(config.device)
+    kind_of(config.engine).require(config.device)
     line = Line(str(file), load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from workers.targets.target import Device, known_engines
+from workers.targets.registry import known_engines
+from workers.targets.target import Device
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU, on cuda one a GPU.")]
 Ray = Annotated[

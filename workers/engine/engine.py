@@ -128,6 +128,8 @@ class Engine:
                 wanted_logprobs(row.request.params.num_logprobs, found[: len(taken)])
                 for row, found, taken in zip(step.rows, logprobs, delivered, strict=True)
             )
+            for row, values in zip(step.rows, wanted, strict=True):
+                row.request.logprobs += values
         drafts = self.runner.host_drafts.propose(step, delivered, on_device)
         if drafts is not None:
             keep_drafts(step.rows, drafts)

@@ -49,6 +49,7 @@ class Request:
     invalid_next: bool = False
     spoiled_next: bool = False
     drafts: list[int] = field(default_factory=list)
+    logprobs: list[int | float] = field(default_factory=list)
     last_step: int = -1
     has_params: bool = False
 

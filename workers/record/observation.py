@@ -111,6 +111,14 @@ class Observation(NamedTuple):
     values: Mapping[str, Any]
 
 
+class Output(NamedTuple):
+    """What a client gets of one request; of each token its logprobs, flat: ids, each followed by its logprob."""
+
+    tokens: tuple[int, ...]
+    finish_reason: str | None
+    logprobs: tuple[int | float, ...] = ()
+
+
 class Recorder:
     """Collects the device's captures in stream order, and hashes them.
 

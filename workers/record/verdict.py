@@ -26,6 +26,9 @@ class Stats(Value):
     probes: dict[str, int]
 
 
+NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
+
+
 class Difference(Value):
     """The first place where engine and oracle part.
 

@@ -3,6 +3,7 @@
 from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders
 from workers.record.verdict import Agreed, Difference, Diverged, Vacuous
+from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
 NUM_RANDOM = 20
@@ -34,9 +35,12 @@ def all_schedules() -> list[Schedule]:
 def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
     """Return the schedules of a sweep on the device of a configuration, or those of them that are fixed.
 
+    Of an engine without lanes there is one.
     A run without a race stands for every schedule of its trace, so slower devices run fewer: the interpreter eager,
     lazy and one random; a GPU, where a schedule is no more than delays, every sixth lane order and four random ones.
     """
+    if not kind_of(config.engine).capabilities.lanes:
+        return [Schedule()]
     eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
     match config.device:
         case "sim":

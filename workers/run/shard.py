@@ -8,6 +8,7 @@ Does not verify: other schedules (only where a race was reported are they search
 from collections import Counter
 from collections.abc import Callable
 
+from scenarios.capabilities import within
 from scenarios.events import Schedule
 from scenarios.shards import Shard, fitted
 from scenarios.spec import Value
@@ -19,6 +20,7 @@ from workers.run.check import Options, check
 from workers.run.schedules import differs
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
+from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
@@ -55,10 +57,12 @@ class ShardReport(Value):
     hits: tuple[Hit, ...]
 
 
-def shard_traces(shard: Shard) -> list[Trace]:
-    """Return the explicit traces of a shard, on engines on which its faults are possible."""
+def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
+    """Return the explicit traces of a shard, within what the engine can do, where its faults are possible."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
-    return [fitted(trace, requires, shard.faults).explicit() for trace in shard.generate()]
+    capabilities = kind_of(config.engine).capabilities
+    traces = [fitted(within(trace, capabilities), requires, shard.faults) for trace in shard.generate()]
+    return [trace.explicit() for trace in traces]
 
 
 def judge_shard(
@@ -70,7 +74,7 @@ def judge_shard(
     probes: Counter[str] = Counter()
     firsts: dict[str, int] = {}
     lengths, digests = [], []
-    for index, generated in enumerate(shard_traces(shard), shard.first):
+    for index, generated in enumerate(shard_traces(shard, config), shard.first):
         begin(generated)
         verdicts, trace = _judge(generated, tapes, config)
         for verdict in verdicts:
@@ -111,7 +115,9 @@ Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
     """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
     verdicts: list[Ended] = []
-    schedules = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=trace.seed))
+    schedules = [Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=trace.seed)]
+    if not kind_of(config.engine).capabilities.lanes:
+        del schedules[1:]
     for schedule in schedules:
         trace = trace.model_copy(update={"schedule": schedule})
         verdict = check(trace, tapes, Options(races=not verdicts), config=config)

@@ -6,14 +6,14 @@ Both get the same trace under its own schedule; only what is checked differs.
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
+from workers.judge import outputs
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Lost
 from workers.run.check import check
-from workers.run.outputs import first_difference, outputs, synchronous
+from workers.run.output_check import outputs_of, synchronous
 from workers.shrink.fingerprint import signature_of
+from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
-
-BASELINE_STEPS_MAX = 4000
 
 
 class Shot(Value):
@@ -59,8 +59,9 @@ def compare_outputs(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = 
         return Baseline(against_synchronous=False, against_correct=False)
     correct_code = trace.model_copy(update={"faults": ()})
     runs = (trace, synchronous(trace), synchronous(correct_code))
-    seen, same_code, correct = (outputs(run, tapes, BASELINE_STEPS_MAX, config) for run in runs)
+    kind = kind_of(config.engine)
+    seen, same_code, correct = (outputs_of(run, tapes, kind, config) for run in runs)
     return Baseline(
-        against_synchronous=first_difference(trace, seen, same_code) is not None,
-        against_correct=first_difference(trace, seen, correct) is not None,
+        against_synchronous=outputs.compare_outputs(trace, seen, same_code) is not None,
+        against_correct=outputs.compare_outputs(trace, seen, correct) is not None,
     )

@@ -13,22 +13,19 @@ from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
+from scenarios.events import Schedule
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault
 from workers.lanes.base import Held
-from workers.lanes.lane import Machine, Watcher
-from workers.lanes.policies import Policy
+from workers.lanes.lane import Machine
+from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine
-from workers.targets.target import DEVICES, Device, RunConfig
+from workers.targets.target import DEVICES, Device, DeviceError, Watch
 
 CLEAN = Parts()
 _OPS, _NUMPY, _TRITON = "workers.kernels.", ".vectorised", ".triton"
 _INTERPRET = "TRITON_INTERPRET"
 _FUSION = "TRITON_DEFAULT_FP_FUSION"
-
-
-class DeviceError(Exception):
-    """A device that this process cannot run on; the message says why."""
 
 
 def ops_of(parts: Parts) -> dict[str, Any]:
@@ -77,23 +74,32 @@ def parts_on(device: Device) -> Parts:
     return Parts(**twins)
 
 
-def machine_on(
-    config: RunConfig,
-    lanes: Sequence[str],
-    policy: Policy,
-    watcher: Watcher | None,
-    held: Sequence[Held],
-    without: frozenset[tuple[str, str]],
-    blame: bool,
-) -> Machine:
+def policy_of(schedule: Schedule) -> Policy:
+    """Build the base policy of a schedule."""
+    match schedule.policy:
+        case "eager":
+            return Eager()
+        case "lazy":
+            return Lazy()
+        case "lane_order":
+            return LaneOrder(schedule.order)
+        case "random":
+            return Random(schedule.seed)
+
+
+def machine_on(device: Device, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
     """Return the machine of a run; `parts_on` has loaded what it needs."""
-    if config.device == "cuda":
-        machine: Machine = import_module("workers.lanes.cuda").CudaMachine(lanes, policy, watcher, held, without, blame)
+    policy = policy_of(schedule)
+    held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
+    if device == "cuda":
+        machine: Machine = import_module("workers.lanes.cuda").CudaMachine(
+            lanes, policy, watch.watcher, held, watch.without, watch.blame
+        )
         return machine
     as_tensor: Callable[..., Any] | None = None
-    if config.device == "triton-cpu":
+    if device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
-    return SimulatedMachine(lanes, policy, watcher, held, without, blame, as_tensor)
+    return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor)
 
 
 def _load_triton(device: Device) -> None:

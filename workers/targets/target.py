@@ -1,13 +1,29 @@
-"""Run configuration: the engine that is tested and the device it runs on."""
+"""Protocol of the engines that a run can drive, and the run configuration that names one.
 
-from typing import Literal, TypeAlias, get_args
+A `TargetKind` declares what an engine can do and starts it; a `Target` is one that runs. `workers.run` composes it with
+the judges that its capabilities allow.
+"""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
+
+from scenarios.capabilities import Capabilities
+from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.lanes.lane import Watcher
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 SPECSTORM = "specstorm"
+
+
+class DeviceError(Exception):
+    """A device that this process cannot run on; the message says why."""
 
 
 class RunConfig(Value):
@@ -37,6 +53,112 @@ class RunConfig(Value):
 DEFAULT_CONFIG = RunConfig()
 
 
-def known_engines() -> tuple[str, ...]:
-    """Return the names of the engines that can be driven."""
-    return (SPECSTORM,)
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a run is watched from outside, none of which changes what the engine does.
+
+    `watcher` is told of every access to memory, where there are lanes; `blame` keeps the last writers of every buffer
+    (slower); `without` removes waits, records and synchronisations, see `workers.lanes.base`.
+    """
+
+    watcher: Watcher | None = None
+    blame: bool = False
+    without: frozenset[tuple[str, str]] = frozenset()
+
+
+class Progress(NamedTuple):
+    """How far an engine has come: requests taken in, results of requests processed, whole steps run ahead at most."""
+
+    requests: int
+    commits: int
+    run_ahead_max: int
+
+
+class Target(Protocol):
+    """One engine that runs: driven step by step, and asked for what it shows.
+
+    Its driver owns ticks and events, the target owns the engine. What a target does not show it returns empty, and
+    says so in its capabilities.
+    """
+
+    @property
+    def probes(self) -> Mapping[str, int]:
+        """How often each interesting thing has happened."""
+
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        """Take a request in, the trace's submit number `submit`, unless one of its name is alive.
+
+        `script` is the token that a scripted drafter proposes at each position; empty where drafts are not scripted.
+        """
+
+    def abort(self, event: Abort) -> None:
+        """Give up whoever bears the name of an event."""
+
+    def apply(self, event: AnyEvent) -> None:
+        """Let an event happen that is neither a submit nor an abort."""
+
+    def step(self, happen: Callable[[Place], None]) -> None:
+        """Do one step; `happen` is called at each place of it at which events take effect, in order."""
+
+    def drained(self) -> bool:
+        """Tell whether nothing is left to do: no request alive, no step in flight."""
+
+    def take_log(self) -> list[Entry | Observation]:
+        """Return the host's decisions and observations since the last call, in order."""
+
+    def take_captures(self) -> list[Observation]:
+        """Return the device's captures since the last call, in stream order."""
+
+    def digest(self) -> str:
+        """Return a hash of all captures so far, or an empty one where there are none."""
+
+    def outputs(self) -> dict[str, Output]:
+        """Return what the client has of each request so far, by name; of several of a name the last one's."""
+
+    def progress(self) -> Progress:
+        """Return how far the engine has come."""
+
+    def drain(self) -> None:
+        """Let everything run that is still enqueued.
+
+        Raises:
+            Deadlock: something can never run.
+        """
+
+    def left_over(self) -> Observation:
+        """Show what the host still holds; once everything is drained this is to be nothing."""
+
+    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        """Return who wrote the memory behind a variable last when it was captured, as lane:op@step, newest first."""
+
+    def close(self) -> None:
+        """Give back what the engine holds outside this process's memory."""
+
+
+class TargetKind(Protocol):
+    """A kind of engine: what it can do, and how one of it is started."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as `--engine` takes it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can be asked for, and what it shows."""
+
+    def unmet(self, trace: Trace) -> str | None:
+        """Say which requirement of the faults in a trace its specification does not meet, or None."""
+
+    def require(self, device: Device) -> None:
+        """Make sure that this process can run it on a device.
+
+        Raises:
+            DeviceError: it cannot; the message says why.
+        """
+
+    def open(self, trace: Trace, device: Device, watch: Watch) -> Target:
+        """Start an engine as an explicit trace specifies it, under its schedule and with its faults.
+
+        Raises:
+            DeviceError: this process cannot run on the device.
+        """

@@ -24,7 +24,8 @@ from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 from workers.run.worker import Worker
 from workers.targets.devices import exists_on
-from workers.targets.target import DEVICES, RunConfig, known_engines
+from workers.targets.registry import known_engines
+from workers.targets.target import DEVICES, RunConfig
 
 IN_AN_OP, ON_THE_HOST = "vllm-43434-draft-order", "vllm-38556-backup-token"
 CUDA, INTERPRETED = RunConfig(device="cuda"), RunConfig(device="triton-cpu")

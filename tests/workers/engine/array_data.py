@@ -19,6 +19,7 @@ from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm
 
 WARM_UP = 20
 SET_HANDLER = 304  # the place of PyDataMem_SetHandler in NumPy's table of functions
@@ -101,13 +102,13 @@ def main() -> None:
     spec = EngineSpec(depth=2, accepted_counts="host")
     events = tuple(Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=100) for index in range(4))
     parts = Parts(backup_index=backup_through_an_array) if sys.argv[1:] else Parts()
-    run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), parts)
+    run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), Specstorm(parts))
     counting = Counting()
     counting.install()
     for _ in range(WARM_UP):
-        run.step()
+        run.drive.step()
     counting.on = True
-    run.step()
+    run.drive.step()
     counting.on = False
     print(json.dumps(counting.seen))
     sys.stdout.flush()

@@ -19,6 +19,7 @@ from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm, ours
 
 WARM_UP, STEPS = 20, 5
 # Not the host's part: the simulated device, who watches its memory, and what is copied for the checks. Drafters on the
@@ -70,7 +71,7 @@ class Lists:
         gc.freeze()
         sys.settrace(self._look)
         try:
-            run.step()
+            run.drive.step()
         finally:
             sys.settrace(before)
             gc.unfreeze()
@@ -94,13 +95,13 @@ def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | Non
         Submit(tick=0, request=f"r{index}", prompt=(1, 2, 3), max_tokens=120, accept="10", params=params)
         for index in range(4)
     )
-    run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), parts)
+    run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), Specstorm(parts))
     for _ in range(WARM_UP):
-        run.step()
+        run.drive.step()
     counted = Lists()
     for _ in range(STEPS):
         counted.step(run)
-    assert len(run.engine.scheduler.running) == 4
+    assert len(ours(run.target).engine.scheduler.running) == 4
     assert run.probes["preemption"] == 0
     return {line: count for line, count in counted.seen.items() if count}
 

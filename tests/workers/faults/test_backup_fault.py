@@ -10,6 +10,7 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.record.verdict import Difference, Diverged
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm
 
 FAULT = "vllm-38556-backup-token"
 TAPES = Tapes()
@@ -35,7 +36,7 @@ def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> No
         # Only what the EAGLE-like drafter keeps, as far as it keeps anything, depends on the token behind a chunk.
         if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
             continue
-        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Parts())
+        run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Specstorm(Parts()))
         run.checker = BlindToInputs(run.trace, TAPES)
         verdict = run.to_end()
         if run.probes[f"fault {FAULT}"]:

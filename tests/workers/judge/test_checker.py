@@ -27,6 +27,7 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES, Observation, Recorder
 from workers.record.verdict import Agreed, Difference, Diverged, Verdict
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
 SEEDS = range(60)
@@ -56,7 +57,7 @@ def trace_of(seed: int) -> Trace:
 
 @cache
 def clean_run(seed: int) -> tuple[Snapshots, Run]:
-    run = Run(trace_of(seed), TAPES, Options(), Parts())
+    run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
     snapshots = Snapshots(run.trace, TAPES)
     run.checker = snapshots
     verdict = run.to_end()
@@ -88,11 +89,11 @@ def run_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Verdic
     def before(point: str, step: int, view: View | None, blocks: list[int]) -> None:
         if (point, step) == (place.point, place.step):
             cells.append(cell_of(variable, place.at, run, view, blocks))
-            flip(run.machine, *cells[0], bit)
+            flip(ours(run.target).machine, *cells[0], bit)
 
     def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
         if (point, step) == (place.point, place.step):
-            flip(run.machine, *cells[0], bit)
+            flip(ours(run.target).machine, *cells[0], bit)
 
     run = hooked(trace, TAPES, before, after)
     verdict = run.to_end()
@@ -167,13 +168,13 @@ class Tampered(Run):
     """A run whose observation number `place.step` is shown with one bit flipped."""
 
     def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
-        super().__init__(trace, TAPES, Options(), Parts())
+        super().__init__(trace, TAPES, Options(), Specstorm(Parts()))
         self._flip = (variable, place, bit)
         self._num_shown = 0
 
     def _follow(self) -> Difference | None:
         variable, place, bit = self._flip
-        log = self.engine.log
+        log = ours(self.target).engine.log
         for at, entry in enumerate(log):
             if isinstance(entry, Observation):
                 if self._num_shown == place.step:
@@ -207,8 +208,8 @@ class Leaking(Run):
     """A run whose pool loses something once everything is done."""
 
     def _follow(self) -> Difference | None:
-        if self.engine.drained():
-            scheduler = self.engine.scheduler
+        if ours(self.target).engine.drained():
+            scheduler = ours(self.target).engine.scheduler
             pool = scheduler.blocks if self.trace.seed % 2 else scheduler.state_slots
             pool.take(1)
         return super()._follow()
@@ -216,7 +217,7 @@ class Leaking(Run):
 
 def test_a_block_or_a_state_slot_that_is_lost_at_the_end_is_a_leak() -> None:
     for seed in range(FLIPS_PER_VARIABLE):
-        found = found_by(Leaking(trace_of(seed), TAPES, Options(), Parts()).to_end())
+        found = found_by(Leaking(trace_of(seed), TAPES, Options(), Specstorm(Parts())).to_end())
         assert (found.variable, found.plane) == ("leaks", VARIABLES["leaks"].plane), seed
 
 
@@ -241,7 +242,7 @@ def reads_unowned_counts(trace: Trace) -> bool:
 def dead_bits(seed: int) -> list[Dead]:
     """Choose steps, buffers, and words of them that are in no domain."""
     snapshots, run = clean_run(seed)
-    sizes = {name: len(words) for name, words in memory_of(run.machine).items()}
+    sizes = {name: len(words) for name, words in memory_of(ours(run.target).machine).items()}
     names, steps, found = sorted(sizes), list(snapshots.steps), []
     if reads_unowned_counts(run.trace):
         names.remove("slot_accepted")
@@ -262,7 +263,7 @@ def run_with_dead_bits(trace: Trace, bits: list[Dead]) -> Verdict | OpFailed:
     def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
         for dead in bits:
             if (point, step) == ("state", dead.step):
-                flip(run.machine, dead.buffer, dead.at, dead.bit)
+                flip(ours(run.target).machine, dead.buffer, dead.at, dead.bit)
                 reached.append(dead)
 
     run = hooked(trace, TAPES, after=after)
@@ -285,7 +286,7 @@ def test_flips_outside_every_domain_change_nothing() -> None:
             pytest.fail(f"seed {seed}: {guilty} are outside every domain, but: {verdict}")
         flips.update(bit.buffer for bit in bits)
     assert flips.total() >= 1000
-    assert set(flips) == set(memory_of(clean_run(0)[1].machine))
+    assert set(flips) == set(memory_of(ours(clean_run(0)[1].target).machine))
 
 
 def test_a_state_slot_that_nobody_owns_may_hold_any_accepted_count() -> None:

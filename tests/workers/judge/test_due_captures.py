@@ -23,6 +23,7 @@ from workers.record.log import Corrected, Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
 from workers.record.verdict import Agreed, Difference, Diverged
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
 SEEDS = range(120)
@@ -63,7 +64,7 @@ class Listening(Checker):
 
 @cache
 def clean_run(seed: int) -> tuple[Trace, Listening]:
-    run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Parts())
+    run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
     checker = Listening(run.trace)
     run.checker = checker
     verdict = run.to_end()
@@ -197,8 +198,8 @@ class NeverCorrects(Runner):
 
 def test_host_mirrors_that_are_never_corrected_are_found() -> None:
     for seed in SEEDS[:10]:
-        run = Run(clean_run(seed)[0], TAPES, Options(races=False), Parts())
-        run.engine.runner.__class__ = NeverCorrects
+        run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
+        ours(run.target).engine.runner.__class__ = NeverCorrects
         verdict = run.to_end()
         assert isinstance(verdict, Diverged)
         assert "was not corrected" in verdict.difference.actual or "never corrected" in verdict.difference.actual
@@ -228,8 +229,8 @@ class Deaf(Recorder):
 
 
 def test_an_empty_digest_of_captures_is_refused() -> None:
-    run = Run(clean_run(0)[0], TAPES, Options(races=False), Parts())
-    run.recorder.__class__ = Deaf
+    run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
+    ours(run.target).recorder.__class__ = Deaf
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.variable, verdict.difference.actual) == ("captures", "an empty digest")
@@ -250,8 +251,8 @@ class Forgetful(Recorder):
 @pytest.mark.parametrize("point", sorted(DEVICE_POINTS))
 def test_an_engine_that_never_captures_at_a_point_is_found(point: str) -> None:
     seed = next(seed for seed, _ in places(point, is_on_device=True))
-    run = Run(clean_run(seed)[0], TAPES, Options(races=False), Parts())
-    run.recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
+    run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
+    ours(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "captures"
@@ -269,8 +270,8 @@ class KeepsRequests(Engine):
 
 
 def test_what_the_host_holds_of_an_ended_request_is_a_leak() -> None:
-    run = Run(clean_run(0)[0], TAPES, Options(races=False), Parts())
-    run.engine.__class__ = KeepsRequests
+    run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
+    ours(run.target).engine.__class__ = KeepsRequests
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.variable, verdict.difference.plane) == ("leaks", "books")

@@ -19,6 +19,7 @@ from workers.lanes.simulated import SimulatedEvent as Event
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm
 
 
 class Scene:
@@ -366,7 +367,7 @@ def test_the_clean_engine_has_no_race() -> None:
     judged = 0
     for seed in range(60):
         trace = random_trace(seed).model_copy(update={"schedule": Schedule()}).explicit()
-        run = Run(trace, tapes, Options(), Parts())
+        run = Run(trace, tapes, Options(), Specstorm(Parts()))
         assert isinstance(run.to_end(), Agreed), seed
         assert run.detector is not None
         assert run.detector.race is None, f"seed {seed}: {run.detector.race}"

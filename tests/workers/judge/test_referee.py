@@ -20,7 +20,9 @@ from workers.oracle.tape import Tapes
 from workers.record.log import Entry
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Difference, Diverged
-from workers.run.check import EventQueue, Options, Run
+from workers.run.check import Options, Run
+from workers.run.drive import EventQueue
+from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
 SEEDS = range(100)
@@ -32,11 +34,11 @@ class Logged(Run):
     """A run that keeps its decisions."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Parts())
+        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
         self.log: list[Entry] = []
 
     def _follow(self) -> Difference | None:
-        self.log += [entry for entry in self.engine.log if not isinstance(entry, Observation)]
+        self.log += [entry for entry in ours(self.target).engine.log if not isinstance(entry, Observation)]
         return super()._follow()
 
 
@@ -83,8 +85,8 @@ class Deaf(Run):
     """A run whose engine never hears of one kind of event."""
 
     def __init__(self, trace: Trace, kind: type) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Parts())
-        last_tick = self.events.last_tick
+        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
+        last_tick = self.drive.events.last_tick
         self.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
         self.events.last_tick = last_tick
 
@@ -99,8 +101,8 @@ def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_scheduler_with_one_mistake_is_found(scheduler: type[Scheduler]) -> None:
     for seed in SEEDS:
-        run = Run(clean_log(seed)[0], TAPES, Options(races=False), Parts())
-        run.engine.scheduler.__class__ = scheduler
+        run = Run(clean_log(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
+        ours(run.target).engine.scheduler.__class__ = scheduler
         verdict = run.to_end()
         if not isinstance(verdict, Agreed):
             assert isinstance(verdict, Diverged)

@@ -20,6 +20,7 @@ from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import Options, Run, check
+from workers.targets.specstorm import Specstorm, ours
 
 SEEDS = range(4)
 SEEDS_SILENT = range(100)
@@ -59,15 +60,15 @@ def eager(
     seed: int, accepted_counts: Configuration, removed: frozenset[Wait] = frozenset(), parts: Parts = PARTS
 ) -> Outcome:
     """Run a trace once, eagerly, without some waits."""
-    return outcome_of(Run(trace_of(seed, accepted_counts), TAPES, Options(without=removed), parts))
+    return outcome_of(Run(trace_of(seed, accepted_counts), TAPES, Options(without=removed), Specstorm(parts)))
 
 
 @cache
 def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
     """Return every wait, record and synchronisation of a clean run."""
-    run = Run(trace_of(seed, accepted_counts), TAPES, Options(), PARTS)
+    run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
     assert outcome_of(run) == Outcome(raced=False, agreed=True)
-    return frozenset(run.machine.seen_waits)
+    return frozenset(ours(run.target).machine.seen_waits)
 
 
 @cache
@@ -175,7 +176,7 @@ def test_two_slots_that_share_their_memory_but_not_their_event_are_a_race(
     ring: str, accepted_counts: Configuration
 ) -> None:
     for seed in SEEDS:
-        run = Run(trace_of(seed, accepted_counts), TAPES, Options(), PARTS)
-        slots = getattr(run.engine.runner.memory, ring)
+        run = Run(trace_of(seed, accepted_counts), TAPES, Options(), Specstorm(PARTS))
+        slots = getattr(ours(run.target).engine.runner.memory, ring)
         slots[1] = slots[0]
         assert outcome_of(run).raced, seed

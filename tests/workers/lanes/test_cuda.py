@@ -22,8 +22,8 @@ from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import Options, Run, check
-from workers.targets.devices import DeviceError
-from workers.targets.target import RunConfig
+from workers.targets.specstorm import ours
+from workers.targets.target import DeviceError, RunConfig
 
 SMOKE = sorted((Path(__file__).resolve().parents[3] / "scenarios" / "smoke").glob("*.yaml"))
 TAPES, CUDA = Tapes(), RunConfig(device="cuda")
@@ -139,7 +139,7 @@ def test_an_op_that_is_held_back_makes_a_missing_wait_do_harm(wait: tuple[str, s
 def test_the_host_cannot_reach_device_memory() -> None:
     run = Run(DECODES, TAPES, Options(), config=CUDA)
     with pytest.raises(PermissionError, match="kv is device memory"):
-        run.machine.host(run.machine.buffers["kv"].all, "r")
+        ours(run.target).machine.host(ours(run.target).machine.buffers["kv"].all, "r")
 
 
 @on_a_gpu
@@ -168,14 +168,15 @@ class Blind(Captures):
 def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> None:
     steps = 5
     run = Run(DECODES, TAPES, Options(races=False), config=CUDA)
-    context = run.engine.runner.context
-    context.captures = Blind(run.trace.spec, context.memory, context.compute, run.recorder)
+    context = ours(run.target).engine.runner.context
+    context.captures = Blind(run.trace.spec, context.memory, context.compute, ours(run.target).recorder)
     for _ in range(20):
-        run.step()
-    run.machine.drain()
+        run.drive.step()
+    ours(run.target).machine.drain()
     launched: Counter[str] = Counter()
-    assert isinstance(run.machine, CudaMachine)
-    for lane in run.machine.lanes:
+    machine = ours(run.target).machine
+    assert isinstance(machine, CudaMachine)
+    for lane in machine.lanes:
         original = lane.launch
 
         def counting(op: Any, arguments: Any, original: Any = original) -> None:
@@ -185,7 +186,7 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
         lane.launch = counting  # type: ignore[method-assign]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         for _ in range(steps):
-            run.step()
+            run.drive.step()
         cuda.synchronize()
     seen = Counter(event.name for event in profile.events() if str(event.device_type) == "DeviceType.CUDA")
     copies = {name: count for name, count in seen.items() if name.startswith(("Memcpy", "Memset"))}

@@ -26,6 +26,7 @@ from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Difference
 from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm, ours
 
 ROOT = Path(__file__).resolve().parents[3]
 TAPES = Tapes()
@@ -35,12 +36,12 @@ class Told(Run):
     """A run that keeps what its engine's host said: decisions in `log`, values in `shown`."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Parts())
+        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
         self.log: list[Entry] = []
         self.shown: list[Observation] = []
 
     def _follow(self) -> Difference | None:
-        for entry in self.engine.log:
+        for entry in ours(self.target).engine.log:
             if isinstance(entry, Observation):
                 self.shown.append(entry)
             else:
@@ -217,19 +218,19 @@ class Identities(Run):
     """
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Parts())
+        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
         self.num_held = 0
         self._sampling: set[tuple[int, int]] = set()
 
     def _follow(self) -> Difference | None:
         epochs: dict[int, int] = {}
-        for entry in self.engine.log:
+        for entry in ours(self.target).engine.log:
             if isinstance(entry, Scheduled):
                 epochs = {row.request: row.epoch for row in entry.rows}
             if isinstance(entry, Observation) and entry.point == "scheduled":
                 counts = zip(entry.requests, entry.values["scheduled_placeholders"], strict=True)
                 self._sampling |= {(index, epochs[index]) for index, count in counts if count and index in epochs}
-        for request in self.engine.scheduler.running:
+        for request in ours(self.target).engine.scheduler.running:
             if (request.index, request.epoch) in self._sampling:
                 assert request.num_computed - request.num_placeholders == len(request.tokens) - 1, request
                 self.num_held += 1

@@ -24,7 +24,9 @@ from workers.lanes.lane import Record
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
-from workers.run.check import EventQueue, Options, Run, check
+from workers.run.check import Options, Run, check
+from workers.run.drive import EventQueue
+from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
 SEEDS = range(60)
@@ -44,7 +46,7 @@ def eager(seed: int) -> Trace:
 @pytest.mark.parametrize("mutant", [*HOST_MUTANTS, *DEVICE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
     for seed in SEEDS_OF_MISTAKES:
-        verdict = check(eager(seed), TAPES, parts=mutant.parts)
+        verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
         if isinstance(verdict, Agreed):
             continue
         assert isinstance(verdict, Diverged), (seed, verdict)
@@ -69,7 +71,7 @@ def test_every_part_has_a_mistake_that_is_found() -> None:
 @pytest.mark.parametrize("mutant", EQUIVALENT, ids=lambda mutant: mutant.name)
 def test_a_change_that_no_engine_may_notice_is_not_found(mutant: Mutant) -> None:
     for seed in SEEDS:
-        verdict = check(eager(seed), TAPES, parts=mutant.parts)
+        verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
         assert isinstance(verdict, Agreed), (seed, verdict)
 
 
@@ -77,7 +79,7 @@ def test_a_host_part_that_raises_is_a_crash_that_says_what_and_where() -> None:
     def backup_index(known: int, length: int) -> int:
         raise LookupError("no backup token")
 
-    verdict = check(TWO_REQUESTS, TAPES, parts=Parts(backup_index=backup_index))
+    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(backup_index=backup_index)))
     assert isinstance(verdict, Crashed)
     assert verdict.error == "LookupError: no backup token"
     assert verdict.where.startswith("backup_index in test_check.py:")
@@ -88,7 +90,7 @@ def test_a_device_op_that_raises_is_a_crash_that_names_op_and_step() -> None:
     def divide(given: object) -> None:
         raise ZeroDivisionError("in an op")
 
-    verdict = check(TWO_REQUESTS, TAPES, parts=Parts(attention=ran_as(CLEAN.attention, divide)))
+    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(attention=ran_as(CLEAN.attention, divide))))
     assert isinstance(verdict, Crashed)
     assert verdict.error == "OpFailed: op attention of step 0: ZeroDivisionError: in an op"
 
@@ -98,7 +100,7 @@ def test_an_op_that_writes_its_input_crashes() -> None:
         given.sampled[:] = 0  # type: ignore[attr-defined]
 
     parts = Parts(count_sampled=ran_as(CLEAN.count_sampled, write))
-    verdict = check(TWO_REQUESTS, TAPES, parts=parts)
+    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(parts))
     assert isinstance(verdict, Crashed)
     assert "read-only" in verdict.error
 
@@ -113,7 +115,7 @@ def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> N
 
     for schedule in (Schedule(), Schedule(policy="lazy"), Schedule(policy="lane_order"), Schedule(policy="random")):
         trace = TWO_REQUESTS.model_copy(update={"schedule": schedule})
-        verdict = check(trace, TAPES, parts=Parts(gather_counts=waits_for_ever))  # type: ignore[arg-type]
+        verdict = check(trace, TAPES, kind=Specstorm(Parts(gather_counts=waits_for_ever)))  # type: ignore[arg-type]
         assert isinstance(verdict, Stuck)
         assert verdict.reason.startswith("the host waits for d2h_counts; ")
 
@@ -128,7 +130,7 @@ class Impatient(Run):
 def test_a_run_that_has_not_drained_at_its_bound_is_stuck_and_says_who_waits_and_why() -> None:
     spec = EngineSpec(max_num_seqs=1)
     trace = TWO_REQUESTS.model_copy(update={"spec": spec})
-    verdict = Impatient(trace, TAPES, Options(), Parts()).to_end()
+    verdict = Impatient(trace, TAPES, Options(), Specstorm(Parts())).to_end()
     assert isinstance(verdict, Stuck)
     assert verdict.reason == "not drained after 4 steps; b waits: rows"
 
@@ -149,7 +151,7 @@ class Patient(Run):
     """A run that gives up by itself after a thousand steps."""
 
     def _note_progress(self, entry: object) -> None:
-        if self.engine.tick > 1000:
+        if ours(self.target).engine.tick > 1000:
             raise Endless
 
 
@@ -160,7 +162,7 @@ def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> Non
 
     events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
     trace = TWO_REQUESTS.model_copy(update={"events": events})
-    verdict = Patient(trace, TAPES, Options(), Parts(roll_back=take_the_next_one_too)).to_end()
+    verdict = Patient(trace, TAPES, Options(), Specstorm(Parts(roll_back=take_the_next_one_too))).to_end()
     assert isinstance(verdict, Stuck | Diverged)
 
 
@@ -190,7 +192,7 @@ def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_
 
 def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
     mutant = next(each for each in DEVICE_MUTANTS if each.name == "the next token is the first sampled one")
-    verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), mutant.parts)
+    verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), Specstorm(mutant.parts))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "next_tokens"
     assert verdict.difference.writers[0] == f"compute:count_sampled@{verdict.difference.step}"
@@ -204,7 +206,7 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
         ran["roll_back"] += 1
         roll_back(request, max(0, num_drafts - 1), num_valid) if num_valid <= num_drafts else None
 
-    verdict = check(TWO_REQUESTS, TAPES, parts=Parts(roll_back=roll_back_too_little))
+    verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(roll_back=roll_back_too_little)))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable in ("computed", "placeholders")
     assert verdict.stats.steps == verdict.difference.step + TWO_REQUESTS.spec.depth
@@ -214,8 +216,8 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
 @pytest.mark.parametrize("place", ["before_schedule", "after_launch", "before_process"])
 def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
-    run = Run(trace, TAPES, Options(), Parts())
-    run.events = EventQueue(())
+    run = Run(trace, TAPES, Options(), Specstorm(Parts()))
+    run.drive.events = EventQueue(())
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert "request a was not submitted" in verdict.difference.actual
@@ -226,8 +228,8 @@ def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
         def drained(self) -> bool:
             return self.tick > 2
 
-    run = Run(TWO_REQUESTS, TAPES, Options(), Parts())
-    run.engine.__class__ = Hasty
+    run = Run(TWO_REQUESTS, TAPES, Options(), Specstorm(Parts()))
+    ours(run.target).engine.__class__ = Hasty
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert "the engine stopped while requests" in verdict.difference.actual

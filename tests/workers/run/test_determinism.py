@@ -15,6 +15,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Stats
 from workers.run.check import check
 from workers.run.schedules import fixed_schedules
+from workers.targets.specstorm import Specstorm
 
 ROOT = Path(__file__).resolve().parents[3]
 NUM_TRACES = 20
@@ -25,7 +26,7 @@ def verdicts() -> str:
     tapes = Tapes()
     mutant = next(each for each in HOST_MUTANTS if each.name == "a gap loses the accepted count")
     found = [check(random_trace(seed).explicit(), tapes) for seed in range(NUM_TRACES)]
-    found += [check(random_trace(seed).explicit(), tapes, parts=mutant.parts) for seed in range(60)]
+    found += [check(random_trace(seed).explicit(), tapes, kind=Specstorm(mutant.parts)) for seed in range(60)]
     assert sum(isinstance(verdict, Diverged) for verdict in found) >= 1
     return "\n".join(verdict.model_dump_json() for verdict in found)
 

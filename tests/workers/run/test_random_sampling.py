@@ -1,6 +1,7 @@
 """Runs whose tokens are drawn: what equal seeds mean, where a comparison ends, and mistakes in how rows are drawn.
 
 Verifies: no scenario file has a decision that float32 could take otherwise; where a run has one nothing is compared
+from workers.targets.specstorm import Specstorm
 from its step on and everything before; a mistake in what a row is drawn with is found and named.
 """
 
@@ -25,6 +26,7 @@ from workers.oracle.logits_processing import rules_of
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.record.verdict import Agreed, Difference, Diverged, Verdict
 from workers.run.check import Options, check
+from workers.targets.specstorm import Specstorm
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 DRAWN = load(SCENARIOS / "smoke" / "drawn_tokens.yaml").explicit().model_copy(update={"expect": {}})
@@ -85,9 +87,9 @@ def test_nothing_is_compared_from_the_step_of_an_ambiguous_decision_on_and_every
     assert clean.stats.captures < whole.stats.captures
     assert clean.stats.steps == whole.stats.steps
     late = from_step(18)
-    assert isinstance(check(DRAWN, marked(3), parts=late), Agreed)
-    assert isinstance(check(DRAWN, Tapes(), parts=late), Diverged)
-    assert isinstance(check(DRAWN, marked(20), parts=from_step(3)), Diverged)
+    assert isinstance(check(DRAWN, marked(3), kind=Specstorm(late)), Agreed)
+    assert isinstance(check(DRAWN, Tapes(), kind=Specstorm(late)), Diverged)
+    assert isinstance(check(DRAWN, marked(20), kind=Specstorm(from_step(3))), Diverged)
 
 
 def params_one_row_late(rows: Sequence[Row]) -> list[SamplingParams]:
@@ -146,14 +148,14 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_what_a_row_is_drawn_with_is_found_where_it_is_made(name: str) -> None:
     parts, variable = MISTAKES[name]
-    assert found_by(check(DRAWN, Tapes(), parts=parts)).variable == variable
+    assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).variable == variable
 
 
 def test_a_sampler_that_tells_nobody_of_a_row_without_a_target_is_found_by_its_status() -> None:
     events = (*DRAWN.events, NanLogits(tick=9, request="likely"))
     trace = DRAWN.model_copy(update={"events": events})
     assert isinstance(check(trace, Tapes()), Agreed)
-    found = found_by(check(trace, Tapes(), parts=verified(nobody_told)))
+    found = found_by(check(trace, Tapes(), kind=Specstorm(verified(nobody_told))))
     assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", "2", "0")
 
 
@@ -170,4 +172,4 @@ def test_noise_that_counts_calls_and_not_positions_is_found_by_its_tokens() -> N
         clean.draw_noise(given.on({"positions": given.positions * 0 + calls[0]}))
 
     parts = replace(clean, draw_noise=op_like(clean.draw_noise, body))
-    assert found_by(check(DRAWN, Tapes(), parts=parts)).plane == "tokens"
+    assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).plane == "tokens"

@@ -18,8 +18,9 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.worker import Worker
-from workers.targets.devices import CLEAN, DeviceError, exists_on, ops_of, parts_on, twin_of
-from workers.targets.target import DEVICES, RunConfig
+from workers.targets.devices import CLEAN, exists_on, ops_of, parts_on, twin_of
+from workers.targets.specstorm import Specstorm
+from workers.targets.target import DEVICES, DeviceError, RunConfig
 
 SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
 SUBSET = (
@@ -65,7 +66,7 @@ def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
     parts = replace(parts_on("triton-cpu"), copy_inputs=twin_of(copy_by_hand))
     with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
-        check(trace_of("burst"), TAPES, parts=parts, config=INTERPRETED)
+        check(trace_of("burst"), TAPES, kind=Specstorm(parts), config=INTERPRETED)
 
 
 @interpreted

@@ -1,6 +1,7 @@
 """Run configuration: what names it, and how a command line says it."""
 
-from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, known_engines
+from workers.targets.registry import known_engines
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 
 
 def test_two_configurations_that_differ_in_anything_have_other_texts() -> None:

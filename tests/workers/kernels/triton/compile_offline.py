@@ -33,6 +33,7 @@ from workers.kernels.verify_drafts.vectorised import verify_drafts
 from workers.oracle.tape import Tapes
 from workers.run.check import Options, Run
 from workers.targets import devices
+from workers.targets.specstorm import Specstorm
 from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -115,7 +116,7 @@ def main() -> None:
     for path in sorted(SMOKE.glob("*.yaml")):
         if names:
             trace, config = codec.load(path).explicit(), RunConfig(device="triton-cpu")
-            Run(trace, Tapes(), Options(races=False), parts, config).to_end()
+            Run(trace, Tapes(), Options(races=False), Specstorm(parts), config).to_end()
     verify_by_chance(names)
     lines = [f"{name} does not compile: {error}" for name, error in failures.items()]
     lines += [f"no smoke scenario launches {name}" for name in names.values()]

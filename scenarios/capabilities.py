@@ -1,0 +1,111 @@
+"""Capabilities of an engine: which events, request features and specifications it can be asked for, and what it shows.
+
+A scenario that asks for more is refused in one line; a generated trace is brought within them.
+"""
+
+from typing import Any, get_args
+
+from scenarios.events import PLACES, AnyEvent, Place, Schedule, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec, Value
+from scenarios.trace import Trace
+
+_PLAIN = SamplingParams()
+# Fields of a submit that ask for something beyond a prompt and a number of tokens.
+# What asks for nothing there; every draft being right has two spellings.
+_NOTHING: dict[str, tuple[object, ...]] = {"accept": ("all", "1"), "stop": ((),), "priority": (0,)}
+EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
+FEATURES = (*_NOTHING, *SamplingParams.model_fields)
+
+
+class Capabilities(Value):
+    """What one engine declares of itself.
+
+    `events` names the kinds of events besides `submit`, `places` where in a step any may happen; `features` what a
+    request may ask for: fields of a submit and of its sampling parameters. `spec` has the values allowed for each key
+    of the specification, no value for a key that may be anything; a key that it lacks stays at its default.
+    `devices` are those it runs on. `lanes` are those that a schedule advances, none where schedules mean nothing.
+    `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
+    it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
+    """
+
+    events: tuple[str, ...] = ()
+    places: tuple[Place, ...] = PLACES
+    features: tuple[str, ...] = ()
+    spec: dict[str, tuple[Any, ...]] = {}
+    devices: tuple[str, ...] = ("sim",)
+    lanes: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
+    faults: bool = False
+    planes: tuple[str, ...] = ()
+    logs_decisions: bool = False
+
+
+def features_of(event: Submit) -> tuple[str, ...]:
+    """Return what a request asks for beyond a prompt and a number of tokens."""
+    asked = [key for key in _NOTHING if getattr(event, key) not in _NOTHING[key]]
+    return (*asked, *(key for key, value in event.params if value != getattr(_PLAIN, key)))
+
+
+def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
+    """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
+    for index, event in enumerate(trace.events):
+        if event.do not in ("submit", *capabilities.events):
+            return f"events.{index}: {event.do}; events are {_listed(('submit', *capabilities.events))}"
+        if event.at not in capabilities.places:
+            return f"events.{index}.at: {event.at}; places are {_listed(capabilities.places)}"
+        for feature in features_of(event) if isinstance(event, Submit) else ():
+            if feature not in capabilities.features:
+                return f"events.{index}: a request with {feature}; features are {_listed(capabilities.features)}"
+    for key, value in trace.spec:
+        allowed = _allowed(key, capabilities)
+        if allowed is not None and value not in allowed:
+            return f"spec.{key}: {value}; allowed are {_listed(allowed)}"
+    if trace.schedule != Schedule() and not capabilities.lanes:
+        return "schedule: it has no lanes that a schedule could advance"
+    for probe in trace.expect:
+        if probe not in capabilities.probes:
+            return f"expect.{probe}: probes are {_listed(capabilities.probes)}"
+    if trace.faults and not capabilities.faults:
+        return f"faults: {trace.faults[0]}; no fault can be switched on in it"
+    return None
+
+
+def within(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a trace with everything left out that an engine cannot do."""
+    events = [
+        _plain(event, capabilities) if isinstance(event, Submit) else event
+        for event in trace.events
+        if event.do in ("submit", *capabilities.events) and event.at in capabilities.places
+    ]
+    spec = {key: _nearest(value, _allowed(key, capabilities)) for key, value in trace.spec}
+    update: dict[str, object] = {
+        "events": tuple(events),
+        "spec": EngineSpec(**spec),
+        "schedule": trace.schedule if capabilities.lanes else Schedule(),
+        "expect": {probe: least for probe, least in trace.expect.items() if probe in capabilities.probes},
+        "faults": trace.faults if capabilities.faults else (),
+    }
+    return trace.model_copy(update=update)
+
+
+def _plain(event: Submit, capabilities: Capabilities) -> Submit:
+    """Return a submit that asks for nothing an engine cannot do."""
+    asked = [feature for feature in features_of(event) if feature not in capabilities.features]
+    params = {key: getattr(_PLAIN, key) for key in asked if key not in _NOTHING}
+    fields: dict[str, object] = {key: _NOTHING[key][0] for key in asked if key in _NOTHING}
+    return event.model_copy(update={**fields, "params": event.params.model_copy(update=params)})
+
+
+def _allowed(key: str, capabilities: Capabilities) -> tuple[Any, ...] | None:
+    """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
+    return capabilities.spec.get(key, (EngineSpec.model_fields[key].default,)) or None
+
+
+def _nearest(value: Any, allowed: tuple[Any, ...] | None) -> Any:
+    """Return a value where it is allowed, else the first that is."""
+    return value if allowed is None or value in allowed else allowed[0]
+
+
+def _listed(names: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, names)) or "none"

@@ -1,0 +1,117 @@
+"""An engine that shows outputs alone is driven, judged and shrunk by the same run as ours, by what it shows."""
+
+import pytest
+
+from scenarios.capabilities import lacking, within
+from scenarios.codec import loads
+from scenarios.shards import Shard
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.targets.black_box import BlackBoxKind, Mistake
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Diverged, Stuck
+from workers.run.check import check
+from workers.run.shard import judge_shard
+from workers.run.worker import Worker
+from workers.targets import registry
+from workers.targets.target import RunConfig
+
+TAPES = Tapes()
+KIND = BlackBoxKind()
+CONFIG = RunConfig(engine="black_box")
+
+
+def trace_of(seed: int) -> Trace:
+    return within(random_trace(seed), KIND.capabilities).explicit()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_generated_trace_is_brought_within_what_the_engine_has_and_agrees(seed: int) -> None:
+    trace = trace_of(seed)
+    assert lacking(trace, KIND.capabilities) is None
+    kind = BlackBoxKind()
+    verdict = check(trace, TAPES, kind=kind)
+    assert isinstance(verdict, Agreed), verdict
+    assert verdict.stats.captures == len(kind.opened) - 1 > 0
+    assert all(box.is_closed for box in kind.opened)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "variable", "how"),
+    [("neighbour", "tokens", "the request alone"), ("ahead", "tokens", "the synchronous run")],
+)
+def test_a_mistake_shows_in_the_run_that_does_not_share_it(mistake: Mistake, variable: str, how: str) -> None:
+    verdicts = [check(trace_of(seed), TAPES, kind=BlackBoxKind(mistake)) for seed in range(12)]
+    found = [verdict.difference for verdict in verdicts if isinstance(verdict, Diverged)]
+    assert found
+    assert {each.variable for each in found} == {variable}
+    assert any(each.expected.endswith(how) for each in found)
+
+
+def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be_started() -> None:
+    crashed = next(
+        verdict
+        for seed in range(40)
+        if isinstance(verdict := check(trace_of(seed), TAPES, kind=BlackBoxKind("crash")), Crashed)
+    )
+    assert crashed.error == "RuntimeError: three requests are too many"
+    assert crashed.where.startswith("step in black_box.py:")
+    start = check(trace_of(0), TAPES, kind=BlackBoxKind("start"))
+    assert isinstance(start, Crashed)
+    assert start.error == "RuntimeError: no memory is left"
+
+
+def test_an_engine_that_does_not_end_is_stuck() -> None:
+    assert isinstance(check(trace_of(0), TAPES, kind=BlackBoxKind("endless")), Stuck)
+
+
+REFUSED = {
+    "{tick: 1, do: preempt, request: a}": "events.1: preempt; events are submit, abort",
+    "{tick: 1, do: abort, request: a, at: after_launch}": "events.1.at: after_launch; places are before_schedule",
+    "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [3]}": (
+        "events.1: a request with stop; features are none"
+    ),
+    "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 1.0}}": (
+        "events.1: a request with temperature; features are none"
+    ),
+}
+
+
+@pytest.mark.parametrize("event", REFUSED)
+def test_what_an_engine_lacks_is_said_in_one_line(event: str) -> None:
+    trace = loads(
+        f"events:\n  - {{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}}\n  - {event}\n", "x"
+    )
+    assert lacking(trace, KIND.capabilities) == REFUSED[event]
+    assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+def test_a_specification_a_schedule_a_probe_and_a_fault_that_it_lacks_are_said() -> None:
+    plain = trace_of(3)
+    changed: dict[str, tuple[dict[str, object], str]] = {
+        "spec": ({"spec": plain.spec.model_copy(update={"pad": False})}, "spec.pad: False; allowed are True"),
+        "schedule": (
+            {"schedule": plain.schedule.model_copy(update={"policy": "lazy"})},
+            "schedule: it has no lanes that a schedule could advance",
+        ),
+        "expect": ({"expect": {"abort": 1}}, "expect.abort: probes are none"),
+        "faults": ({"faults": ("vllm-id-reuse",)}, "faults: vllm-id-reuse; no fault can be switched on in it"),
+    }
+    for update, message in changed.values():
+        assert lacking(plain.model_copy(update=update), KIND.capabilities) == message
+        assert within(plain.model_copy(update=update), KIND.capabilities) == plain
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._KINDS, "black_box", ("tests.workers.targets.black_box", "BlackBoxKind"))
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_worker_sweeps_and_hunts_with_it_under_the_one_schedule_it_has() -> None:
+    judgement = Worker().judge(trace_of(1), True, CONFIG)
+    assert isinstance(judgement.verdict, Agreed)
+    assert judgement.schedules == 1
+    report = judge_shard(Shard(profile="labelled", seed=1, number=0), TAPES, lambda trace: None, CONFIG)
+    assert report.runs == report.traces == 12
+    assert report.hits == ()

@@ -1,0 +1,159 @@
+"""A tiny engine that shows outputs alone: no log, no lanes, no probes; with mistakes that can be switched on.
+
+The token behind `tokens` is their sum of squares and one, modulo the vocabulary. A step computes one token of every
+request that lives; at depth 2 its tokens come to their requests one step late, and the step between goes on from a
+guess, which the engine has to correct.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scenarios.capabilities import Capabilities
+from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.trace import Trace
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
+from workers.targets.target import Device, DeviceError, Progress, Watch
+
+Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless"]
+
+
+@dataclass(slots=True)
+class Request:
+    """One request: its tokens so far, the length at which it ends, and why it has."""
+
+    tokens: list[int]
+    num_prompt: int
+    length: int
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True)
+class BlackBox:
+    """One engine; `in_flight` holds what each step has computed for whom."""
+
+    trace: Trace
+    mistake: Mistake
+    requests: dict[str, Request] = field(default_factory=dict)
+    in_flight: deque[dict[str, int]] = field(default_factory=deque)
+    num_commits: int = 0
+    is_closed: bool = False
+    probes: Mapping[str, int] = field(default_factory=dict)
+
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        assert script == [], "its drafts are not scripted"
+        before = self.requests.get(event.request)
+        if before is None or before.finish_reason is not None:
+            assert isinstance(event.prompt, tuple)
+            tokens = list(event.prompt)
+            self.requests[event.request] = Request(tokens, len(tokens), len(tokens) + event.max_tokens)
+
+    def abort(self, event: Abort) -> None:
+        request = self.requests.get(event.request)
+        if request is not None and request.finish_reason is None:
+            request.finish_reason = "abort"
+
+    def apply(self, event: AnyEvent) -> None:
+        raise AssertionError(f"{event.do} is none of its events")
+
+    def step(self, happen: Callable[[Place], None]) -> None:
+        happen("before_schedule")
+        live = {name: request for name, request in self.requests.items() if request.finish_reason is None}
+        if self.mistake == "crash" and len(live) > 2:
+            raise RuntimeError("three requests are too many")
+        self.in_flight.append({name: self._next(request, live) for name, request in live.items()})
+        if len(self.in_flight) >= self.trace.spec.depth:
+            for name, token in self.in_flight.popleft().items():
+                self._commit(self.requests[name], token)
+
+    def _next(self, request: Request, live: Mapping[str, Request]) -> int:
+        tokens = list(request.tokens)
+        if self.mistake == "neighbour" and len(live) > 1:
+            tokens += next(iter(live.values())).tokens[-1:]
+        if len(self.in_flight) and self.mistake == "ahead":
+            tokens += tokens[-1:]
+        return (1 + sum(token * token for token in tokens)) % self.trace.spec.vocab_size
+
+    def _commit(self, request: Request, token: int) -> None:
+        self.num_commits += 1
+        is_stale = self.in_flight and len(request.tokens) > request.num_prompt and self.mistake != "ahead"
+        if request.finish_reason is not None:
+            return
+        if is_stale:
+            # What was computed ahead went on from tokens that were not there yet: compute it again.
+            token = self._next(request, {})
+        request.tokens.append(token)
+        if len(request.tokens) >= request.length and self.mistake != "endless":
+            request.finish_reason = "length"
+
+    def drained(self) -> bool:
+        return all(request.finish_reason is not None for request in self.requests.values())
+
+    def take_log(self) -> list[Entry | Observation]:
+        return []
+
+    def take_captures(self) -> list[Observation]:
+        return []
+
+    def digest(self) -> str:
+        return ""
+
+    def outputs(self) -> dict[str, Output]:
+        assert not self.is_closed
+        return {
+            name: Output(tuple(request.tokens[request.num_prompt :]), request.finish_reason)
+            for name, request in self.requests.items()
+        }
+
+    def progress(self) -> Progress:
+        return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)
+
+    def drain(self) -> None:
+        pass
+
+    def left_over(self) -> Observation:
+        raise AssertionError("it shows outputs alone")
+
+    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        assert not self.is_closed, "closed twice"
+        self.is_closed = True
+
+
+@dataclass(frozen=True, slots=True)
+class BlackBoxKind:
+    """The kind of the tiny engine, with one mistake or none; `opened` keeps every engine of it."""
+
+    mistake: Mistake = "none"
+    opened: list[BlackBox] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return "black_box"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            events=("abort",),
+            places=("before_schedule",),
+            spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": (), "num_blocks": ()},
+        )
+
+    def unmet(self, trace: Trace) -> str | None:
+        return None
+
+    def require(self, device: Device) -> None:
+        if device != "sim":
+            raise DeviceError(f"{device}: the black box runs on sim alone")
+
+    def open(self, trace: Trace, device: Device, watch: Watch) -> BlackBox:
+        self.require(device)
+        if self.mistake == "start":
+            raise RuntimeError("no memory is left")
+        box = BlackBox(trace, self.mistake)
+        self.opened.append(box)
+        return box

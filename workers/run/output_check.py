@@ -1,0 +1,134 @@
+"""Run an engine for its outputs alone, and judge them by those of other runs of the same requests.
+
+Verifies: an asynchronous run against a synchronous one, where the engine has both, and each request batched against the
+same request alone.
+Does not verify: a mistake that all of these runs share.
+"""
+
+import traceback
+from hashlib import blake2b
+
+from scenarios.events import Abort, Schedule, Stall, Submit
+from scenarios.trace import Trace
+from workers.judge.outputs import OutputDifference, Outputs, compare_outputs
+from workers.lanes.lane import Deadlock
+from workers.oracle.tape import Tapes
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Verdict
+from workers.run.drive import Drive, scripts_of
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, Progress, RunConfig, TargetKind, Watch
+
+STEPS_MAX = 4000
+
+
+class OutputRun:
+    """One run of an engine with nothing looked at but its outputs."""
+
+    def __init__(self, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> None:
+        self.target = kind.open(trace, config.device, Watch())
+        self.drive = Drive(trace, self.target, scripts_of(trace, tapes, kind.capabilities))
+
+    def to_end(self, steps_max: int) -> bool:
+        """Step until the engine has drained; tell whether it has within so many steps."""
+        while not self.drive.drained():
+            if self.drive.tick > steps_max:
+                return False
+            self.drive.step()
+            self.target.take_log()
+            self.target.take_captures()
+        return True
+
+
+def outputs_of(
+    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, steps_max: int = STEPS_MAX
+) -> Outputs | str:
+    """Run an explicit trace; return each request's output, or how the run broke off."""
+    try:
+        run = OutputRun(trace, tapes, kind, config)
+        try:
+            return run.target.outputs() if run.to_end(steps_max) else "it does not end"
+        finally:
+            run.target.close()
+    except Deadlock:
+        return "deadlock"
+    except DeviceError:
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}"
+
+
+def synchronous(trace: Trace) -> Trace:
+    """Return the same trace for an engine that processes each step before it schedules the next."""
+    spec = trace.spec.model_copy(update={"depth": 1})
+    return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
+
+
+def alone(trace: Trace, name: str) -> Trace:
+    """Return a trace of one request, with the events that name it and none of anybody else's."""
+    own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
+    return trace.model_copy(update={"events": own, "schedule": Schedule()})
+
+
+def check_outputs(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> Verdict:
+    """Judge an engine that shows outputs alone on an explicit trace."""
+    try:
+        run = OutputRun(trace, tapes, kind, config)
+    except DeviceError:
+        raise
+    except Exception as error:
+        return Crashed(stats=NO_STATS, error=f"{type(error).__name__}: {error}", where=place_of(error))
+    try:
+        if not run.to_end(STEPS_MAX):
+            return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
+        seen, stats = run.target.outputs(), _stats(run)
+    except Deadlock as deadlock:
+        return Stuck(stats=_stats(run), reason=str(deadlock))
+    except Exception as error:
+        return Crashed(stats=_stats(run), error=f"{type(error).__name__}: {error}", where=place_of(error))
+    finally:
+        run.target.close()
+    others = [alone(trace, name) for name in seen]
+    depths = kind.capabilities.spec.get("depth", (1,))
+    if trace.spec.depth > 1 and (not depths or 1 in depths):
+        others.insert(0, synchronous(trace))
+    for number, other in enumerate(others, 1):
+        stats = stats.model_copy(update={"captures": number})
+        wanted = outputs_of(other, tapes, kind, config)
+        found = compare_outputs(trace, seen, wanted)
+        if found is not None:
+            how = "the synchronous run" if len(other.events) == len(trace.events) else "the request alone"
+            return Diverged(stats=stats, difference=_difference(found, how, run.drive.tick))
+    return Agreed(stats=stats)
+
+
+def place_of(error: Exception) -> str:
+    """Return where an exception was raised: function, file and line."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+
+
+def _stats(run: OutputRun) -> Stats:
+    """Return what a run did; its captures are the runs that it was compared with."""
+    progress: Progress = run.target.progress()
+    text = repr(sorted(run.target.outputs().items()))
+    return Stats(
+        requests=progress.requests,
+        steps=run.drive.tick,
+        commits=progress.commits,
+        captures=0,
+        run_ahead_max=progress.run_ahead_max,
+        digest=blake2b(text.encode(), digest_size=16).hexdigest(),
+        probes={name: count for name, count in sorted(run.target.probes.items()) if count},
+    )
+
+
+def _difference(found: OutputDifference, how: str, step: int) -> Difference:
+    return Difference(
+        plane="liveness" if found.variable == "end" else "logits" if found.variable == "logprobs" else "tokens",
+        variable=found.variable,
+        request=found.request,
+        commit="",
+        step=step,
+        position=found.position,
+        expected=f"{found.expected}, as in {how}",
+        actual=str(found.actual),
+    )

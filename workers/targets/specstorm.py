@@ -1,0 +1,170 @@
+"""Target Specstorm: our own engine on the lanes of a simulated or a CUDA machine, which shows everything it does."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scenarios.capabilities import EVENTS, FEATURES, Capabilities
+from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.probes import PROBES
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.engine.engine import Engine
+from workers.engine.parts import Parts
+from workers.engine.runner import LANES
+from workers.faults.registry import FAULTS
+from workers.record.log import Entry
+from workers.record.observation import VARIABLES, Observation, Output, Recorder
+from workers.targets.devices import machine_on, parts_on
+from workers.targets.target import DEVICES, SPECSTORM, Device, Progress, Target, Watch
+
+# The buffers behind a variable, where they are not named as it is.
+_BUFFERS_OF: dict[str, tuple[str, ...]] = {
+    "draft_logits_read": ("draft_logits",),
+    "attention": ("attended", "kv"),
+    "hidden": ("hidden", "states", "conv"),
+    "state": ("states", "slot_accepted"),
+    "window": ("conv", "slot_accepted"),
+    "block_state": ("block_states", "states"),
+    "block_window": ("block_windows", "conv"),
+    "block_state_at_end": ("block_states",),
+    "block_window_at_end": ("block_windows",),
+    "proposed": ("draft_tokens",),
+    "drafter_state": ("drafter_states",),
+    "drafter_window": ("drafter_conv",),
+    "kv_at_end": ("kv",),
+    "drafter_kv_at_end": ("drafter_kv",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Counts its calls under a name."""
+
+    probes: dict[str, int]
+    name: str
+
+    def __call__(self) -> None:
+        """Count one."""
+        self.probes[self.name] += 1
+
+
+class SpecstormTarget:
+    """One engine of ours on one machine."""
+
+    def __init__(self, trace: Trace, parts: Parts, device: Device, watch: Watch) -> None:
+        self.probes: dict[str, int] = defaultdict(int)
+        for fault in trace.faults:
+            parts = FAULTS[fault].apply(parts, Count(self.probes, f"fault {fault}"))
+        self.recorder = Recorder(self._writers if watch.blame else None)
+        self.machine = machine_on(device, LANES, trace.schedule, watch)
+        self.engine = Engine(trace.spec, parts, self.machine, self.recorder, self.probes, trace.seed)
+        self._spec = trace.spec
+
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        """Take a request in."""
+        self.engine.submit(event, submit, script)
+
+    def abort(self, event: Abort) -> None:
+        """Give up whoever bears the name of an event."""
+        self.engine.abort(event.request)
+
+    def apply(self, event: AnyEvent) -> None:
+        """Let any other event happen."""
+        self.engine.apply(event)
+
+    def step(self, happen: Callable[[Place], None]) -> None:
+        """Do one step."""
+        self.engine.step(happen)
+
+    def drained(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.engine.drained()
+
+    def take_log(self) -> list[Entry | Observation]:
+        """Return the host's decisions and observations since the last call."""
+        log, self.engine.log[:] = list(self.engine.log), []
+        return log
+
+    def take_captures(self) -> list[Observation]:
+        """Return the device's captures since the last call."""
+        return self.recorder.take()
+
+    def digest(self) -> str:
+        """Return a hash of all captures so far."""
+        return self.recorder.digest()
+
+    def outputs(self) -> dict[str, Output]:
+        """Return what the client has of each request so far."""
+        return {
+            name: Output(tuple(request.tokens[request.num_prompt :]), request.finish_reason, tuple(request.logprobs))
+            for name, request in self.engine.requests.items()
+        }
+
+    def progress(self) -> Progress:
+        """Return how far the engine has come."""
+        observer = self.engine.observer
+        return Progress(self.engine.num_submitted, observer.num_commits, observer.run_ahead_max)
+
+    def drain(self) -> None:
+        """Let everything run that is still enqueued."""
+        self.machine.drain()
+
+    def left_over(self) -> Observation:
+        """Show what the host still holds."""
+        return self.engine.left_over()
+
+    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        """Return who wrote the memory behind a variable last when it was captured."""
+        return self.recorder.writers.get((step, variable), ())
+
+    def _writers(self, variable: str) -> tuple[str, ...]:
+        """Return who wrote the buffers behind a variable last, newest first in each of them."""
+        names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
+        if variable == "accepted_read" and self._spec.accepted_counts == "host":
+            names = ("inputs", "accepted_counts")
+        buffers = [self.machine.buffers[name] for name in names if name in self.machine.buffers]
+        return tuple(writer for buffer in buffers for writer in buffer.writers[:2])
+
+    def close(self) -> None:
+        """Do nothing: all its memory is this process's own."""
+
+
+class Specstorm:
+    """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
+
+    name = SPECSTORM
+    capabilities = Capabilities(
+        events=tuple(event for event in EVENTS if event != "submit"),
+        features=FEATURES,
+        spec=dict.fromkeys(EngineSpec.model_fields, ()),
+        devices=DEVICES,
+        lanes=LANES,
+        probes=tuple(PROBES),
+        faults=True,
+        planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
+        logs_decisions=True,
+    )
+
+    def __init__(self, parts: Parts | None = None) -> None:
+        self._parts = parts
+
+    def unmet(self, trace: Trace) -> str | None:
+        """Say which requirement of the faults in a trace its specification does not meet, or None."""
+        unmet = (FAULTS[fault].missing(trace.spec) for fault in trace.faults)
+        return next((message for message in unmet if message is not None), None)
+
+    def require(self, device: Device) -> None:
+        """Make sure that this process can run it on a device."""
+        parts_on(device)
+
+    def open(self, trace: Trace, device: Device, watch: Watch) -> SpecstormTarget:
+        """Start an engine as an explicit trace specifies it."""
+        parts = self._parts if self._parts is not None else parts_on(device)
+        return SpecstormTarget(trace, parts, device, watch)
+
+
+def ours(target: Target) -> SpecstormTarget:
+    """Return a target that is an engine of ours as what it is, for tests and measurements that look inside."""
+    assert isinstance(target, SpecstormTarget), f"{type(target).__name__} is another engine"
+    return target
