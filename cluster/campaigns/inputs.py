@@ -10,6 +10,7 @@ from pathlib import Path
 from cluster.campaigns.campaign import Scenario
 from cluster.dispatch.job import Job
 from scenarios import codec
+from scenarios.capabilities import lacking
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
@@ -57,6 +58,14 @@ def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
             raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
 
 
+def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
+    """Refuse a trace that asks for what the engine cannot do, or for a fault that does not exist on the device."""
+    lacks = lacking(trace, kind_of(config.engine).capabilities)
+    if lacks is not None:
+        raise InputError(f"{source}: engine {config.engine} cannot run it: {lacks}")
+    check_faults(trace.faults, config, source)
+
+
 def faults_on(config: RunConfig) -> list[str]:
     """Return the ids of the faults that exist on the device, in alphabetical order."""
     return [fault for fault in sorted(FAULTS) if config.device in exists_on(FAULTS[fault])]
@@ -81,7 +90,7 @@ def read_scenarios(
         if seed is not None:
             update["seed"] = seed
         trace = trace.model_copy(update=update)
-        check_faults(trace.faults, config, str(path))
+        check_trace(trace, config, str(path))
         scenarios.append(Scenario(str(path), Job.of(trace, sweep=True, config=config)))
     below = ", ".join(str(path) for path in paths if path.is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"

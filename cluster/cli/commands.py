@@ -13,7 +13,7 @@ from cluster.campaigns.inputs import (
     campaign_stem,
     check_engine,
     check_fault,
-    check_faults,
+    check_trace,
     ray_address,
     read_scenarios,
     read_trace,
@@ -167,7 +167,7 @@ def replay(
         for problem in problems(trace):
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
     _warn({str(file): trace})
-    check_faults(trace.faults, config, str(file))
+    check_trace(trace, config, str(file))
     kind_of(config.engine).require(config.device)
     line = Line(str(file), load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])

@@ -12,7 +12,15 @@ from cluster.campaigns.campaign import Quiet, Stop, exit_code
 from cluster.campaigns.findings import FindingState, Pursuit
 from cluster.campaigns.hunt import Hunt
 from cluster.campaigns.hunter import CANARY, Plan
-from cluster.campaigns.inputs import InputError, check_engine, check_fault, check_faults, ray_address, read_trace
+from cluster.campaigns.inputs import (
+    InputError,
+    check_engine,
+    check_fault,
+    check_faults,
+    check_trace,
+    ray_address,
+    read_trace,
+)
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
 from cluster.campaigns.rare_probes import keep_rare
@@ -209,7 +217,7 @@ def shrink(
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
     config = RunConfig(engine=check_engine(engine), device=device)
     trace = read_trace(file)
-    check_faults(trace.faults, config, str(file))
+    check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent
     stop = Stop()
     pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, config)

@@ -39,7 +39,7 @@ def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> No
         run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Specstorm(Parts()))
         run.checker = BlindToInputs(run.trace, TAPES)
         verdict = run.to_end()
-        if run.probes[f"fault {FAULT}"]:
+        if run.probes.get(f"fault {FAULT}"):
             assert isinstance(verdict, Diverged)
             planes.append((verdict.difference.plane, verdict.difference.variable))
     assert len(planes) >= 20

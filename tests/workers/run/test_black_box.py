@@ -2,11 +2,12 @@
 
 import pytest
 
+from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
 from scenarios.codec import loads
 from scenarios.shards import Shard
 from scenarios.strategies import random_trace
-from scenarios.trace import Trace
+from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck
@@ -29,6 +30,7 @@ def trace_of(seed: int) -> Trace:
 def test_a_generated_trace_is_brought_within_what_the_engine_has_and_agrees(seed: int) -> None:
     trace = trace_of(seed)
     assert lacking(trace, KIND.capabilities) is None
+    assert problems(trace) == []
     kind = BlackBoxKind()
     verdict = check(trace, TAPES, kind=kind)
     assert isinstance(verdict, Agreed), verdict
@@ -115,3 +117,13 @@ def test_a_worker_sweeps_and_hunts_with_it_under_the_one_schedule_it_has() -> No
     report = judge_shard(Shard(profile="labelled", seed=1, number=0), TAPES, lambda trace: None, CONFIG)
     assert report.runs == report.traces == 12
     assert report.hits == ()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_command_refuses_what_the_engine_lacks_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["replay", "scenarios/smoke/preempt_in_flight.yaml", "--engine", "black_box"]) == 2
+    message = capsys.readouterr().err.strip().splitlines()
+    assert message == [
+        "specstorm: scenarios/smoke/preempt_in_flight.yaml: engine black_box cannot run it: "
+        "events.0: a request with accept; features are none"
+    ]

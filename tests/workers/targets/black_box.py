@@ -140,7 +140,7 @@ class BlackBoxKind:
         return Capabilities(
             events=("abort",),
             places=("before_schedule",),
-            spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": (), "num_blocks": ()},
+            spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": ()},
         )
 
     def unmet(self, trace: Trace) -> str | None:
