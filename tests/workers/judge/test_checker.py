@@ -208,7 +208,7 @@ class Leaking(Run):
     """A run whose pool loses something once everything is done."""
 
     def _follow(self) -> Difference | None:
-        if ours(self.target).engine.drained():
+        if self.drive.drained():
             scheduler = ours(self.target).engine.scheduler
             pool = scheduler.blocks if self.trace.seed % 2 else scheduler.state_slots
             pool.take(1)
