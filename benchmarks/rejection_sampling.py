@@ -20,7 +20,7 @@ from workers.kernels.argument import Arguments
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.draw_noise.triton import draw_noise
 from workers.kernels.launch.triton import bind, current_stream
-from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.triton import residual_mass
 from workers.kernels.sampler_stats.arguments import SamplerStats

@@ -15,7 +15,7 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs

@@ -21,7 +21,7 @@ from workers.kernels.draw_noise import vectorised as noise_kernel
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.logit_floors.vectorised import logit_floors
-from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.verify_drafts import arguments as verify_drafts
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE

@@ -12,8 +12,8 @@ from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM as _DRAFT_STREAM
 from workers.kernels.draw_noise.triton import uniform
 from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.probabilities.triton import NEVER, pick, scale_of, weight
-from workers.kernels.probabilities.vectorised import TILE_SIZE, block_size_of
 
 DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
 NUMBERS_PER_DRAFT = tl.constexpr(shared.NUMBERS_PER_DRAFT)

@@ -9,7 +9,8 @@ from workers.kernels.draft_model.vectorised import run_chain, scripted_behind
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM
 from workers.kernels.draw_noise.vectorised import philox, uniform
-from workers.kernels.probabilities.vectorised import NEVER, TILE_SIZE, Floats, block_size_of, pick, scale_of, weight
+from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.vectorised import NEVER, Floats, pick, scale_of, weight
 
 
 def draft_noise(a: DraftNoise) -> None:

@@ -16,23 +16,6 @@ Integers = NDArray[np.int64]
 LOG2E = np.float32(1.4426950408889634)
 NEVER = np.float32(-np.inf)
 
-TILE_SIZE = 128
-BLOCK_SIZE_MIN = 4096
-BLOCKS_MAX = 32
-
-
-def block_size_of(vocab_size: int) -> int:
-    """Return the power of two that cuts a vocabulary into few blocks, each large enough for a program.
-
-    A small vocabulary is one block, no larger than it must be.
-    """
-    block_size = TILE_SIZE
-    while block_size < min(vocab_size, BLOCK_SIZE_MIN):
-        block_size *= 2
-    while block_size * BLOCKS_MAX < vocab_size:
-        block_size *= 2
-    return block_size
-
 
 def scale_of(temperature: Floats) -> Floats:
     """Return what logits are multiplied by; 1 where the temperature is 0."""
