@@ -8,6 +8,8 @@ from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
 BLOCK_MAX = 4096
+# The mass of any logit that is kept is not below this; that of none is 0.
+_LEAST = tl.constexpr(1.1754943508222875e-38)
 
 
 def logit_floors(a: LogitFloors) -> None:
@@ -59,7 +61,8 @@ def _kernel(
                 key = _largest_key(p_line, key, least, 0.0 * maximum, scale, vocab_size, BLOCK, True)
             if limits_p:
                 total = _mass(p_line, key, maximum, scale, vocab_size, BLOCK, False)
-                key = _largest_key(p_line, key, top_p * total, maximum, scale, vocab_size, BLOCK, False)
+                at_least = tl.maximum(top_p * total, _LEAST)
+                key = _largest_key(p_line, key, at_least, maximum, scale, vocab_size, BLOCK, False)
             floor = tl.sum(_logit_of(key), axis=0)
     tl.store(p_floors + i_line, floor)
 
