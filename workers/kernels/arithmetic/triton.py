@@ -1,7 +1,7 @@
 """The model's arithmetic on blocks of 64-bit words: equal to the definition, element by element.
 
 Words are uint64 wherever a value is multiplied or shifted, so products wrap modulo 2^64 and shifts are logical.
-Token ids and positions are int64, not negative.
+Token ids and positions are int64, and positions not negative.
 """
 
 import triton
@@ -31,8 +31,8 @@ def mix(b_x):
 
 @triton.jit
 def embed(b_token):
-    """Return the hidden words of token ids."""
-    return mix((b_token.to(tl.uint64) + 1) * GOLDEN)
+    """Return the hidden words of token ids; what is below 0 is no id, and has the word of id 0."""
+    return mix((tl.maximum(b_token, 0).to(tl.uint64) + 1) * GOLDEN)
 
 
 @triton.jit

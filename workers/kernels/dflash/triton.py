@@ -79,7 +79,7 @@ def _block_kernel(
         p_kv, p_table, b_first - 1, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
     )
     b_hidden = tl.load(p_hidden + o_last, mask=is_real, other=0)
-    b_token = tl.maximum(tl.load(p_next_tokens + o_row, mask=is_real, other=0), 0)
+    b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
     b_anchor = draft_hidden(b_hidden, b_token)
     b_mask = draft_hidden(b_hidden, tl.zeros([BLOCK_ROWS], dtype=tl.int64) + vocab_size)
     for at in range(num_proposed + 1):

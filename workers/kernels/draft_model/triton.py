@@ -112,7 +112,7 @@ def run_layers(
 ):
     """Run the layers on token `index` of a chain; return its hidden word, what is cached, sums, state and window."""
     o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
-    b_hidden = embed(tl.maximum(b_token, 0))
+    b_hidden = embed(b_token)
     b_word = kv_word(b_hidden, b_position, 0)
     b_sum += b_word
     b_sum_position += b_word * b_position.to(tl.uint64)

@@ -113,7 +113,7 @@ def _chain_kernel(
     for index in range(num_proposed):
         b_position = b_last + index
         if index > 0:
-            b_vector = draft_hidden(b_raw, tl.maximum(b_draft, 0))
+            b_vector = draft_hidden(b_raw, b_draft)
             b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
             b_sum += b_word
             b_sum_position += b_word * b_position.to(tl.uint64)

@@ -132,7 +132,7 @@ def _chain_kernel(
         p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
     )
     b_before = tl.load(p_hidden + o_last, mask=is_real, other=0)
-    b_token = tl.maximum(tl.load(p_next_tokens + o_row, mask=is_real, other=0), 0)
+    b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
     for index in range(num_proposed):
         b_position = b_last + 1 + index
         b_vector = draft_hidden(b_before, b_token)
