@@ -37,8 +37,9 @@ def op_name(arguments: type[Arguments]) -> str:
 
 def ops_of(folder: str) -> set[str]:
     """Return the names of the ops that a folder has."""
-    declared = vars(import_module(f"workers.kernels.{folder}.arguments")).values()
-    return {op_name(each) for each in declared if isclass(each) and issubclass(each, Arguments) and each != Arguments}
+    module = import_module(f"workers.kernels.{folder}.arguments")
+    declared = [each for each in vars(module).values() if isclass(each) and each.__module__ == module.__name__]
+    return {op_name(each) for each in declared if issubclass(each, Arguments)}
 
 
 def op_of(folder: str, module: str, name: str) -> Op:

@@ -1,0 +1,12 @@
+"""Cases of the medusa heads."""
+
+from collections.abc import Iterator
+
+from tests.workers.kernels.cases.drafters import drafting, made
+from workers.kernels.medusa.arguments import MedusaHeads
+
+
+def cases() -> Iterator[MedusaHeads]:
+    """Yield arguments of the heads."""
+    for batch, num_proposed in drafting():
+        yield made(MedusaHeads, batch, num_proposed)

@@ -1,0 +1,13 @@
+"""Cases of the multi-token-prediction layer's ops."""
+
+from collections.abc import Iterator
+
+from tests.workers.kernels.cases.drafters import drafting, made
+from workers.kernels.mtp.arguments import MtpChain, MtpPass
+
+
+def cases() -> Iterator[MtpPass | MtpChain]:
+    """Yield arguments of both ops."""
+    for batch, num_proposed in drafting():
+        yield made(MtpPass, batch, num_proposed)
+        yield made(MtpChain, batch, num_proposed)

@@ -1,0 +1,26 @@
+"""Cases of what block verification leaves of the target; the statistics are as defined."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.workers.kernels.cases.sampling import HOSTILE, LARGE, REAL, SINGLE, batch, made
+from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import sampler_stats
+
+# A quotient is rounded, and so are sums of its multiples.
+TOLERANCE = {"residual": 1e-5}
+
+
+def known(given: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with the statistics of their logits."""
+    sampler_stats(made(SamplerStats, given))
+    return given
+
+
+def cases() -> Iterator[ResidualMass]:
+    """Yield arguments of the op."""
+    for sizes in (HOSTILE, LARGE):
+        yield made(ResidualMass, known(batch(sizes, seed=1)))
+    yield made(ResidualMass, known(batch(REAL, seed=1, is_exact=False)))
+    yield made(ResidualMass, known(batch(SINGLE, seed=1, is_certain=True)))

@@ -1,0 +1,28 @@
+"""Cases of verification by chance: every method; the statistics and residuals are as defined."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.workers.kernels.cases.residual_mass import known
+from tests.workers.kernels.cases.sampling import FEW, HOSTILE, LARGE, REAL, SINGLE, Sizes, batch, made
+from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import residual_mass
+from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC, VerifyDrafts
+
+
+def cases() -> Iterator[VerifyDrafts]:
+    """Yield arguments of the op."""
+    for method in (STRICT, STANDARD, SYNTHETIC, BLOCK):
+        yield _made(HOSTILE, method)
+    yield _made(FEW, STANDARD)
+    yield _made(LARGE, BLOCK)
+    for method in (STANDARD, BLOCK):
+        yield _made(REAL, method, is_exact=False)
+    yield _made(SINGLE, BLOCK, is_certain=True)
+
+
+def _made(sizes: Sizes, method: int, **kind: Any) -> VerifyDrafts:
+    given = known(batch(sizes, 1, method, **kind))
+    if method == BLOCK:
+        residual_mass(made(ResidualMass, given))
+    return made(VerifyDrafts, given)

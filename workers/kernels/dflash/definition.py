@@ -1,0 +1,44 @@
+"""Definition of the block drafter's ops: loops over tokens, rows and the places of a block."""
+
+from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
+from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
+from workers.kernels.sentinels import NO_DRAFT
+
+
+def dflash_context(a: DflashContext) -> None:
+    """Write what the drafter stores for the target's hidden word of every token that has a slot."""
+    for token in range(len(a.hidden)):
+        if a.slots[token] >= 0:
+            a.drafter_kv[a.slots[token]] = kv_word(int(a.hidden[token]), int(a.positions[token]), DRAFTER_LAYER)
+
+
+def dflash_block(a: DflashBlock) -> None:
+    """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token."""
+    k = a.num_speculative_tokens
+    for row in range(len(a.token_index)):
+        for column in range(k):
+            a.raw[row * k + column] = 0
+            a.draft_tokens[row * k + column] = NO_DRAFT
+        if a.num_scheduled[row] > 0:
+            _propose(a, row)
+
+
+def _propose(a: DflashBlock, row: int) -> None:
+    """Run the block of the next token and its masks behind the context; each place sees all of the block."""
+    k, last = a.num_speculative_tokens, int(a.token_index[row])
+    first, hidden = int(a.positions[last]) + 1, int(a.hidden[last])
+    context = cached_words(a, row, first - 1)
+    mask = a.vocab_size
+    vectors, block = [], []
+    for place in range(1 + a.num_proposed):
+        vectors.append(draft_hidden(hidden, int(a.next_tokens[row]) if place == 0 else mask))
+        block.append(kv_word(vectors[place], first + place, DRAFTER_LAYER))
+        write_scratch(a, row, block[place], first + place)
+    for place in range(1, 1 + a.num_proposed):
+        seen = attended(context, first + place)
+        for other, word in enumerate(block):
+            seen += word * (2 * abs(place - other) + 1)
+        a.raw[row * k + place - 1] = mix(vectors[place] + seen)
+        if a.valid[row] > 0:
+            a.draft_tokens[row * k + place - 1] = scripted(a, row, first + place)

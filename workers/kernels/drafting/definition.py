@@ -1,0 +1,51 @@
+"""What the definitions of drafters share: the words a row has cached, what its script says, and its scratch words."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from workers.kernels.arithmetic.definition import WORDS, attention_weight
+from workers.kernels.dflash.arguments import DflashBlock
+from workers.kernels.draft_model.arguments import DraftModelChain
+from workers.kernels.draft_sampling.arguments import DrawnChain
+from workers.kernels.eagle.arguments import DraftChain
+from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.mtp.arguments import MtpChain
+
+Chain: TypeAlias = DraftChain | DraftModelChain | DrawnChain | MtpChain | DflashBlock
+
+
+def table_of(a: Chain, row: int) -> list[int]:
+    """Return the block table of a row."""
+    return [int(a.block_table[row * a.max_blocks + entry]) for entry in range(a.max_blocks)]
+
+
+def cached_words(a: Chain, row: int, last: int) -> list[int]:
+    """Return the words that a row has cached at the positions up to `last`."""
+    table = table_of(a, row)
+    words = []
+    for position in range(last + 1):
+        block, offset = table[position // a.block_size], position % a.block_size
+        words.append(int(a.drafter_kv[block * a.block_size + offset]))
+    return words
+
+
+def attended(words: Sequence[int], position: int) -> int:
+    """Return what attention at a position sees of words at the positions from 0 on."""
+    total = 0
+    for at, word in enumerate(words):
+        total += word * attention_weight(position, at)
+    return total % WORDS
+
+
+def write_scratch(a: Chain, row: int, word: int, position: int) -> None:
+    """Write a word behind the last kept token, unless the model ends before it or the row has no block for it."""
+    if position >= a.max_model_len:
+        return
+    block, offset = table_of(a, row)[position // a.block_size], position % a.block_size
+    if block >= 0:
+        a.drafter_kv[block * a.block_size + offset] = word
+
+
+def scripted(a: Chain | MedusaHeads, row: int, position: int) -> int:
+    """Return what the script of a row says at a position; past the end of the model, its last word."""
+    return int(a.script[int(a.state_slot[row]) * a.max_model_len + min(position, a.max_model_len - 1)])

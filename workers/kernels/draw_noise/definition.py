@@ -1,0 +1,39 @@
+"""Definition of the noise of sampling: Philox4x32-10 on Python integers, number by number."""
+
+import numpy as np
+
+from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, SELECT_STREAM, DrawNoise
+
+ROUNDS = 10
+HALF = 1 << 32
+
+
+def philox(seed: int, position: int, stream: int, index: int) -> tuple[int, int, int, int]:
+    """Return four 32-bit words: the key is the seed, the counter (position, stream, index)."""
+    k0, k1 = seed % HALF, seed // HALF % HALF
+    c0, c1, c2, c3 = position % HALF, position // HALF % HALF, stream, index
+    for _ in range(ROUNDS):
+        product_0, product_1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = product_1 // HALF ^ c1 ^ k0, product_1 % HALF, product_0 // HALF ^ c3 ^ k1, product_0 % HALF
+        k0, k1 = (k0 + 0x9E3779B9) % HALF, (k1 + 0xBB67AE85) % HALF
+    return c0, c1, c2, c3
+
+
+def uniform(word: int) -> np.float32:
+    """Return the upper 24 of 32 bits as a number in [0, 1)."""
+    return np.float32((word >> 8) / (1 << 24))
+
+
+def draw_noise(a: DrawNoise) -> None:
+    """Draw what verification needs for each row."""
+    k, num_tries = a.num_speculative_tokens, a.num_tries
+    for row in range(len(a.seeds)):
+        seed, position = int(a.seeds[row]), int(a.positions[row])
+        for draft in range(k):
+            a.accept_noise[row * k + draft] = uniform(philox(seed, position, ACCEPT_STREAM, draft)[0])
+        for column in range(1 + k):
+            for index in range(1 + num_tries):
+                words = philox(seed, position + column, SELECT_STREAM, index)
+                first = ((row * (1 + k) + column) * (1 + num_tries) + index) * 4
+                for at in range(4):
+                    a.select_noise[first + at] = uniform(words[at])

@@ -1,0 +1,48 @@
+"""Definition of the EAGLE-like drafter's ops: loops over tokens, rows and drafts."""
+
+from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
+from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
+from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.sentinels import NO_DRAFT
+
+
+def draft_first_pass(a: DraftFirstPass) -> None:
+    """Write the drafter's cache for every token of the step, fed with the token that follows it."""
+    for token in range(len(a.hidden)):
+        following = int(a.input_ids[token + 1]) if token + 1 < len(a.hidden) else 0
+        for row in range(len(a.token_index)):
+            if a.num_scheduled[row] > 0 and a.token_index[row] == token:
+                following = int(a.next_tokens[row])
+        word = draft_hidden(int(a.hidden[token]), following)
+        a.drafter_hidden[token] = word
+        if a.slots[token] >= 0:
+            a.drafter_kv[a.slots[token]] = kv_word(word, int(a.positions[token]), DRAFTER_LAYER)
+
+
+def draft_chain(a: DraftChain) -> None:
+    """Propose `num_proposed` drafts for each row."""
+    k = a.num_speculative_tokens
+    for row in range(len(a.token_index)):
+        for column in range(k):
+            a.raw[row * k + column] = 0
+            a.draft_tokens[row * k + column] = NO_DRAFT
+        if a.num_scheduled[row] > 0:
+            _propose(a, row)
+
+
+def _propose(a: DraftChain, row: int) -> None:
+    """Run the drafter on its own output, beginning with what the first pass made of the last kept token."""
+    k, last = a.num_speculative_tokens, int(a.token_index[row])
+    position, vector = int(a.positions[last]), int(a.drafter_hidden[last])
+    cached = cached_words(a, row, position)
+    raw, draft = 0, NO_DRAFT
+    for index in range(a.num_proposed):
+        if index > 0:
+            vector = draft_hidden(raw, draft)
+            position += 1
+            cached.append(kv_word(vector, position, DRAFTER_LAYER))
+            write_scratch(a, row, cached[-1], position)
+        raw = mix(vector + attended(cached, position))
+        draft = scripted(a, row, position + 2) if a.valid[row] > 0 else NO_DRAFT
+        a.raw[row * k + index] = raw
+        a.draft_tokens[row * k + index] = draft

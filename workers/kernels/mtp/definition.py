@@ -1,0 +1,53 @@
+"""Definition of the multi-token-prediction layer's ops: loops over rows, tokens and drafts."""
+
+from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
+from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
+from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.sentinels import NO_DRAFT
+
+
+def mtp_pass(a: MtpPass) -> None:
+    """Write the layer's cache for every token of the step, and carry each row's last kept hidden word to the next."""
+    for token in range(len(a.hidden)):
+        if a.slots[token] < 0:
+            continue
+        before = int(a.hidden[token - 1])
+        for row in range(len(a.state_slot)):
+            if a.state_slot[row] >= 0 and a.query_start[row] == token:
+                before = int(a.carried[a.state_slot[row]]) if a.num_computed[row] > 0 else 0
+        word = draft_hidden(before, int(a.input_ids[token]))
+        a.drafter_kv[a.slots[token]] = kv_word(word, int(a.positions[token]), DRAFTER_LAYER)
+    for row in range(len(a.state_slot)):
+        last = int(a.token_index[row])
+        if a.accepted[row] == 0:
+            last -= 1
+        if a.state_slot[row] >= 0 and last >= a.query_start[row]:
+            a.carried[a.state_slot[row]] = a.hidden[last]
+
+
+def mtp_chain(a: MtpChain) -> None:
+    """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output."""
+    k = a.num_speculative_tokens
+    for row in range(len(a.token_index)):
+        for column in range(k):
+            a.raw[row * k + column] = 0
+            a.draft_tokens[row * k + column] = NO_DRAFT
+        if a.num_scheduled[row] > 0:
+            _propose(a, row)
+
+
+def _propose(a: MtpChain, row: int) -> None:
+    """Run the layer on its own output, beginning with the hidden word of the last kept token and the one behind it."""
+    k, last = a.num_speculative_tokens, int(a.token_index[row])
+    position, raw, token = int(a.positions[last]), int(a.hidden[last]), int(a.next_tokens[row])
+    cached = cached_words(a, row, position)
+    for index in range(a.num_proposed):
+        position += 1
+        vector = draft_hidden(raw, token)
+        cached.append(kv_word(vector, position, DRAFTER_LAYER))
+        write_scratch(a, row, cached[-1], position)
+        raw = mix(vector + attended(cached, position))
+        token = scripted(a, row, position + 1)
+        a.raw[row * k + index] = raw
+        if a.valid[row] > 0:
+            a.draft_tokens[row * k + index] = token

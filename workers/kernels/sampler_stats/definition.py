@@ -1,0 +1,58 @@
+"""Definition of the sampler's statistics: a loop over lines of logits, their blocks, and the tiles of a block."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.kernels.probabilities.definition import NEVER, ZERO, added, num_blocks_of, scale_of, weight
+from workers.kernels.sampler_stats.arguments import SamplerStats
+
+
+def sampler_stats(a: SamplerStats) -> None:
+    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum."""
+    k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
+    for row in range(len(a.num_drafts)):
+        is_random, scale = a.temperature[row] > 0, scale_of(a.temperature[row])
+        for column in range(1 + a.num_drafts[row]):
+            line = row * (1 + k) + column
+            logits = a.logits[line * a.logits_stride :][: a.vocab_size]
+            for block in range(num_blocks):
+                place = line * num_blocks + block
+                maximum, best, tiles = _reduce(a, logits, a.floors[line], scale, block)
+                a.block_max[place] = maximum
+                if is_random:
+                    a.block_sum[place] = added(tiles)
+                    for tile, mass in enumerate(tiles):
+                        a.tile_sum[place * len(tiles) + tile] = mass
+                else:
+                    a.block_best[place] = best
+        slot = int(a.draft_slots[row])
+        if is_random and a.point_mass[row] == 0 and slot >= 0:
+            for column in range(a.num_drafts[row]):
+                logits = a.draft_logits[(slot * k + column) * a.draft_stride :][: a.vocab_size]
+                for block in range(num_blocks):
+                    place = (len(a.num_drafts) * (1 + k) + row * k + column) * num_blocks + block
+                    maximum, _, tiles = _reduce(a, logits, NEVER, scale, block)
+                    a.block_max[place] = maximum
+                    a.block_sum[place] = added(tiles)
+
+
+def _reduce(
+    a: SamplerStats, logits: NDArray[np.float32], floor: np.float32, scale: np.float32, block: int
+) -> tuple[np.float32, int, list[np.float32]]:
+    """Return the maximum of a block, the lowest token that has it, and the sums of its tiles.
+
+    A block with NaN or inf has the maximum NaN, sums of 0, and its first token.
+    """
+    first, num_tiles = block * a.block_size, a.block_size // a.tile_size
+    stop = min(first + a.block_size, a.vocab_size)
+    if not all(logits[token] < np.inf for token in range(first, stop)):
+        return np.float32(np.nan), first, [ZERO] * num_tiles
+    maximum, best = NEVER, first
+    for token in range(first, stop):
+        if logits[token] >= floor and logits[token] > maximum:
+            maximum, best = logits[token], token
+    tiles = []
+    for tile in range(num_tiles):
+        tokens = range(first + tile * a.tile_size, min(first + (tile + 1) * a.tile_size, stop))
+        tiles.append(added(weight(logits[token], floor, maximum, scale) for token in tokens))
+    return maximum, best, tiles

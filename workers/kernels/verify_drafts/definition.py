@@ -1,0 +1,208 @@
+"""Definition of verification by chance: row by row, which drafts are kept and which token follows them."""
+
+import numpy as np
+
+from workers.kernels.probabilities.definition import (
+    NEVER,
+    ONE,
+    Line,
+    added,
+    block_odds,
+    both_of,
+    is_defined,
+    left_of,
+    num_blocks_of,
+    num_usable,
+    odds_of,
+    pick,
+    proposal_of,
+    target_blocks,
+    target_of,
+    weight,
+)
+from workers.kernels.sentinels import NO_TOKEN
+from workers.kernels.verify_drafts.arguments import (
+    BLOCK,
+    DRAFT_OUTSIDE_VOCABULARY,
+    DRAFT_UNDEFINED,
+    STRICT,
+    SYNTHETIC,
+    TARGET_UNDEFINED,
+    VerifyDrafts,
+)
+
+
+def verify_drafts(a: VerifyDrafts) -> None:
+    """Emit the drafts of each row that are kept, and one token more: recovered, or bonus."""
+    width = 1 + a.num_speculative_tokens
+    for row in range(len(a.num_drafts)):
+        for column in range(width):
+            a.sampled[row * width + column] = NO_TOKEN
+        a.status[row] = 0
+        if a.num_scheduled[row] > 0 and a.invalid[row] <= 0:
+            accepted = _accepted(a, row)
+            for column in range(accepted):
+                a.sampled[row * width + column] = _draft(a, row, column)
+            if is_defined(a.block_max[target_blocks(a, row, accepted)]):
+                a.sampled[row * width + accepted] = _token_behind(a, row, accepted)
+            a.status[row] = _status(a, row, accepted)
+
+
+def _draft(a: VerifyDrafts, row: int, column: int) -> int:
+    return int(a.drafts[row * a.num_speculative_tokens + column])
+
+
+def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
+    """Return what is wrong with a row: its drafts, and what they were drawn from; the target behind the kept ones."""
+    status = 0
+    for column in range(a.num_drafts[row]):
+        draft = _draft(a, row, column)
+        if draft < NO_TOKEN or draft >= a.vocab_size:
+            status |= DRAFT_OUTSIDE_VOCABULARY
+        elif draft >= 0 and a.temperature[row] > 0 and proposal_of(a, row, column) is None:
+            status |= DRAFT_UNDEFINED
+    if not is_defined(a.block_max[target_blocks(a, row, accepted)]):
+        status |= TARGET_UNDEFINED
+    return status
+
+
+def _accepted(a: VerifyDrafts, row: int) -> int:
+    """Return how many drafts of a row are kept."""
+    usable = num_usable(a, row)
+    if a.method == BLOCK and a.temperature[row] > 0:
+        return _accepted_together(a, row, usable)
+    for column in range(usable):
+        if not _is_kept(a, row, column):
+            return column
+    return usable
+
+
+def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
+    """Tell whether a draft is kept, those before it being."""
+    draft, noise = _draft(a, row, column), a.accept_noise[row * a.num_speculative_tokens + column]
+    if a.method == SYNTHETIC:
+        return bool(noise < a.rates[column])
+    if a.temperature[row] == 0:
+        return draft == _best(a, row, column)
+    if a.method == STRICT:
+        return draft == _selected(a, row, column, 0)
+    p, q = odds_of(*both_of(a, row, column), draft)
+    return bool(noise * q < p)
+
+
+def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
+    """Return the largest number of drafts that their noise keeps together."""
+    k, num_blocks, odds = a.num_speculative_tokens, num_blocks_of(a), block_odds(a, row, usable)
+    accepted = 0
+    for count in range(1, 1 + usable):
+        noise = a.accept_noise[row * k + count - 1]
+        if count == usable:
+            is_kept = noise < odds[count]
+        else:
+            first = (row * k + count) * num_blocks
+            left = added(a.residual[first : first + num_blocks])
+            is_kept = noise * (left + ONE - odds[count]) < left
+        if is_kept:
+            accepted = count
+    return accepted
+
+
+def _token_behind(a: VerifyDrafts, row: int, accepted: int) -> int:
+    """Return the token behind the kept drafts: recovered if the next draft was rejected, else the target's own."""
+    if a.temperature[row] == 0:
+        return _best(a, row, accepted)
+    if a.method in (STRICT, SYNTHETIC) or accepted == num_usable(a, row):
+        return _selected(a, row, accepted, 0)
+    if a.point_mass[row] != 0:
+        # What is left of the target is every other token.
+        return _selected(a, row, accepted, 0, excluded=_draft(a, row, accepted))
+    return _recovered(a, row, accepted)
+
+
+def _best(a: VerifyDrafts, row: int, column: int) -> int:
+    """Return the token with the largest logit, the lowest of equal ones."""
+    blocks = target_blocks(a, row, column)
+    maxima, best = list(a.block_max[blocks]), list(a.block_best[blocks])
+    return int(best[maxima.index(max(maxima))])
+
+
+def _noise(a: VerifyDrafts, row: int, column: int, index: int) -> list[np.float32]:
+    """Return the numbers of a try: for the block, the tile, the token, and to keep it."""
+    line = row * (1 + a.num_speculative_tokens) + column
+    first = (line * (1 + a.num_tries) + index) * 4
+    return list(a.select_noise[first : first + 4])
+
+
+def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int | None = None) -> int:
+    """Return a token from the target by the noise of a try: its block, its tile in that, then itself.
+
+    An excluded token is selected if there is no other.
+    """
+    target, noise = target_of(a, row, column), _noise(a, row, column, index)
+    assert target is not None
+    masses = []
+    for block in range(num_blocks_of(a)):
+        masses.append(_block_mass(a, row, column, target, block, excluded))
+    if excluded is not None and added(masses) == 0:
+        return excluded
+    block = pick(masses, noise[0])
+    tile = pick(_tile_masses(a, row, column, target, block, excluded), noise[1])
+    first = block * a.block_size + tile * a.tile_size
+    return first + pick(_token_masses(a, target, block, tile, excluded), noise[2])
+
+
+def _block_mass(a: VerifyDrafts, row: int, column: int, target: Line, block: int, excluded: int | None) -> np.float32:
+    """Return the mass of a block relative to the line's maximum, added up again where a token of it is excluded."""
+    if excluded is None or excluded // a.block_size != block:
+        return target.block_mass[block]
+    factor = weight(target.block_max[block], NEVER, target.maximum, target.scale)
+    return added(_tile_masses(a, row, column, target, block, excluded)) * factor
+
+
+def _tile_masses(
+    a: VerifyDrafts, row: int, column: int, target: Line, block: int, excluded: int | None
+) -> list[np.float32]:
+    """Return the masses of a block's tiles relative to its maximum, added up again where a token is excluded."""
+    num_tiles = a.block_size // a.tile_size
+    first = ((row * (1 + a.num_speculative_tokens) + column) * num_blocks_of(a) + block) * num_tiles
+    masses = list(a.tile_sum[first : first + num_tiles])
+    if excluded is not None and excluded // a.block_size == block:
+        tile = excluded % a.block_size // a.tile_size
+        masses[tile] = added(_token_masses(a, target, block, tile, excluded))
+    return masses
+
+
+def _token_masses(a: VerifyDrafts, target: Line, block: int, tile: int, excluded: int | None) -> list[np.float32]:
+    """Return the weights of a tile's tokens relative to the maximum of its block; 0 of an excluded one."""
+    first = block * a.block_size + tile * a.tile_size
+    masses = []
+    for token in range(first, min(first + a.tile_size, a.vocab_size)):
+        logit = NEVER if token == excluded else target.logits[token]
+        masses.append(weight(logit, target.floor, target.block_max[block], target.scale))
+    return masses
+
+
+def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
+    """Return a token from max(odds * p - q, 0): the first try that is kept, or one from all of it added up."""
+    target, proposal = both_of(a, row, column)
+    odds = block_odds(a, row, num_usable(a, row))[column] if a.method == BLOCK else ONE
+    for index in range(a.num_tries):
+        token = _selected(a, row, column, index)
+        p, q = odds_of(target, proposal, token, odds)
+        if _noise(a, row, column, index)[3] * p < p - q:
+            return token
+    left = [left_of(target, proposal, odds, token) for token in range(a.vocab_size)]
+    # Without any residual the draft was rejected by rounding alone.
+    return _picked(a, row, column, left) if any(each > 0 for each in left) else _selected(a, row, column, 0)
+
+
+def _picked(a: VerifyDrafts, row: int, column: int, left: list[np.float32]) -> int:
+    """Return a token by what is left of each, and by the last noise: its tile in all blocks, its place, its block."""
+    noise = _noise(a, row, column, a.num_tries)
+    tiles = []
+    for tile in range(a.block_size // a.tile_size):
+        places = range(tile * a.tile_size, (tile + 1) * a.tile_size)
+        tiles.append([added(left[place :: a.block_size]) for place in places])
+    tile = pick([added(masses) for masses in tiles], noise[1])
+    place = tile * a.tile_size + pick(tiles[tile], noise[2])
+    return pick(left[place :: a.block_size], noise[0]) * a.block_size + place
