@@ -5,20 +5,17 @@ import pytest
 
 from scenarios.draw import philox4x32
 from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, DrawNoise
-from workers.kernels.draw_noise.vectorised import draw_noise, philox
+from workers.kernels.draw_noise.definition import philox
+from workers.kernels.draw_noise.vectorised import draw_noise
 
 
-def words(values: list[int]) -> np.ndarray:
-    return np.array(values, dtype=np.uint64)
-
-
-def test_words_are_those_of_the_scalar_generator() -> None:
+def test_words_are_those_of_the_generator_of_schedules() -> None:
     seeds, positions = [0, 1, (1 << 64) - 1, 0x1234_5678_9ABC_DEF0], [0, 7, (1 << 40) + 3, (1 << 63) - 1]
     for stream in (DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM):
-        found = philox(words(seeds), words(positions), stream, words([0, 1, 2, 3]))
-        for i, (seed, position) in enumerate(zip(seeds, positions, strict=True)):
-            counter = (position & 0xFFFFFFFF, position >> 32, stream, i)
-            assert tuple(int(each[i]) for each in found) == philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))
+        for index, (seed, position) in enumerate(zip(seeds, positions, strict=True)):
+            counter = (position & 0xFFFFFFFF, position >> 32, stream, index)
+            found = philox(seed, position, stream, index)
+            assert found == philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))
 
 
 def noise_of(positions: list[int], k: int, num_tries: int = 2) -> tuple[np.ndarray, np.ndarray]:

@@ -1,15 +1,10 @@
 """The ops behind the logits: verification, counts, and the token each row goes on from."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from tests.workers.kernels.batches import (
-    Batch,
-    batches,
     call,
-    each_shape,
     int_poison,
     integers,
 )
@@ -31,56 +26,6 @@ def test_a_column_without_a_largest_logit_yields_no_token_and_ends_the_row(nothi
     drafts = np.array([NO_DRAFT, 1, 1, NO_DRAFT, 1, 1])
     rejection_sample(RejectionSample(logits.ravel(), drafts, fields[0], fields[1], fields[2], sampled, 2, V))
     assert sampled.tolist() == [NO_TOKEN] * 3 + [1] + [NO_TOKEN] * 2 + [1, 1, NO_TOKEN]
-
-
-def lowest_argmax(scores: list[float]) -> int:
-    return scores.index(max(scores))
-
-
-def verification(batch: Batch) -> tuple[dict[str, Any], list[list[int]]]:
-    """Return arguments of rejection_sample with many ties, NaN where nothing may be looked at, and what is sampled."""
-    k, rng = batch.k, batch.rng
-    width = 1 + k
-    logits = np.full((batch.num_rows, width, V), np.nan, dtype=np.float32)
-    drafts = np.full((batch.num_rows, k), NO_DRAFT, dtype=np.int64)
-    invalid = batch.field([int(rng.integers(5) == 0) for _ in batch.rows])
-    expected = []
-    for index, row in enumerate(batch.rows):
-        logits[index, : 1 + row.d] = rng.integers(0, 3, (1 + row.d, V))
-        target = [lowest_argmax(scores) for scores in logits[index, : 1 + row.d].tolist()]
-        sampled = []
-        for column in range(row.d):
-            right = bool(rng.integers(4))
-            drafts[index, column] = target[column] if right else int(rng.integers(NO_DRAFT, V))
-        for column in range(1 + row.d):
-            sampled.append(target[column])
-            if column < row.d and drafts[index, column] != target[column]:
-                break
-        expected.append([] if invalid[index] else sampled)
-        # What lies behind the drafts would be accepted, were it looked at.
-        drafts[index, row.d :] = 0
-    arguments = {
-        "logits": logits.ravel(),
-        "scheduled_drafts": drafts.ravel(),
-        "num_scheduled": batch.num_scheduled,
-        "num_drafts": batch.num_drafts,
-        "invalid": invalid,
-        "sampled": int_poison(batch.num_rows * width),
-        "num_speculative_tokens": k,
-        "vocab_size": V,
-    }
-    expected += [[]] * (batch.num_rows - len(batch.rows))
-    return arguments, [tokens + [NO_TOKEN] * (width - len(tokens)) for tokens in expected]
-
-
-@each_shape
-def test_drafts_are_accepted_up_to_the_first_that_is_not_the_argmax_and_one_token_follows(
-    num_rows: int, k: int, uniform: bool, padded: bool
-) -> None:
-    for batch in batches(num_rows, k, uniform, padded, 8):
-        arguments, expected = verification(batch)
-        found = call(rejection_sample, **arguments)["sampled"]
-        assert found.reshape(-1, 1 + k).tolist() == expected
 
 
 def one_row(logits: list[list[float]], drafts: list[int], n: int, invalid: int = 0) -> list[int]:

@@ -9,7 +9,6 @@ from tests.workers.kernels.triton.cases import Case
 
 WIDTH = 3
 VOCAB_SIZE = 11
-SHAPES = [(1, 1, 1, 0), (7, 3, 4, 1), (33, 5, 7, 3), (33, 1, 4, 2)]
 
 
 def last_kept(batch: Case) -> Any:

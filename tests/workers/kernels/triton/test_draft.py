@@ -1,38 +1,15 @@
-"""The Triton kernels of the drafter write what their definitions do."""
+"""What the Triton chain of the EAGLE-like drafter sees where its row has no block."""
 
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.workers.kernels.triton.cases import Case, case
-from tests.workers.kernels.triton.drafters import SHAPES, VOCAB_SIZE, last_kept
-from tests.workers.kernels.triton.launches import assert_equal, launch
-from workers.kernels.eagle import vectorised as definition
-from workers.kernels.eagle.triton import draft_chain, draft_first_pass
+from tests.workers.kernels.triton.drafters import VOCAB_SIZE, last_kept
+from tests.workers.kernels.triton.launches import launch
+from workers.kernels.eagle.triton import draft_chain
 from workers.kernels.sentinels import NO_DRAFT, PAD_BLOCK
 from workers.record import model
-
-
-@pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"), SHAPES)
-def test_the_first_pass_feeds_every_token_with_the_one_that_follows_it(
-    num_rows: int, k: int, block_size: int, padding: int
-) -> None:
-    for seed in range(2):
-        batch = case(num_rows, k, block_size, padding, seed)
-        assert_equal(
-            draft_first_pass,
-            definition.draft_first_pass,
-            hidden=batch.words(batch.num_tokens),
-            input_ids=batch.tokens(VOCAB_SIZE),
-            positions=batch.positions,
-            slots=batch.slots,
-            token_index=last_kept(batch),
-            next_tokens=batch.rng.integers(0, VOCAB_SIZE, batch.num_rows),
-            num_scheduled=batch.num_scheduled,
-            drafter_hidden=batch.words(batch.num_tokens),
-            drafter_kv=batch.words(batch.num_blocks * block_size),
-        )
 
 
 def chain_arguments(batch: Case, num_proposed: int) -> dict[str, Any]:
@@ -55,30 +32,6 @@ def chain_arguments(batch: Case, num_proposed: int) -> dict[str, Any]:
         "num_speculative_tokens": batch.k,
         "num_proposed": num_proposed,
     }
-
-
-@pytest.mark.parametrize(("num_rows", "k", "block_size", "padding"), SHAPES)
-def test_the_chain_proposes_the_script_and_computes_a_word_from_its_own_cache(
-    num_rows: int, k: int, block_size: int, padding: int
-) -> None:
-    for num_proposed in sorted({0, 1, k - 1, k}):
-        batch = case(num_rows, k, block_size, padding, num_proposed)
-        assert_equal(draft_chain, definition.draft_chain, **chain_arguments(batch, num_proposed))
-
-
-def test_the_chain_stores_nothing_past_the_model_or_past_the_blocks_of_a_row() -> None:
-    batch = case(7, 5, 4, 2)
-    arguments = chain_arguments(batch, 5)
-    own = -(-(batch.num_computed + batch.num_scheduled) // 4)[::2]
-    batch.block_table.reshape(-1, batch.max_blocks)[::2][np.arange(batch.max_blocks) >= own[:, None]] = PAD_BLOCK
-    found = launch(draft_chain, **arguments)["drafter_kv"]
-    may_change = np.zeros(len(found), dtype=bool)
-    last = batch.positions[arguments["token_index"]]
-    for row in range(batch.num_real):
-        for position in range(last[row] + 1, min(last[row] + 5, batch.max_model_len)):
-            if (block := batch.block_table[row * batch.max_blocks + position // 4]) >= 0:
-                may_change[block * 4 + position % 4] = True
-    np.testing.assert_array_equal(found != arguments["drafter_kv"], may_change)
 
 
 def test_a_position_that_no_block_covers_sees_the_blocks_of_its_row_and_the_first_of_the_pool() -> None:
