@@ -56,7 +56,7 @@ class StepObserver:
         probes["no_valid_token"] += row.invalid
         probes["nan_logits"] += row.spoiled
         probes["discard"] += row.discard
-        probes["third_chunk"] += row.discard and row.k == 2
+        probes["third_chunk"] += row.discard and row.step_in_epoch == 2
         probes["padded_decode"] += row.padded
         probes["last_block"] += spec.num_blocks - 1 in request.blocks
         probes["first_block"] += 0 in request.blocks

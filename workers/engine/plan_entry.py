@@ -12,7 +12,7 @@ def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]], b
         ScheduledRow(
             row.request.index,
             row.epoch,
-            row.k,
+            row.step_in_epoch,
             row.n,
             row.d,
             row.new_blocks,

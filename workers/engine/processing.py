@@ -33,7 +33,7 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
     """Stage and copy the lines of requests that start or are resumed."""
     length = context.memory.line_length
     for row in plan.rows:
-        if row.k == 0 and row.request.params.changes_logits:
+        if row.step_in_epoch == 0 and row.request.params.changes_logits:
             first = row.request.state_slot * length
             line = staging.lines.span(first, first + length)
             with machine.host(line, "w") as staged:

@@ -30,7 +30,7 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     priority: int = 0
     epoch: int = 0
-    k: int = 0
+    step_in_epoch: int = 0
     num_computed: int = 0
     num_placeholders: int = 0
     num_in_flight: int = 0
@@ -67,7 +67,7 @@ class PlanRow(NamedTuple):
 
     request: Request
     epoch: int
-    k: int
+    step_in_epoch: int
     n: int
     d: int
     num_computed: int

@@ -201,7 +201,7 @@ class Runner:
         """Stage and copy the drafts that rows which start are to be proposed."""
         length = self.spec.max_model_len
         for row in plan.rows:
-            if row.k == 0:
+            if row.step_in_epoch == 0:
                 slot = row.request.state_slot
                 line = staging.scripts.span(slot * length, (slot + 1) * length)
                 with self._machine.host(line, "w") as staged:

@@ -246,7 +246,7 @@ class Scheduler:
             PlanRow(
                 request=request,
                 epoch=request.epoch,
-                k=request.k,
+                step_in_epoch=request.step_in_epoch,
                 n=n,
                 d=d,
                 num_computed=request.num_computed,
@@ -270,7 +270,7 @@ class Scheduler:
         request = row.request
         request.num_computed += row.n
         request.num_in_flight += row.n
-        request.k += 1
+        request.step_in_epoch += 1
         request.last_step = step
         request.num_drafts_next = self._parts.drafts_after(row, self.k_step)
         request.num_placeholders += self._parts.placeholders_for(row)
@@ -288,7 +288,7 @@ class Scheduler:
         self.running.remove(request)
         request.running = False
         request.epoch += 1
-        request.k = 0
+        request.step_in_epoch = 0
         self._parts.reset_counts(request, mode)
         request.drafts = []
         if mode == "drop":

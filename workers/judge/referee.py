@@ -145,7 +145,7 @@ class Referee:
             if wrong is not None:
                 return f"request {truth.name}: {wrong}"
             self._drafts_next[row.request] = 0 if share.is_chunk else entry.k_step
-            self._num_steps[row.request] = row.k + 1
+            self._num_steps[row.request] = row.step_in_epoch + 1
         self._queue = deque(request for request in self._queue if request not in decision.shares)
         self._victims, self._returned, self._cache_before = [], [], None
         self._unprocessed.append(entry)
@@ -216,9 +216,9 @@ class Referee:
     def _row(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
         if row.epoch != truth.epoch:
             return f"epoch is {row.epoch}, it was preempted {truth.epoch} times"
-        k = self._num_steps.get(row.request, 0)
-        if row.k != k:
-            return f"k is {row.k}, it was scheduled {k} times in this epoch"
+        num_steps = self._num_steps.get(row.request, 0)
+        if row.step_in_epoch != num_steps:
+            return f"it is its step {row.step_in_epoch}, it was scheduled {num_steps} times in this epoch"
         if row.n != share.n:
             return f"{row.n} tokens are scheduled, {share.n} are due (budget left {share.budget})"
         if row.d != share.d:

@@ -109,8 +109,8 @@ class RowTruth(NamedTuple):
 
     @property
     def commit(self) -> str:
-        """The commit key, as reports show it: request/incarnation/epoch/k."""
-        return f"{self.truth.who}/{self.row.epoch}/{self.row.k}"
+        """The commit key, as reports show it: request/incarnation/epoch/step."""
+        return f"{self.truth.who}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 
 @dataclass(frozen=True, slots=True)

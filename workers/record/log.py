@@ -1,8 +1,8 @@
 """What the host of an engine decided, and when: the only thing the oracle is told besides the trace.
 
 Requests are numbered in the order of their submission: a name that is used again is another request. Commits are named
-by (request, epoch, k): the epoch counts preemptions, k the steps that scheduled the request in this epoch. Values never
-enter the log, only decisions do.
+by (request, epoch, step in epoch): the epoch counts preemptions, the steps are those that scheduled the request in this
+epoch. Values never enter the log, only decisions do.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class ScheduledRow(NamedTuple):
 
     request: int
     epoch: int
-    k: int
+    step_in_epoch: int
     n: int
     d: int
     new_blocks: tuple[int, ...]

@@ -32,7 +32,7 @@ NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, di
 class Difference(Value):
     """The first place where engine and oracle part.
 
-    `commit` is request/incarnation/epoch/k; `position` a token position or a column, where the variable has one;
+    `commit` is request/incarnation/epoch/step; `position` a token position or a column, where the variable has one;
     `writers` are the last device ops or host points that wrote the value, newest first, as lane:op@step;
     `missing_order` names two unordered accesses, where the race detector saw some.
     """

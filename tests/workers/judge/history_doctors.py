@@ -175,8 +175,8 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         ),
     ),
     "a commit key counts one step too many": (
-        r"k is \d+, it was scheduled \d+ times",
-        on_row(0, lambda p, row, t: {"k": row.k + 1}),
+        r"it is its step \d+, it was scheduled \d+ times",
+        on_row(0, lambda p, row, t: {"step_in_epoch": row.step_in_epoch + 1}),
     ),
     "a ragged batch is called uniform": ("the batch is called uniform", on(Launched, another_layout)),
     "rows in another order": (
