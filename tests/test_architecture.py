@@ -9,7 +9,7 @@ Does not verify: imports made by name at run time.
 import ast
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
 
@@ -207,6 +207,30 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
 )
 def test_the_rule_refuses_what_the_arrow_forbids(module: str, imported: str) -> None:
     assert forbidden_imports(module, {imported, "json"}) == [imported]
+
+
+def modules_in_a_cycle(imports: Mapping[str, Set[str]]) -> list[str]:
+    """Return the modules that import themselves by way of others."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        to_read = [start]
+        while to_read:
+            new = set(imports.get(to_read.pop(), ())) - found
+            found |= new
+            to_read += new
+        return found
+
+    return sorted(module for module in imports if module in reached(module))
+
+
+def test_no_modules_import_each_other_in_functions_or_for_types_either() -> None:
+    assert modules_in_a_cycle({module_of(path): all_imports(path) for path in files_of(*ROOMS)}) == []
+
+
+def test_a_cycle_of_imports_is_seen() -> None:
+    imports = {"tape": {"drafters"}, "drafters": {"draw", "truth"}, "truth": {"tape"}, "draw": set(), "log": {"tape"}}
+    assert modules_in_a_cycle(imports) == ["drafters", "tape", "truth"]
 
 
 def test_tests_import_absolutely() -> None:

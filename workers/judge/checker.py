@@ -13,17 +13,18 @@ from workers.judge.due_captures import DueCaptures
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
-    Layout,
+    Expectation,
+    are_close,
     expected_drafted,
     expected_inputs,
     expected_kept,
+    expected_logprobs,
     expected_release,
     expected_sampled,
     expected_sampling,
     expected_state,
     position_of,
 )
-from workers.oracle.logprobs import are_close, expected_logprobs
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
@@ -37,7 +38,7 @@ UNDEFINED: Any = object()
 # So many steps are kept before those that are over are looked for.
 _STEPS_KEPT = 8
 # What each capture of a step must show.
-EXPECTED: Mapping[str, Callable[[StepTruth, EngineSpec], Layout]] = {
+EXPECTED: Mapping[str, Callable[[StepTruth, EngineSpec], Expectation]] = {
     "inputs": expected_inputs,
     "sampling": expected_sampling,
     "sampled": expected_sampled,
@@ -144,12 +145,12 @@ class Checker:
             seen = f"capture {capture.point} of step {capture.step}, requests {capture.requests}"
             return _difference("captures", capture.step, "", "", None, due, seen)
         if capture.point == "freed":
-            return self._layout(expected_release(self.oracle.releases.pop(0), self.spec), capture)
-        return self._layout(EXPECTED[capture.point](self.oracle.steps[capture.step], self.spec), capture)
+            return self._compare(expected_release(self.oracle.releases.pop(0), self.spec), capture)
+        return self._compare(EXPECTED[capture.point](self.oracle.steps[capture.step], self.spec), capture)
 
-    def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
-        self.num_compared += len(layout)
-        for variable, segments in layout.items():
+    def _compare(self, expected: Expectation, capture: Observation) -> Difference | None:
+        self.num_compared += len(expected)
+        for variable, segments in expected.items():
             actual = capture.values.get(variable)
             if actual is None:
                 return _difference(variable, capture.step, "", "", None, "values", "none was captured")

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Abort, NanLogits
 from scenarios.trace import Trace
+from workers.oracle.expected_captures import are_close
 from workers.oracle.incremental_tape import depends_on_drafts
-from workers.oracle.logprobs import are_close
 from workers.record.observation import Output
 
 Outputs: TypeAlias = Mapping[str, Output]

@@ -11,8 +11,7 @@ from collections import deque
 
 from scenarios.trace import Trace
 from workers.judge.event_obligations import Duties
-from workers.judge.reference_scheduler import Decision, Share, Standing, victim_of
-from workers.judge.row_order import RowOrder
+from workers.judge.reference_scheduler import Decision, RowOrder, Share, Standing, victim_of
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth

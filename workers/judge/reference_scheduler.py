@@ -1,4 +1,4 @@
-"""Decide a step again, request by request, from what was true before it.
+"""Reference scheduler: recompute the decision of a step, request by request, and the order of its rows.
 
 Decides: who runs and in which order, how many tokens, drafts and blocks each gets, who waits and why, who is preempted.
 Does not decide: which state slot a request gets and, without a prefix cache, which free blocks.
@@ -7,10 +7,12 @@ Does not decide: which state slot a request gets and, without a prefix cache, wh
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple
 
+from scenarios.draw import draw
+from scenarios.events import Reorder
 from scenarios.spec import EngineSpec
 from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.prefix_cache import CachedBlocks
-from workers.record.log import SkipReason
+from workers.record.log import ScheduledRow, SkipReason
 
 
 class Standing(NamedTuple):
@@ -235,3 +237,44 @@ class Decision:
             self._num_free = self._cache.num_free
         self.shares[standing.request] = share
         self._has_prefill |= share.n > 1 + share.d or share.is_chunk
+
+
+class RowOrder:
+    """Which request, in which epoch, is in which row."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._rows: list[tuple[int, int]] = []
+
+    def update(self, scheduled: Sequence[ScheduledRow], tick: int, reorder: Reorder | None) -> tuple[int, ...]:
+        """Return the requests of a step in row order: those that join fill the first holes, the last rows the rest."""
+        joining = dict.fromkeys((row.request, row.epoch) for row in scheduled)
+        places: list[tuple[int, int] | None] = []
+        for key in self._rows:
+            stays = key in joining
+            places.append(key if stays else None)
+            if stays:
+                del joining[key]
+        for key in joining:
+            if None in places:
+                places[places.index(None)] = key
+            else:
+                places.append(key)
+        while None in places:
+            last = places.pop()
+            if last is not None:
+                places[places.index(None)] = last
+        rows = [key for key in places if key is not None]
+        self._rows = self._permuted(rows, tick, reorder) if reorder is not None else rows
+        return tuple(request for request, _ in self._rows)
+
+    def _permuted(self, rows: list[tuple[int, int]], tick: int, reorder: Reorder) -> list[tuple[int, int]]:
+        match reorder.how:
+            case "reverse":
+                return rows[::-1]
+            case "rotate":
+                return rows[1:] + rows[:1]
+            case "shuffle":
+                key = str(tick)
+                places = sorted(range(len(rows)), key=lambda row: draw(self._seed, "shuffle", key, row))
+                return [rows[place] for place in places]

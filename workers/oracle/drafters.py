@@ -5,20 +5,35 @@ Each has `words`, its cache at all positions as long as every position is follow
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.oracle.random_sampling import Proposal, propose
 from workers.record import model
 
-if TYPE_CHECKING:
-    from workers.oracle.tape import Tape
-
 NO_DRAFT = -1
 NGRAM_MAX = 3
 SUFFIX_MAX = 4
 NOTHING: Mapping[int, int] = {}
+
+
+class TargetValues(Protocol):
+    """What the target computes for a prompt and its continuation, by position: what a drafter may be fed with."""
+
+    tokens: list[int]
+    kv: list[int]
+    states: list[int]
+    hidden: list[int]
+
+    def window(self, end: int) -> list[int]:
+        """Return the last W - 1 inputs of the recurrent layer before position `end`."""
+
+    def argmax(self, hidden: int) -> int:
+        """Return the token of the largest logit of a hidden word."""
+
+    def scores(self, hidden: int) -> list[int]:
+        """Return the logits of a hidden word."""
 
 
 class Drafts(NamedTuple):
@@ -50,7 +65,7 @@ class Ask(NamedTuple):
 class DrafterTruth:
     """A drafter of one prompt; this one keeps a cache of words and their sums, and remembers what it computed."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
         self.sums: list[tuple[int, int]] = []
         self._tape = tape
@@ -130,7 +145,7 @@ class Eagle(DrafterTruth):
 class DraftModel(DrafterTruth):
     """The target's layers on caches of their own: what it holds is what the target holds, what it predicts is true."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.kv
 
@@ -219,7 +234,7 @@ class Dflash(DrafterTruth):
 class HiddenStates(DrafterTruth):
     """The target's hidden words themselves; the one draft is the token that was just sampled."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.hidden
 
@@ -230,7 +245,7 @@ class HiddenStates(DrafterTruth):
 class History(DrafterTruth):
     """The token ids, which the host does not cache; proposed is what followed the longest earlier match of the last."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.tokens
 
@@ -273,7 +288,7 @@ class Suffix(History):
 class Medusa(DrafterTruth):
     """Nothing is cached; each head sees the target's hidden word at the last kept token and its own number."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.hidden
 

@@ -1,4 +1,7 @@
-"""Lay out what the oracle knows the way the engine's captures are laid out, and nothing outside a variable's domain."""
+"""Expected captures: what the oracle knows, laid out as the engine shows it, and nothing outside a variable's domain.
+
+Of logprobs the ids and their order are expected exactly, each logprob within TOLERANCE.
+"""
 
 from collections.abc import Sequence
 from struct import pack, unpack
@@ -13,13 +16,17 @@ from workers.oracle.truth import Release, RowTruth, StepTruth
 PAD_SLOT = -1
 # In a sampler's status. It has other bits for drafts outside the vocabulary or drawn from nothing: no drafter has such.
 NO_TARGET = 2
+# An engine sums float32 exponentials of logits below 16: its error stays below 1e-5 for 65536 tokens.
+TOLERANCE = 1e-4
+
+Flat: TypeAlias = tuple[int | float, ...]
 
 
 # Expected values from an offset on; whose they are (a row, one row a value, or None: padding); where the first of them
 # is in its request, or where each is.
 Owner: TypeAlias = RowTruth | Release
 Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | list[int] | None]
-Layout: TypeAlias = dict[str, list[Segment]]
+Expectation: TypeAlias = dict[str, list[Segment]]
 
 
 def position_of(segment: Segment, index: int) -> int | None:
@@ -28,7 +35,7 @@ def position_of(segment: Segment, index: int) -> int | None:
     return first[index] if isinstance(first, list) else None if first is None else first + index
 
 
-def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
+def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what must be fed to the model, padding included."""
     k, rows = spec.num_speculative_tokens, list(step.rows)
     # Token by token, for the tokens of all rows lie one after the other.
@@ -46,7 +53,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
         if row.drafts:
             drafts.append((index * k, row.drafts, row, row.base + 1))
             input_ids += [max(0, draft) for draft in row.drafts]
-    layout: Layout = {
+    expected: Expectation = {
         "num_computed": [(0, [row.computed for row in rows], rows, None)],
         "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
         "positions": [(0, positions, owners, positions)],
@@ -57,15 +64,15 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Layout:
     padding = step.num_tokens - len(positions)
     if padding:
         for variable, nothing in (("positions", 0), ("slots", PAD_SLOT), ("input_ids", 0)):
-            layout[variable].append((len(positions), [nothing] * padding, None, None))
+            expected[variable].append((len(positions), [nothing] * padding, None, None))
     if step.num_rows > len(rows):
-        layout["seq_lens"].append((len(rows), [0] * (step.num_rows - len(rows)), None, None))
+        expected["seq_lens"].append((len(rows), [0] * (step.num_rows - len(rows)), None, None))
     if spec.layers == "hybrid":
-        layout["accepted_read"] = _where(rows, [row.accepted_read for row in rows], [row.computed for row in rows])
-    return layout
+        expected["accepted_read"] = _where(rows, [row.accepted_read for row in rows], [row.computed for row in rows])
+    return expected
 
 
-def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
+def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return how each row must be sampled, by chance from which tokens and with which noise, and what is told of it.
 
     Float32 numbers are given as their bits; a temperature is in units of logits.
@@ -79,7 +86,7 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Layout:
     ]
     if spec.sampling != "synthetic" and not any(by_chance):
         return {}
-    read: Layout = {}
+    read: Expectation = {}
     if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens:
         read["draft_logits_read"] = [
             (
@@ -107,13 +114,13 @@ def _bits(number: float) -> int:
     return int(bits)
 
 
-def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
+def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what the model must compute, and what must be sampled and counted."""
     width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
     kept: list[tuple[int, Tape, RowTruth, int, int]] = [
         (start, row.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
     ]
-    layout: Layout = {
+    expected: Expectation = {
         "kv": [(start, tape.kv[first:end], row, first) for start, tape, row, first, end in kept],
         "attention": [(start, tape.attention[first:end], row, first) for start, tape, row, first, end in kept],
         "hidden": [(start, tape.hidden[first:end], row, first) for start, tape, row, first, end in kept],
@@ -124,8 +131,8 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
         if row.tape.logits and row.valid
     ]
     if hashes:
-        layout["logits"] = hashes
-    return layout | {
+        expected["logits"] = hashes
+    return expected | {
         "sampled": [
             (index * width, row.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
             for index, row in enumerate(rows)
@@ -137,11 +144,11 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Layout:
     }
 
 
-def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
+def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what the drafter's cache, recurrent state and drafts must be at the end of a step."""
     k, rows = spec.num_speculative_tokens, list(step.rows)
-    layout: Layout = {"drafter_kv": [], "raw": [], "proposed": []}
-    drafter_kv, raw, proposed = layout.values()
+    expected: Expectation = {"drafter_kv": [], "raw": [], "proposed": []}
+    drafter_kv, raw, proposed = expected.values()
     on_device = () if spec.drafter in ON_THE_HOST else zip(rows, step.starts, strict=True)
     for index, (row, start) in enumerate(on_device):
         computed, kept, tape = row.computed, row.kept, row.tape
@@ -158,17 +165,17 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Layout:
         count = spec.conv_width - 1
         kept_all = [row.kept for row in rows]
         states = [row.tape.states[row.kept - 1] for row in rows]
-        layout["slot_accepted"] = [(0, [row.accepted for row in rows], rows, None)]
-        layout["state"] = _where(rows, states, kept_all)
-        layout["window"] = [
+        expected["slot_accepted"] = [(0, [row.accepted for row in rows], rows, None)]
+        expected["state"] = _where(rows, states, kept_all)
+        expected["window"] = [
             (index * count, row.tape.window(row.kept), row, row.kept - count)
             for index, row in enumerate(rows)
             if row.kept
         ]
-    return layout
+    return expected
 
 
-def expected_drafted(step: StepTruth, spec: EngineSpec) -> Layout:
+def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what only some drafters have: their own predictions, recurrent states, and words they carry on."""
     k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, list(step.rows)
     if spec.drafter == "mtp":
@@ -176,18 +183,18 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Layout:
         return {"carried": _where(rows, carried, [row.kept for row in rows])}
     if spec.drafter != "draft_model":
         return {}
-    layout: Layout = {"own": [(index * k, row.own, row, row.kept + 1) for index, row in enumerate(rows)]}
+    expected: Expectation = {"own": [(index * k, row.own, row, row.kept + 1) for index, row in enumerate(rows)]}
     if spec.layers == "hybrid":
         limit = spec.drafter_max_len or spec.max_model_len
         here = [(index, row, row.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
-        layout["drafter_state"] = [(index, [tape.states[row.kept - 1]], row, None) for index, row, tape in here]
-        layout["drafter_window"] = [
+        expected["drafter_state"] = [(index, [tape.states[row.kept - 1]], row, None) for index, row, tape in here]
+        expected["drafter_window"] = [
             (index * count, tape.window(row.kept), row, row.kept - count) for index, row, tape in here
         ]
-    return layout
+    return expected
 
 
-def expected_kept(step: StepTruth, spec: EngineSpec) -> Layout:
+def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return the states that must be kept with the blocks in which each row computed, once it is known what stays.
 
     A capture shows the blocks from that of the token before the verified ones on: of a full block the state at its
@@ -207,20 +214,20 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Layout:
     return {"block_state": states, "block_window": windows}
 
 
-def expected_release(release: Release, spec: EngineSpec) -> Layout:
+def expected_release(release: Release, spec: EngineSpec) -> Expectation:
     """Return what the caches of a request must hold when its blocks go back."""
-    layout: Layout = {
+    expected: Expectation = {
         "kv_at_end": [(0, release.kv, release, 0)],
         "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)],
     }
     if keeps_states_with_blocks(spec):
         tape, size, count, length = release.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
         ends = [min(start + size, length) for start in range(0, length, size)]
-        layout["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]
-        layout["block_window_at_end"] = [
+        expected["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]
+        expected["block_window_at_end"] = [
             (at * count, tape.window(end), release, end - count) for at, end in enumerate(ends)
         ]
-    return layout
+    return expected
 
 
 def _where(rows: list[RowTruth], values: list[int], defined: list[int]) -> list[Segment]:
@@ -228,3 +235,27 @@ def _where(rows: list[RowTruth], values: list[int], defined: list[int]) -> list[
     if all(defined):
         return [(0, values, rows, None)]
     return [(index, values[index : index + 1], rows[index], None) for index in range(len(rows)) if defined[index]]
+
+
+def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, ...]], mode: str) -> list[Flat] | None:
+    """Return the logprobs of the tokens that each row delivers, or None if no row that samples wants any."""
+    if not [row for row in rows if row.truth.num_logprobs and not row.discard]:
+        return None
+    found: list[Flat] = []
+    for row, tokens in zip(rows, delivered, strict=True):
+        truth = row.truth
+        values: list[int | float] = []
+        if truth.num_logprobs:
+            for position in range(row.base, row.base + len(tokens)):
+                values += row.tape.logprobs_after(position, truth.num_logprobs, mode)
+        found.append(tuple(values))
+    return found
+
+
+def are_close(seen: Flat, wanted: Flat) -> bool:
+    """Tell whether logprobs are the same: ids are integers and equal, the others close."""
+    return len(seen) == len(wanted) and all(map(_is_close, seen, wanted))
+
+
+def _is_close(seen: float, wanted: float) -> bool:
+    return seen == wanted or (type(wanted) is float and abs(seen - wanted) <= TOLERANCE)

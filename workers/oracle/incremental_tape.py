@@ -1,7 +1,8 @@
-"""The tape of a request whose tokens depend on its drafts: it grows by each of them once it is decided."""
+"""Incremental tape: the values of a request whose tokens depend on its drafts, extended as rows are verified."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
@@ -11,6 +12,7 @@ from workers.oracle.logits_processing import Rules, hash_of, processed, rules_of
 from workers.oracle.random_sampling import Proposal
 from workers.oracle.rejection_sampling import Verified, verify
 from workers.oracle.tape import Tape, Tapes, script, tape_length
+from workers.oracle.truth import Truth
 
 
 def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
@@ -39,7 +41,7 @@ def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
     return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
 
 
-class Grown(Tape):
+class IncrementalTape(Tape):
     """The values at the positions of all known tokens, the last one too; the drafter is one position behind."""
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None) -> None:
@@ -83,9 +85,9 @@ class Grown(Tape):
         self._sum_kv, self._sum_kv_position = sums
         return found
 
-    def until(self, length: int) -> "Grown":
+    def until(self, length: int) -> "IncrementalTape":
         """Return a tape of the first `length` tokens alone."""
-        tape = Grown(self._prompt, self._spec, self._rules)
+        tape = IncrementalTape(self._prompt, self._spec, self._rules)
         for position in range(len(self._prompt), length):
             tape.append(self.tokens[position], tape.lines(())[0])
         return tape
@@ -95,3 +97,43 @@ class Grown(Tape):
         if self._rules is None:
             return [float(logit) for logit in logits]
         return processed(logits, self._rules, self.tokens, self._first_logits + 1)
+
+
+class RowOutcome(NamedTuple):
+    """How many tokens a row yields, how many were drawn, how many of those narrowly, and which probes it hits.
+
+    Without a target it ends where a token should be chosen.
+    """
+
+    valid: int = 0
+    num_drawn: int = 0
+    num_ambiguous: int = 0
+    happened: tuple[str, ...] = ()
+    has_target: bool = True
+
+
+NOT_SAMPLED = RowOutcome()
+
+
+def verify_row(truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> RowOutcome:
+    """Return what verifying a row comes to from position `first` on; an incremental tape goes on by its tokens."""
+    tape = truth.tape
+    if isinstance(tape, IncrementalTape):
+        found = tape.go_on(drafts, truth.params, drawn)
+        what = _of_drawn(drawn, len(found.tokens)) + found.happened
+        return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
+    right = 0
+    while right < len(drafts) and drafts[right] == tape.tokens[first + right]:
+        right += 1
+    has_target = first + right < tape.end
+    valid = 1 + right if has_target else tape.end - first
+    if not truth.params.temperature:
+        return RowOutcome(valid, has_target=has_target)
+    narrow = tape.ambiguous.intersection(range(first, first + valid))
+    return RowOutcome(valid, valid, len(narrow), _of_drawn(drawn, valid), has_target)
+
+
+def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:
+    """Return which probes a row with these drawn drafts hits by yielding so many tokens."""
+    found = ("drawn_draft_accept",) if drawn and valid > 1 else ()
+    return (*found, "drawn_draft_reject") if 0 < valid <= len(drawn) else found

@@ -10,13 +10,20 @@ from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
 from workers.oracle.drafters import Ask, Drafts
-from workers.oracle.incremental_tape import Grown, depends_on_drafts, draws_drafts, script_of
+from workers.oracle.incremental_tape import (
+    NOT_SAMPLED,
+    IncrementalTape,
+    RowOutcome,
+    depends_on_drafts,
+    draws_drafts,
+    script_of,
+    verify_row,
+)
 from workers.oracle.logits_processing import cut_off, rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Proposal
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import NO_DRAFT, Release, RowTruth, StepTruth, Truth
-from workers.oracle.verification import NOT_SAMPLED, Decided, decided
 from workers.record.log import (
     Aborted,
     CacheReset,
@@ -108,7 +115,7 @@ class Oracle:
         prompt, rules = event.prompt, rules_of(event)
         assert isinstance(prompt, tuple), "the trace is explicit"
         if depends_on_drafts(event.params, self.spec):
-            tape: Tape = Grown(prompt, self.spec, rules)
+            tape: Tape = IncrementalTape(prompt, self.spec, rules)
         else:
             tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
         limit = length_limit(self.spec, len(prompt), event.max_tokens)
@@ -212,7 +219,7 @@ class Oracle:
         for row in rows:
             truth, (sched_computed, placeholders, committed) = self.requests[row.request], self._before[row.request]
             if sched_computed + row.n < committed + placeholders:
-                self._chunk_end(truth, truth.computed + row.n, committed)
+                truth.chunk_end(truth.computed + row.n, committed)
         for row in rows:
             truth = self.requests[row.request]
             for found in truth.inherited:
@@ -221,17 +228,6 @@ class Oracle:
                     if word != truth.tape.drafter.words[at]:
                         truth.deltas[at] = word
             truth.inherited = []
-
-    @staticmethod
-    def _chunk_end(truth: Truth, kept: int, committed: int) -> int:
-        """Return the drafter's word at the end of a discarded chunk: what follows it there is the last known token."""
-        drafter = truth.tape.drafter
-        word = drafter.chunk_end(kept - 1, truth.tape.tokens[committed - 1])
-        if word != drafter.words[kept - 1]:
-            truth.deltas[kept - 1] = word
-        else:
-            truth.deltas.pop(kept - 1, None)
-        return word
 
     def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
         """Say what a row comes to, and advance its request."""
@@ -249,14 +245,14 @@ class Oracle:
             drafts = (truth.drafts + drafts)[: row.d]
         drawn = truth.drawn and truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
         samples = not (discard or row.invalid or row.spoiled)
-        nothing = Decided(has_target=False) if row.spoiled and not row.invalid else NOT_SAMPLED
-        outcome = self._decide(truth, base + 1, drafts, drawn) if samples else nothing
+        nothing = RowOutcome(has_target=False) if row.spoiled and not row.invalid else NOT_SAMPLED
+        outcome = self._verify(truth, base + 1, drafts, drawn) if samples else nothing
         valid = outcome.valid
         kept = computed + row.n if discard else base + valid
-        if kept + 1 >= len(tape.tokens) and not isinstance(tape, Grown):
+        if kept + 1 >= len(tape.tokens) and not isinstance(tape, IncrementalTape):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
         next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
-        chunk_end = self._chunk_end(truth, kept, committed) if discard else 0
+        chunk_end = truth.chunk_end(kept, committed) if discard else 0
         drafted = Drafts((NO_DRAFT,) * k_step)
         if valid:
             num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
@@ -294,11 +290,11 @@ class Oracle:
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
-    def _decide(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> Decided:
+    def _verify(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> RowOutcome:
         """Return what a row comes to from position `first` on."""
-        if isinstance(truth.tape, Grown) and first != len(truth.tape.tokens):
+        if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
-        found = decided(truth, first, drafts, drawn)
+        found = verify_row(truth, first, drafts, drawn)
         self.num_decisions += found.num_drawn
         self.num_ambiguous += found.num_ambiguous
         if found.happened:
@@ -366,7 +362,7 @@ class Oracle:
         truth.epoch = entry.epoch
         if entry.mode == "drop":
             truth.drop_before = entry.epoch
-            if isinstance(truth.tape, Grown):
+            if isinstance(truth.tape, IncrementalTape):
                 truth.tape = truth.tape.until(truth.committed)
         truth.sched_computed = truth.sched_placeholders = truth.accepted = 0
         truth.drafts, truth.drawn = [], ()

@@ -124,10 +124,10 @@ class Tape:
         if max(logits) == -inf:
             self.end = min(self.end, position)
         elif rules.params.temperature:
-            choice = choose(logits, rules.params, position)
-            assert choice.token is not None, "some logit is not -inf"
-            token = choice.token
-            if choice.is_ambiguous:
+            drawn = choose(logits, rules.params, position)
+            assert drawn.token is not None, "some logit is not -inf"
+            token = drawn.token
+            if drawn.is_ambiguous:
                 self.ambiguous.add(position)
         self._follow_grammar(token, rules)
         return token

@@ -65,6 +65,16 @@ class Truth:
         """Request and incarnation, as reports show them."""
         return f"{self.name}/{self.incarnation}"
 
+    def chunk_end(self, kept: int, committed: int) -> int:
+        """Return and keep the drafter's word at the end of a discarded chunk: the last known token follows it there."""
+        drafter = self.tape.drafter
+        word = drafter.chunk_end(kept - 1, self.tape.tokens[committed - 1])
+        if word != drafter.words[kept - 1]:
+            self.deltas[kept - 1] = word
+        else:
+            self.deltas.pop(kept - 1, None)
+        return word
+
     def hashes_until(self, length: int, block_size: int) -> list[int]:
         """Return the hashes of all full blocks below a position."""
         count = length // block_size

@@ -5,7 +5,7 @@ from scenarios.strategies import random_trace
 from tests.workers.run.test_smoke import PATHS
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
-from workers.oracle.expected_captures import Layout
+from workers.oracle.expected_captures import Expectation
 from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.record.verdict import Difference, Diverged
@@ -22,9 +22,9 @@ class BlindToInputs(Checker):
     def _host(self, observed: Observation) -> Difference | None:
         return None if observed.point == "launched" else super()._host(observed)
 
-    def _layout(self, layout: Layout, capture: Observation) -> Difference | None:
-        layout.pop("next_tokens", None)
-        return super()._layout(layout, capture)
+    def _compare(self, expected: Expectation, capture: Observation) -> Difference | None:
+        expected.pop("next_tokens", None)
+        return super()._compare(expected, capture)
 
 
 def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:

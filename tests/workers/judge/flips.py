@@ -16,7 +16,7 @@ from workers.kernels.process_logits.arguments import line_of
 from workers.kernels.state_copy.arguments import num_block_columns
 from workers.lanes.lane import Lane, Machine, Span
 from workers.oracle.expected_captures import (
-    Layout,
+    Expectation,
     expected_drafted,
     expected_inputs,
     expected_kept,
@@ -194,7 +194,7 @@ def hooked(
     return run
 
 
-def layout_of(snapshots: Snapshots, point: str, step: int) -> Layout:
+def layout_of(snapshots: Snapshots, point: str, step: int) -> Expectation:
     """Return what is expected of one capture; captures of freed blocks are counted from 0."""
     spec = snapshots.spec
     match point:

@@ -12,7 +12,13 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 from scenarios.trace import Trace
-from workers.oracle.expected_captures import Layout, expected_inputs, expected_release, expected_sampled, expected_state
+from workers.oracle.expected_captures import (
+    Expectation,
+    expected_inputs,
+    expected_release,
+    expected_sampled,
+    expected_state,
+)
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.tape import Tapes
 from workers.record.log import Entry, Freed, Launched
@@ -50,8 +56,8 @@ def expectations(trace: Trace, log: Sequence[Entry]) -> str:
     return digest.hexdigest()
 
 
-def _plain(layout: Layout) -> dict[str, Any]:
-    return {name: [_plain_segment(*segment) for segment in segments] for name, segments in layout.items()}
+def _plain(expected: Expectation) -> dict[str, Any]:
+    return {name: [_plain_segment(*segment) for segment in segments] for name, segments in expected.items()}
 
 
 def _plain_segment(offset: int, values: Sequence[Any], owner: Any, first: int | list[int] | None) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import Drafter, EngineSpec
-from workers.oracle.incremental_tape import Grown, depends_on_drafts, script_of
+from workers.oracle.incremental_tape import IncrementalTape, depends_on_drafts, script_of
 from workers.oracle.logits_processing import Rules, hash_of
 from workers.oracle.tape import Tape, Tapes
 
@@ -37,7 +37,7 @@ def test_a_tape_grown_by_the_tokens_of_another_holds_the_same_after_any_drafts(
 ) -> None:
     whole = Tape(PROMPT, spec_of(drafter), rules)
     whole.extend(LENGTH)
-    grown = Grown(PROMPT, spec_of(drafter), rules)
+    grown = IncrementalTape(PROMPT, spec_of(drafter), rules)
     for length in range(len(PROMPT), LENGTH):
         right, *_ = grown.lines(whole.tokens[length : length + 3])
         wrong = grown.lines([7 - whole.tokens[length], -1, 2])
@@ -52,7 +52,7 @@ def test_a_tape_grown_by_the_tokens_of_another_holds_the_same_after_any_drafts(
 
 
 def test_the_lines_of_drafts_are_those_of_a_tape_that_has_these_tokens() -> None:
-    grown = Grown(PROMPT, spec_of("eagle"), DRAWN)
+    grown = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
     lines = grown.lines([2, 0, 6])
     for draft, line in zip((2, 0, 6), lines, strict=False):
         assert grown.lines([])[0] == line
@@ -62,7 +62,7 @@ def test_the_lines_of_drafts_are_those_of_a_tape_that_has_these_tokens() -> None
 
 
 def test_the_tape_of_a_prefix_goes_on_by_other_tokens_and_leaves_the_first_as_it_was() -> None:
-    grown = Grown(PROMPT, spec_of("eagle"), DRAWN)
+    grown = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
     for token in (2, 0, 6, 6):
         grown.append(token, grown.lines([])[0])
     before = values(grown, 8)

@@ -10,8 +10,8 @@ from workers.kernels.keep_logits.vectorised import keep_logits
 from workers.kernels.logprobs.arguments import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
 from workers.kernels.logprobs.vectorised import flatten_logprobs, token_logprobs
 from workers.kernels.sentinels import NO_TOKEN
+from workers.oracle.expected_captures import TOLERANCE, are_close
 from workers.oracle.logits_processing import logprobs_of
-from workers.oracle.logprobs import TOLERANCE, are_close
 
 
 @pytest.mark.parametrize("vocab_size", [2, 5, 33, 65536])
