@@ -180,7 +180,7 @@ class Properties:
         for request, _ in entry.skipped:
             account = self._accounts[request]
             if self._stalls and self._may_be_stalled(account, entry.tick):
-                # It may own what others wait for.
+                # It may own what others wait for, or be the first of them.
                 is_held_back = True
                 continue
             if not account.running:
@@ -198,7 +198,7 @@ class Properties:
                 if other.rank < account.rank and not (has_run and self._spec.policy == "fcfs"):
                     name = other.submit.request
                     return f"request {account.submit.request} is admitted before {name}, which came first"
-        if waiting and left > self._spec.num_speculative_tokens:
+        if waiting and not is_held_back and left > self._spec.num_speculative_tokens:
             return self._could_be_admitted(waiting, left)
         return None
 
