@@ -1,4 +1,4 @@
-"""Traces as YAML: read strictly, checked, explained by file and line; written readably and without loss."""
+"""YAML codec of traces: read strictly, checked, explained by file and line; written readably and without loss."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sampling parameters out of one number, and numbers out of a seed: 0 is none of them."""
+"""Sampling parameters of generated requests: made from one number, which comes from a seed; 0 is none of them."""
 
 from collections.abc import Callable
 from typing import get_args

@@ -1,4 +1,4 @@
-"""What happens to an engine, when, and in which order its lanes advance.
+"""Events and schedules: what happens to an engine, when, and in which order its lanes advance.
 
 Every list of events is a valid trace: an event about a request that is unknown or has ended does nothing, so any
 event may be deleted. An event carries an absolute tick (one call of `Engine.step`) and a place in it; deleting one

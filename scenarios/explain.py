@@ -1,4 +1,4 @@
-"""Say what is wrong with a trace: on which line, what was seen there, what is allowed instead."""
+"""Error messages of a trace: on which line, what was seen there, what is allowed instead."""
 
 import difflib
 from collections.abc import Mapping

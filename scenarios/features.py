@@ -1,4 +1,4 @@
-"""Which features do not go together: what is refused, and what has no effect, each with its reason, in one table."""
+"""Compatibility of features: what is refused and what has no effect, each with its reason, in one table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What can be expected of a run: things that are counted where they happen."""
+"""Probes: things counted where they happen in a run, which a scenario can expect."""
 
 from collections.abc import Mapping
 

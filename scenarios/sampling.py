@@ -1,4 +1,4 @@
-"""How the tokens of one request are chosen from the target's logits."""
+"""Sampling parameters of one request: how its tokens follow from the target's logits."""
 
 from collections.abc import Iterator
 from typing import Annotated, TypeAlias

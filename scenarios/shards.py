@@ -1,4 +1,4 @@
-"""The traces of a hunt, a shard at a time: each shard is derived from its key alone, on any host."""
+"""Shards of a hunt: generated traces, each shard derived from its key alone, on any host."""
 
 from typing import Literal, TypeAlias
 

@@ -1,4 +1,4 @@
-"""What an engine is: its sizes, its depth of asynchrony, its layers."""
+"""Engine specification: its sizes, its depth of asynchrony, its layers."""
 
 from typing import Annotated, Literal
 

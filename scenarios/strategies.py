@@ -1,4 +1,4 @@
-"""Whole traces out of small integers: for Hypothesis, and from a seed alone.
+"""Random traces out of small integers: for Hypothesis, and from a seed alone.
 
 Both feed `interpret`, which is total: any numbers make a valid trace, and any flat event may be deleted without
 moving another.

@@ -1,4 +1,4 @@
-"""One YAML document as plain data with line numbers: no tag, alias, anchor or second document, nothing executed."""
+"""Strict YAML: one document as plain data with line numbers; no tag, alias, anchor or second one; nothing is run."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The only input of a run: whatever can change the verdict is in a `Trace`."""
+"""Trace: the only input of a run; whatever can change the verdict is in it."""
 
 import difflib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Traces near a known one: its events nudged, part of its specification and some events taken from another trace.
+"""Variants of a trace: its events nudged, part of its specification and some events taken from another trace.
 
 Every draw is labelled by the variant's seed and by what it is about, so a variant is a function of two traces and a
 seed. Events that the specification does not allow are left out: every list of events is a valid trace.

@@ -1,4 +1,4 @@
-"""Cache blocks and recurrent state slots: who owns which."""
+"""Block pool: a stack of free indexes, each with one owner; recurrent state slots lie in a second one."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a run captures from the device, as part of the op before: copies for the recorder, nothing else."""
+"""Captures: copies of device variables, taken in stream order behind an op, for the recorder and nothing else."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the host knows of a prefix that all rows of a batch share."""
+"""Common prefix of a batch: the leading blocks that all its rows share, as far as the host knows."""
 
 from collections.abc import Sequence
 

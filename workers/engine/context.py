@@ -1,4 +1,4 @@
-"""What the parts of a model runner share: its specification, functions, memory, lanes and captures."""
+"""Context of a model runner: what its parts share, from the specification to memory, lanes and captures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

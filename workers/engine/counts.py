@@ -1,4 +1,4 @@
-"""The host's side of accepted counts, true counts and backup tokens: small rules with large consequences."""
+"""Counts on the host: accepted counts, true counts and backup tokens; small rules with large consequences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Drafts that the device has proposed, on their way to the host: to be checked, or handed over to the next step."""
+"""Transfer of drafts to the host: what the device proposed, to be checked there or used by the next step."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The loop: one FIFO of steps in flight, of which at most `depth` are not yet processed.
+"""Engine loop: one FIFO of steps in flight, of which at most `depth` are not yet processed.
 
 At depth 1 a step is processed before the next is scheduled; at depth 2 the host schedules and prepares a step while
 the device runs the one before.

@@ -1,4 +1,4 @@
-"""The forward pass of the target model: its inputs, corrected on the device, and its layers."""
+"""Forward pass of the target model: its inputs, corrected on the device, and its layers."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View

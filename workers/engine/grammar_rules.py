@@ -1,4 +1,4 @@
-"""The host's rules of grammars: who waits, which drafts are cut off, what may come next, where one is at its end."""
+"""Rules of structured output: who waits, which drafts are cut off, what may come next, where a grammar ends."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice

@@ -1,4 +1,4 @@
-"""What the host shows of itself at the named points of its log: for the checks alone, no work of the engine.
+"""Host observations: what the engine's host holds at the named points of its log, for the judges alone.
 
 Like the captures of the device (`probes`) it copies what is there; an engine in service would do without.
 """

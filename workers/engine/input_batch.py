@@ -1,4 +1,4 @@
-"""The persistent dense batch: which request sits in which row, and the host's mirrors of each row."""
+"""Persistent dense batch: which request sits in which row, and the host's mirrors of each row."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

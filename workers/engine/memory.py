@@ -1,4 +1,4 @@
-"""The buffers of one engine: what lives on the device, what is pinned on the host, and how large it is."""
+"""Buffers of one engine: what lives on the device, what is pinned on the host, and how large it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

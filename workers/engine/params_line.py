@@ -1,4 +1,4 @@
-"""What the device is told of a request whose logits are processed: its line, in the slot of its state."""
+"""Parameter line of a request: what processing its logits needs, as words in the slot of its state."""
 
 from collections.abc import Iterable
 from math import frexp

@@ -1,4 +1,4 @@
-"""The table of named functions an engine is built from: a fault replaces exactly one of them, in one engine."""
+"""Parts: the table of named functions an engine is built from; a fault replaces exactly one, in one engine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

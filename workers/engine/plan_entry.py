@@ -1,4 +1,4 @@
-"""A plan as the log tells it."""
+"""Log entry of a plan."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Cache blocks that outlive their request: known by a hash of all tokens up to their end, shared while they are."""
+"""Block pool with a prefix cache: blocks outlive their request and are found by a hash of all tokens so far."""
 
 from collections.abc import Sequence
 

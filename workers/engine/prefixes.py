@@ -1,4 +1,4 @@
-"""The scheduler's side of the prefix cache: what a request may take over, and what others may take over from it."""
+"""Prefix cache as the scheduler uses it: what a request may take over, and what others may take over from it."""
 
 from collections.abc import Sequence
 from itertools import takewhile

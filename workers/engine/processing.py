@@ -1,4 +1,4 @@
-"""Change the logits of rows that ask for it, between the target model and the sampler."""
+"""Logits processing: change the logits of rows that ask for it, between the target model and the sampler."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Sampling by chance: what the host says about each row, and the ops that verify drafts against noise."""
+"""Random sampling: what the host stages about each row, and the ops that verify drafts against noise."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Recurrent states that are kept with cache blocks, so that whoever takes a block over can go on from its end."""
+"""Recurrent states kept with cache blocks, so that whoever takes a block over can go on from its end."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View

@@ -1,4 +1,4 @@
-"""One request, as the scheduler knows it."""
+"""Requests, and plans of steps with a row for each request, as the scheduler knows them."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The scheduler's small rules: what blocks cover, what is freed, what is proposed next, where a request ends."""
+"""Scheduling rules: what blocks cover, what is freed, what is proposed next, where a request ends."""
 
 from collections.abc import Sequence
 

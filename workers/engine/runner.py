@@ -1,4 +1,4 @@
-"""Prepare a step on the host and enqueue it on the lanes."""
+"""Model runner: prepare a step on the host and enqueue it on the lanes."""
 
 from collections.abc import Callable, Sequence
 

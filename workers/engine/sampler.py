@@ -1,4 +1,4 @@
-"""Sample a step, count what is valid, and send both to the host."""
+"""Sampler: sample a step, count what is valid, and send both to the host."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs

@@ -1,4 +1,4 @@
-"""Decide what each step computes, ahead of what earlier steps turn out to have sampled."""
+"""Scheduler: decide what each step computes, ahead of what earlier steps turn out to have sampled."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the host tells the device about a step: the padded shape of its batch and the tables that are copied over.
+"""Staging: what the host tells the device about a step, from the padded shape of its batch to its tables.
 
 Every value is written where its copy reads it; what is gathered before that is a tuple. A number is put into several
 places with `fill`: assigned to a slice, NumPy makes an array of it first.

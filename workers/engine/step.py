@@ -1,4 +1,4 @@
-"""A step between its launch and the end of everything that follows from it."""
+"""Step in flight: what is needed of a step between its launch and the end of all that follows from it."""
 
 from dataclasses import dataclass
 

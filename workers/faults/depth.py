@@ -1,4 +1,4 @@
-"""The fault that lets more steps be in flight than corrections reach back."""
+"""Fault in the depth: more steps are in flight than corrections reach back."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a fault is: one function of one engine, replaced by what the historical code did."""
+"""Fault: a historical bug, as one function that replaces one part of one engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

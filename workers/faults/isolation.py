@@ -1,4 +1,4 @@
-"""Faults that let the end of one request reach another one."""
+"""Faults in isolation: the end of one request reaches another one."""
 
 from collections.abc import Sequence
 from dataclasses import replace

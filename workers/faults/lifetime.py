@@ -1,4 +1,4 @@
-"""Faults when a request is preempted, resumed or ended."""
+"""Faults in preemption, resumption and the end of a request."""
 
 from collections.abc import Sequence
 from dataclasses import replace

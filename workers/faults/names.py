@@ -1,4 +1,4 @@
-"""Faults when a name is used again."""
+"""Faults in reused names: a request bears the name of one that has ended."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Every fault by its name."""
+"""Registry of faults: every fault by its name."""
 
 from collections.abc import Mapping
 

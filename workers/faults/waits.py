@@ -1,4 +1,4 @@
-"""Faults of order: memory in flight is used again, or read, before anybody has waited for it."""
+"""Faults in missing waits: memory in flight is used again, or read, before anybody has waited for it."""
 
 from dataclasses import replace
 

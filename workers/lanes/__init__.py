@@ -1,1 +1,1 @@
-"""Asynchrony as a value: lanes, events and the order in which they advance."""
+"""Lanes: asynchrony as a value, by the order in which lanes and events advance."""

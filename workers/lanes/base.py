@@ -1,4 +1,4 @@
-"""What every machine shares: buffers, accesses of the host to pinned memory, and ops that are held back."""
+"""Base of both machines: buffers, accesses of the host to pinned memory, and ops that are held back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

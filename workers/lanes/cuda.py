@@ -1,4 +1,4 @@
-"""The lanes of a CUDA device: the seam of the simulated machine over real streams, events and pinned memory.
+"""CUDA machine: the lanes of a GPU, over real streams, events and pinned memory.
 
 A schedule becomes delays: on a lane, a kernel that spins for a calibrated number of cycles before an op; on the host,
 a busy wait before a call. They change when things happen, never what is right to happen.

@@ -1,4 +1,4 @@
-"""In which order lanes advance: small policies, and labelled exceptions to them.
+"""Policies: the order in which lanes advance, with labelled exceptions.
 
 A policy is asked before every call of the seam takes effect. It runs device ops, one at a time, and returns when the
 host is to go on; while the host is blocked on a record it returns when that record is done.

@@ -1,4 +1,4 @@
-"""The lanes of one simulated machine: FIFO queues whose ops run when the policy says so.
+"""Simulated machine: lanes are FIFO queues whose ops run when the policy says so.
 
 The host is the running Python thread. Every call of the seam is a decision point, before it takes effect.
 A copy reads its source when it runs. Events are CUDA's: re-recordable, and a wait takes the record that is newest

@@ -1,4 +1,4 @@
-"""Run one trace under one schedule and judge it, by whatever the engine shows.
+"""Check of one trace: run it under one schedule and judge it, by whatever the engine shows.
 
 Verifies: everything `checker`, `referee` and `races` verify, progress, and that what was expected happened; of an
 engine that shows outputs alone what `output_check` verifies.

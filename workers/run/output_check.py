@@ -1,4 +1,4 @@
-"""Run an engine for its outputs alone, and judge them by those of other runs of the same requests.
+"""Check of outputs: run an engine for them alone, and compare them with other runs of the same requests.
 
 Verifies: an asynchronous run against a synchronous one, where the engine has both, and each request batched against the
 same request alone.

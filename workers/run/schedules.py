@@ -1,4 +1,4 @@
-"""Which schedules a trace is run under, and what they are called."""
+"""Schedules of a sweep: which ones a trace is run under, and their names."""
 
 from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders

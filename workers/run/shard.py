@@ -1,4 +1,4 @@
-"""Hunt on one worker: judge a shard of generated traces, and try the candidates of the shrinker.
+"""Shard of a hunt on one worker: judge its generated traces, and try the candidates of the shrinker.
 
 Verifies: each trace under eager with the race detector, under lazy, and under one random schedule of its own; since a
 run without a race stands for every schedule of its trace, the three must capture the same bytes.

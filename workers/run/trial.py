@@ -1,4 +1,4 @@
-"""Hold one fault against one trace: do our checks find it, and do tests of outputs find it.
+"""Fault against trace: do our checks find one fault on one trace, and does a comparison of outputs find it.
 
 Both get the same trace under its own schedule; only what is checked differs.
 """

@@ -1,4 +1,4 @@
-"""One trial of a fault: generated traces until it is found, every check beside a comparison of outputs.
+"""Trial of a fault: generated traces until it is found, every check beside a comparison of outputs.
 
 A trial ends when a fault is found, or is given up after a number of traces. The traces of trial N are those of
 `specstorm hunt --seed N --fault ID`, under their own schedules.

@@ -1,4 +1,4 @@
-"""One single-threaded host of engines: judge a trace, under its own schedule or under a sweep of them."""
+"""Worker: one single-threaded host of engines, which judges a trace under its own schedule or a sweep of them."""
 
 from collections.abc import Callable
 

@@ -1,1 +1,1 @@
-"""Make a failing trace small, and tell the same bug from another one."""
+"""Shrinking: make a failing trace small, and tell the same bug from another one."""

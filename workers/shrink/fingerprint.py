@@ -1,4 +1,4 @@
-"""What a finding is told from others by: the same bug has the same signature, whichever trace it was found on."""
+"""Fingerprint of a finding, used to deduplicate: one bug has one signature, whichever trace it was found on."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Smaller traces: every way in which the shrinker makes one explicit trace simpler, as lists of candidates.
+"""Reductions: every way in which the shrinker makes one explicit trace simpler, as lists of candidates.
 
 A pass returns its candidates for one trace, boldest first, in slots: None where there is nothing to do. Slots of the
 passes over fields keep their meaning when a field is lowered, so that a cursor may stay where it is.

@@ -1,4 +1,4 @@
-"""Make a failing trace small: a value that proposes candidates and takes verdicts.
+"""Shrinker: a value that proposes candidates for a smaller failing trace and takes verdicts.
 
 Deterministic: the result depends on the verdicts alone, not on how many candidates are tried at a time. Bounded: at
 most `limit` candidates count. Resumable: a `Shrinking` is the whole state. It runs nothing itself.

@@ -1,4 +1,4 @@
-"""What a trace runs on: which functions are the device's ops, and which machine runs them.
+"""Devices: the functions that are a device's ops, and the machine that runs them.
 
 `sim` runs the vectorised NumPy ops on simulated lanes, `triton-cpu` the Triton kernels under the interpreter on the
 same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the same. Torch and Triton are loaded when

@@ -1,1 +1,1 @@
-"""The drafters: each enqueues what proposes the drafts of a step."""
+"""Drafters: each enqueues what proposes the drafts of a step."""

@@ -1,4 +1,4 @@
-"""The block drafter: a context of the target's hidden words, and one pass over a block of masked positions."""
+"""Block drafter (dflash): a context of the target's hidden words, and one pass over a block of masked positions."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View

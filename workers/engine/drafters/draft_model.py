@@ -1,4 +1,4 @@
-"""The draft model: the target's layers on caches of its own; it predicts, and the script makes some drafts wrong.
+"""Draft model: the target's layers on caches of its own; it predicts, and the script makes some drafts wrong.
 
 Where drafts are drawn the script makes what they are drawn from another distribution.
 """

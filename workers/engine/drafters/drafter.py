@@ -1,4 +1,4 @@
-"""What a drafter is to the engine, and which one a specification names."""
+"""Interface of a drafter, and the drafter that a specification names."""
 
 from collections.abc import Mapping
 from typing import Protocol

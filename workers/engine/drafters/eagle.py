@@ -1,4 +1,4 @@
-"""The EAGLE-like drafter: fed with the target's hidden words, with a cache of its own, proposing by a script."""
+"""EAGLE-like drafter: fed with the target's hidden words, with a cache of its own, proposing by a script."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View

@@ -1,4 +1,4 @@
-"""No drafter: the target's hidden words go to a cache for a consumer; the one draft is the token just sampled."""
+"""Extraction of hidden states: they go to a cache for a consumer; the one draft is the token just sampled."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View

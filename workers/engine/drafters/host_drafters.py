@@ -1,4 +1,4 @@
-"""Drafts that come from the host: what drafters there find in processed tokens, and what medusa heads have proposed.
+"""Host drafters: drafts looked up in processed tokens (suffix, ngram), and those that medusa heads have proposed.
 
 The host has to have seen the step before, so there is nothing of this at depth 2.
 """

@@ -1,4 +1,4 @@
-"""The multi-token-prediction drafter: one layer behind the target's, which carries a hidden word from step to step."""
+"""Multi-token prediction (mtp): one layer behind the target's, which carries a hidden word from step to step."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View

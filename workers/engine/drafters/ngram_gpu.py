@@ -1,4 +1,4 @@
-"""Prompt lookup on the device: the history of each row lies in blocks of its own, and is searched behind each step."""
+"""Prompt lookup on the device (ngram_gpu): each row's history lies in blocks and is searched behind each step."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View
