@@ -1,4 +1,4 @@
-"""Compare what an engine shows with what the oracle expects, and name the first difference.
+"""Checker: compare the captures and observations of an engine with the oracle's, and name the first difference.
 
 Verifies: every variable of `observation.VARIABLES`, inside its domain.
 Does not verify: anything outside a domain (nobody may read it); the decisions themselves (the referee does).

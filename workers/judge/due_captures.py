@@ -1,4 +1,4 @@
-"""Which captures and observations a log makes due, in which order, each exactly once.
+"""Due captures: which captures and observations a log demands, in which order, each exactly once.
 
 Verifies: that each is shown, when it is due, under its point, step and requests; that nothing else is shown.
 Does not verify: values (`checker` does).

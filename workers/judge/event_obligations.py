@@ -1,4 +1,4 @@
-"""What the events of a trace demand of an engine, and what they allow: each is heard at its place, once.
+"""Obligations of an engine by the events of a trace: what each demands and allows, once, at its place.
 
 Verifies: that a submit, an abort, a preemption or a reset happened by the time its event is due, in the order of the
 events, and at no other time; whom an event means: the request submitted last under its name.

@@ -1,4 +1,4 @@
-"""Find unordered accesses to the same memory with vector clocks, whatever the timing of the run.
+"""Race detector: find unordered accesses to the same memory with vector clocks, whatever the timing of the run.
 
 Verifies: every use of memory that several lanes or the host may reach, by (buffer, range), against the order given by
 lane program order, event records and waits.

@@ -1,10 +1,10 @@
-"""Judge the log itself: the oracle follows the engine's decisions, the referee asks whether they were allowed.
+"""Referee of the decisions in a log: the oracle follows them, the referee asks whether they were allowed.
 
-Verifies: that every event is heard at its place and nothing happens without one; every step as `decision` decides it:
-who runs and in which order, tokens, drafts, blocks, the reason of everyone else, and who is preempted; who owns blocks
-and state slots; the order and padded shape of batches; the order of launches, corrections and results. With a prefix
-cache, which blocks are taken over and which are handed out.
-Does not verify: values (`compare` does); which state slot is handed out and, without a prefix cache, which free block.
+Verifies: that every event is heard at its place and nothing happens without one; every step as `reference_scheduler`
+decides it: who runs and in which order, tokens, drafts, blocks, the reason of everyone else, and who is preempted; who
+owns blocks and state slots; the order and padded shape of batches; the order of launches, corrections and results. With
+a prefix cache, which blocks are taken over and which are handed out.
+Does not verify: values (`checker` does); which state slot is handed out and, without a prefix cache, which free block.
 """
 
 from collections import deque

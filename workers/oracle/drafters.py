@@ -1,4 +1,4 @@
-"""What a drafter must hold and propose: one class a drafter, beside the tape of a prompt.
+"""Reference drafters: the cache each must hold and the drafts it must propose, one class a drafter.
 
 Each has `words`, its cache at all positions as long as every position is followed by its true next token, which
 `follow` extends; and `drafts`, what it computes and proposes behind the last kept token, `kept` tokens into the tape.

@@ -1,4 +1,4 @@
-"""How the target's logits become a token under the sampling parameters of a request, one logit at a time."""
+"""Reference logits processor: masks, penalties and grammars of a request, applied one logit at a time."""
 
 import struct
 from collections import Counter

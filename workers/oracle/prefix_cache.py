@@ -1,4 +1,4 @@
-"""What the oracle knows of cache blocks: who is free, what can be found again, and what must be in it.
+"""Reference prefix cache: which blocks are free, which can be found again by their hash, and what they must hold.
 
 Blocks without contents are handed out first, the one given back last before the others; then those that nobody holds
 lose their contents, the least recently used first. A request gives its blocks back from the last one on.

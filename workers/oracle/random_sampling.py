@@ -1,4 +1,4 @@
-"""How a token is drawn from a distribution by its noise, number by number.
+"""Reference random sampler: draw a token from a distribution by the noise of its position.
 
 In float64, one token at a time. A token is selected by its block of the vocabulary, its tile in that, and itself, each
 by its own number of noise (docs/decisions/0003).

@@ -1,4 +1,4 @@
-"""Which drafts of a row at a temperature are kept, and which token follows them, by its distributions and its noise.
+"""Reference rejection sampler: which drafts of a row are accepted, and which token follows them.
 
 In float64, one token at a time. A draft was drawn from a draft distribution q; one that its drafter is certain of has
 all of it. p and q are weights with sums P and Q, so p / P to q / Q is p Q to q P: nothing is divided but the odds of

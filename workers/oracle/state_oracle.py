@@ -1,4 +1,4 @@
-"""The state oracle: a fold over the host's log that knows what every value must be, synchronously.
+"""State oracle: a fold over the host's log that computes, synchronously, what every value must be.
 
 It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
 """

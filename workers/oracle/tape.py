@@ -1,4 +1,4 @@
-"""The value oracle: everything a request computes, from its prompt alone.
+"""Value oracle: every value that a request computes, by position, from its prompt alone.
 
 A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or drawn with
 the noise of each position; they are computed once and then looked up. It ignores stop conditions, so steps that are

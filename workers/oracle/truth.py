@@ -1,4 +1,4 @@
-"""What the state oracle knows: of a request, of one row of a step, of a step, of caches that are given back."""
+"""Expected state of a request, of a row, of a step, and of caches that are given back: values of the state oracle."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

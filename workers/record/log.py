@@ -1,4 +1,4 @@
-"""What the host of an engine decided, and when: the only thing the oracle is told besides the trace.
+"""Log of host decisions: what an engine scheduled, launched and freed, and when; all that the oracle is told.
 
 Requests are numbered in the order of their submission: a name that is used again is another request. Commits are named
 by (request, epoch, step in epoch): the epoch counts preemptions, the steps are those that scheduled the request in this

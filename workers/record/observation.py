@@ -1,4 +1,4 @@
-"""What is observed: one line a variable, and the values taken at one point of a run."""
+"""Observed variables, one line each, and observations: their values at one point of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

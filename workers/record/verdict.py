@@ -1,4 +1,4 @@
-"""What a run comes to. Verdicts are values: they are returned, stored as JSON and compared, never raised."""
+"""Verdicts of runs, as values: they are returned, stored as JSON and compared, never raised."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
