@@ -29,7 +29,7 @@ from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
 from workers.oracle.truth import RowTruth, StepTruth, Truth
-from workers.record.log import Entry, Launched, Scheduled
+from workers.record.log import Entry, Launched, Processed, Scheduled
 from workers.record.observation import POINTS, VARIABLES, Observation
 from workers.record.verdict import Difference
 
@@ -62,6 +62,8 @@ class Checker:
         # What a step brings is counted where it is shown.
         self._properties = Properties(trace) if "processed" in points else None
         self.step = 0
+        self.step_processed = -1
+        self._copied: Difference | None = None
         self.num_compared = 0
         self.is_over = False
         self._has_captures = False
@@ -97,6 +99,8 @@ class Checker:
             return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
         if isinstance(entry, Scheduled):
             self.step = entry.step
+        if isinstance(entry, Processed):
+            self.step_processed = entry.step
         if isinstance(entry, Launched) and self.oracle.num_ambiguous:
             self.is_over = True
             del self.oracle.steps[entry.step]
@@ -120,11 +124,31 @@ class Checker:
         """Compare captures of the device, in stream order."""
         self._has_captures |= bool(captures)
         for capture in captures:
-            found = self._capture(capture)
+            found = self._cause_of_copy(capture, self._capture(capture))
             if found is not None:
                 return found
         self._forget()
         return None
+
+    def unexplained(self) -> Difference | None:
+        """Return the difference in a copy whose cause was never captured, if there is one."""
+        return self._copied
+
+    def _cause_of_copy(self, capture: Observation, found: Difference | None) -> Difference | None:
+        """Return a difference where it was computed, if the same step shows it there and in a copy made before.
+
+        A recurrent state is kept with its block before the states of the step are captured: what is wrong in a copy
+        waits for that capture.
+        """
+        copied = self._copied
+        if copied is None:
+            if found is not None and capture.point == "kept":
+                self._copied = found
+                return None
+            return found
+        if capture.point == "state" and found is not None and found.request == copied.request:
+            return found if found.variable in ("state", "window") else copied
+        return copied if capture.point == "state" or found is not None else None
 
     def _forget(self) -> None:
         """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
@@ -242,6 +266,8 @@ class Checker:
 
         `digest` is that of all captures, by which schedules are compared: of some captures it is not empty.
         """
+        if self._copied is not None:
+            return self._copied
         due = self._due.left_over()
         if due is not None:
             which = "observations" if due.startswith("observation") else "captures"

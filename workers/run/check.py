@@ -113,14 +113,17 @@ class Run:
         if found is not None:
             self.target.drain()
         on_device = self.checker.captures(self.target.take_captures())
-        if on_device is not None and (found is None or on_device.step < found.step + _follows_device(found)):
-            found = on_device
-        return found
+        if on_device is None or found is None:
+            return found or on_device
+        # What the host does with the results of a step follows from what the device computed in it.
+        until = max(found.step + _follows_device(found), 1 + self.checker.step_processed)
+        return on_device if on_device.step < until else found
 
     def difference_so_far(self) -> Diverged | None:
         """Compare what an engine that can go no further has shown."""
         target = self.target
-        found = self.checker.follow(target.take_log()) or self.checker.captures(target.take_captures())
+        checker = self.checker
+        found = checker.follow(target.take_log()) or checker.captures(target.take_captures()) or checker.unexplained()
         return Diverged(stats=self.stats(), difference=self._explained(found)) if found is not None else None
 
     def _explained(self, found: Difference) -> Difference:

@@ -4,9 +4,11 @@ Does not verify: mistakes of the scheduler and the runner, which are no parts.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
+import numpy as np
 import pytest
 
 from scenarios.events import NoValidToken, Place, Schedule, Submit
@@ -14,7 +16,7 @@ from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.device_mutants import DEVICE_MUTANTS, EQUIVALENT
-from tests.workers.run.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as
+from tests.workers.run.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as, then
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts, roll_back
@@ -233,3 +235,50 @@ def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert "the engine stopped while requests" in verdict.difference.actual
+
+
+def test_a_wrong_token_that_ends_its_request_at_depth_1_is_that_token() -> None:
+    """The host frees blocks early because of it, in the same step: the later of the two differences."""
+
+    def stop_now(given: Any) -> None:
+        given.sampled[0] = 7
+
+    parts = then("rejection_sample", stop_now)
+    spec = EngineSpec(depth=1, num_speculative_tokens=0)
+    event = Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=9, stop=(7,))
+    verdict = check(Trace(spec=spec, events=(event,)).explicit(), TAPES, kind=Specstorm(parts))
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.plane, verdict.difference.variable) == ("tokens", "sampled")
+    assert (verdict.difference.actual, verdict.difference.step) == ("7", 0)
+
+
+def spoiled_states(given: Any) -> None:
+    """Store other states than those the outputs were computed from."""
+    given.states[:] += np.uint64(1)
+
+
+def spoiled_copies(given: Any) -> None:
+    """Keep other states with blocks than those that were computed."""
+    given.block_states[:] += np.uint64(1)
+
+
+@pytest.mark.parametrize(
+    ("part", "spoil", "variable", "blamed"),
+    [
+        ("recurrent_update", spoiled_states, "state", "compute:recurrent_update@"),
+        ("state_copy", spoiled_copies, "block_state", "compute:state_copy@"),
+    ],
+)
+def test_a_wrong_state_is_blamed_on_the_op_that_computed_it_not_on_the_one_that_copied_it(
+    part: str, spoil: Callable[[Any], None], variable: str, blamed: str
+) -> None:
+    parts = then(part, spoil)
+    spec = EngineSpec(recurrent_cache="align")
+    event = Submit(tick=0, request="a", prompt=(1, 2, 3, 4), max_tokens=9)
+    trace = Trace(spec=spec, events=(event,)).explicit()
+    for schedule in (Schedule(), Schedule(policy="lazy")):
+        each = trace.model_copy(update={"schedule": schedule})
+        verdict = check(each, TAPES, Options(blame=True), kind=Specstorm(parts))
+        assert isinstance(verdict, Diverged)
+        assert verdict.difference.variable == variable
+        assert verdict.difference.writers[0].startswith(blamed)
