@@ -33,6 +33,9 @@ EXCUSED = {
     "workers.record.model.block_hash": "mutated below: a block found by a wrong hash holds other tokens",
 }
 
+# Fields of other values that bear the name of a method in `scenarios`.
+NAMESAKES = {"of": "of an op's argument, and of an access to memory; the method belongs to draws of scenarios"}
+
 
 def files_of(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
@@ -84,7 +87,7 @@ def shared() -> set[str]:
 
 
 def test_engine_and_judges_call_nothing_alike_but_what_is_excused() -> None:
-    assert shared() == set(EXCUSED)
+    assert shared() - set(NAMESAKES) == set(EXCUSED)
 
 
 @pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.block_hash(0, ())"])
