@@ -18,13 +18,14 @@ from difflib import unified_diff
 from pathlib import Path
 from random import Random
 
-from cluster.campaigns.campaign import Stop
+from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import Hunter, Plan
+from cluster.campaigns.hunter import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerLost
 from cluster.dispatch.host import running_file
 from cluster.dispatch.job import AnyJob, ShardJob
-from cluster.dispatch.pool import Pool, RayCluster, RayPool
+from cluster.dispatch.pool import RayCluster, RayPool, WorkerPool
+from cluster.dispatch.session import Stop
 from cluster.reports.hunt_report import as_json, hunt_document
 from cluster.storage.store import Store
 from scenarios import codec
@@ -119,18 +120,11 @@ class KillingPool(RayPool):
             self._kills.kept += 1
 
 
-class Quiet:
-    """Shows nothing."""
-
-    def update(self, hunter: Hunter) -> None:
-        """Do nothing."""
-
-
-def outcome(folder: Path, pool: Pool, num_traces: int, faults: tuple[str, ...]) -> str:
+def outcome(folder: Path, pool: WorkerPool, num_traces: int, faults: tuple[str, ...]) -> str:
     """Hunt with faults on, and return the report as JSON."""
     with Store(folder) as store:
-        hunt = Hunt(Plan(faults=faults), store, num_traces)
-        hunt.run(pool, Quiet(), Stop(), lambda: True)
+        hunt = Hunt(HuntSettings(faults=faults), store, num_traces)
+        drive(hunt, pool, Stop(), QUIET, store)
         return as_json(hunt_document(hunt.hunter, hunt.exit_code()))
 
 

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kills import Quiet
-from cluster.campaigns.campaign import Stop
+from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import Plan
+from cluster.campaigns.hunter import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerReady
 from cluster.dispatch.job import ShardJob
 from cluster.dispatch.pool import RayCluster, RayPool
+from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
 from scenarios.events import Schedule
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
@@ -184,9 +184,9 @@ def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
         Store(Path(folder)) as store,
         WarmPool(cluster, workers, Path(folder) / "nowhere") as pool,
     ):
-        hunt = Hunt(Plan(seed=SEED), store, traces)
+        hunt = Hunt(HuntSettings(seed=SEED), store, traces)
         before, here, start = processor_times(), time.process_time(), time.perf_counter()
-        hunt.run(pool, Quiet(), Stop(), lambda: True)
+        drive(hunt, pool, Stop(), QUIET, store)
         wall, here, after = time.perf_counter() - start, time.process_time() - here, processor_times()
         assert hunt.hunter.tally.traces == traces, "the hunt did not end"
         grown = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}

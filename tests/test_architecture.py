@@ -310,6 +310,19 @@ def test_nothing_that_judges_loads_what_is_judged(room: str) -> None:
         assert [name for name in loaded_by(module_of(path)) if any(is_in(name, prefix) for prefix in judged)] == []
 
 
+def test_planners_know_nothing_of_pools_and_only_the_driver_builds_a_coordinator() -> None:
+    hidden = ("cluster.dispatch.pool", "cluster.dispatch.host", "cluster.dispatch.session", "cluster.campaigns.driver")
+    planners = [path for path in files_of("cluster/campaigns") if path.name != "driver.py"]
+    assert [path.name for path in planners if any(name in hidden for name in all_imports(path))] == []
+    builders = [
+        module_of(path)
+        for path in files_of(*ROOMS)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Coordinator"
+    ]
+    assert builders == ["cluster.campaigns.driver"]
+
+
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     lengths = {
         module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files_of(*ROOMS, "tests")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
-from cluster.dispatch.coordinator import LOSSES_MAX
+from cluster.campaigns.planner import Counts, Task
+from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, TryJob, build
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -18,15 +19,6 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
 KILLED = "worker process"
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A job, after how many lost attempts it is given up, and the slot it should not run on."""
-
-    job: AnyJob
-    losses_max: int = LOSSES_MAX
-    avoid: int | None = None
 
 
 def killed(lost: Lost) -> Crashed:
@@ -238,3 +230,30 @@ class Pursuit:
 
     def _now(self, **changes: object) -> None:
         self.state = self.state.model_copy(update=changes)
+
+
+class Shrink:
+    """Planner of one finding alone; nothing of it is kept."""
+
+    def __init__(self, pursuit: Pursuit) -> None:
+        self.pursuit = pursuit
+
+    def tasks(self, slots: int, room: int) -> list[Task]:
+        """Return what the finding asks for."""
+        return self.pursuit.tasks(slots)
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        """Write nothing down: what is lost is proposed again."""
+
+    def take(self, record: Record) -> None:
+        """Take the answer to a job."""
+        self.pursuit.take(record.job, record.result, record.deaths)
+
+    def is_done(self) -> bool:
+        """Whether the finding is confirmed."""
+        return not self.pursuit.is_open
+
+    def counts(self) -> Counts:
+        """Return the number of candidates tried, of at most so many."""
+        shrinking = self.pursuit.state.shrinking
+        return Counts(0, None, 0) if shrinking is None else Counts(shrinking.spent, shrinking.limit, 1, 1)

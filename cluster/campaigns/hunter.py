@@ -1,4 +1,4 @@
-"""Decide what a hunt runs next and what its answers come to: pure, but for the ledger that keeps what must not be lost.
+"""Hunter: every decision of a hunt, pure but for the ledger that keeps what must not be lost.
 
 Reports are taken in the order of their shards, whoever is faster: the findings of a hunt, their counts and the trace
 each was first met on do not depend on how many workers there are.
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cluster.campaigns.findings import KILLED, FindingState, Pursuit, Task
+from cluster.campaigns.findings import KILLED, FindingState, Pursuit
+from cluster.campaigns.planner import Task
 from cluster.campaigns.shard_reports import Tally, deadly_hits, joined, no_report
 from cluster.dispatch.job import Answer, Role, ShardJob, build
 from cluster.storage.corpus import NO_CORPUS, Corpus
@@ -30,7 +31,7 @@ UNJUDGED_MAX = 3
 LOSSES_MAX_AGAIN = 10
 
 
-class Plan(Value):
+class HuntSettings(Value):
     """What a hunt looks at: its traces and faults, on which engine and device; `canary` is the fault it must find.
 
     `corpus` is the digest of the traces it begins from, empty for none.
@@ -93,15 +94,15 @@ class Hunter:
 
     def __init__(
         self,
-        plan: Plan,
+        settings: HuntSettings,
         ledger: Ledger,
         running: Path,
         num_traces: int | None,
         slots: int = 1,
         corpus: Corpus = NO_CORPUS,
     ) -> None:
-        assert plan.corpus == corpus.digest, f"the plan is for corpus {plan.corpus}, given is {corpus.digest}"
-        self.plan = plan
+        assert settings.corpus == corpus.digest, f"it is to begin from {settings.corpus}, given is {corpus.digest}"
+        self.settings = settings
         self.slots = slots
         self.corpus = corpus
         self.tally = Tally()
@@ -209,12 +210,13 @@ class Hunter:
         count = TRACES_PER_SHARD
         if self._num_traces is not None and role != "canary":
             count = min(count, self._num_traces - number * TRACES_PER_SHARD)
-        faults = (self.plan.canary,) if role == "canary" else self.plan.faults
-        shard = Shard(profile=self.plan.profile, seed=self.plan.seed, number=number, traces=count, faults=faults)
+        faults = (self.settings.canary,) if role == "canary" else self.settings.faults
+        profile, seed = self.settings.profile, self.settings.seed
+        shard = Shard(profile=profile, seed=seed, number=number, traces=count, faults=faults)
         # A corpus may hold the canary's own trace: generated traces alone must find it.
         if role != "canary":
             changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
-        return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.plan.config)
+        return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.settings.config)
 
     def _reported(self, job: ShardJob, report: ShardReport, slot: int | None) -> None:
         number = job.shard.number
@@ -281,7 +283,7 @@ class Hunter:
             state = FindingState.model_validate_json(kept)
             if state.stage == "closed" and state.is_refuted:
                 self._refuted(state)
-        return Pursuit(state, config=self.plan.config)
+        return Pursuit(state, config=self.settings.config)
 
     def _refuted(self, state: FindingState) -> None:
         assert state.judgement is not None, "it was judged again"
@@ -308,10 +310,10 @@ class Hunter:
                 self._refuted(pursuit.state)
                 continue
             same = self._same_as(state, judgement)
-            name = f"trace {state.first} of hunt {self.plan.profile} {self.plan.seed}"
+            name = f"trace {state.first} of hunt {self.settings.profile} {self.settings.seed}"
             changes: dict[str, object] = {"stage": "closed", "same_as": same}
             if same is None:
-                changes["artefact"] = self._ledger.keep_artefact(judgement, name, self.plan.config)
+                changes["artefact"] = self._ledger.keep_artefact(judgement, name, self.settings.config)
             pursuit.state = state.model_copy(update=changes)
             self._ledger.keep_finding(self._name(state.bug), pursuit.state.model_dump_json())
 

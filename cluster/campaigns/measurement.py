@@ -1,12 +1,10 @@
-"""Carry a measurement of faults out: the loop between coordinator, pool and store."""
+"""Measurement: planner of trials, which tell how many traces it takes to find each fault."""
 
 from collections.abc import Sequence
 
-from cluster.campaigns.campaign import EXIT_AGREED, EXIT_NOT_JUDGED, WAIT_SECONDS, Progress, Stop
-from cluster.campaigns.instructions import obey
-from cluster.dispatch.coordinator import Coordinator, Instruction, JobAdded, Record
-from cluster.dispatch.job import TrialJob
-from cluster.dispatch.pool import Pool
+from cluster.campaigns.planner import EXIT_AGREED, EXIT_NOT_JUDGED, Counts, Task
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import AnyJob, TrialJob
 from cluster.statistics.fault_table import Line
 from cluster.storage.store import Store
 from workers.record.verdict import Lost
@@ -34,32 +32,24 @@ class Measurement:
         self.num_trials = num_trials
         known = {key: store.trial(key) for key in self._jobs}
         self._trials = {key: trial for key, trial in known.items() if trial is not None}
+        self._asked = set(self._trials)
+        self._out: set[str] = set()
         self.lost: list[str] = []
 
-    def run(self, pool: Pool, progress: Progress, stop: Stop) -> None:
-        """Run the trials that are left, or until a stop is asked for."""
-        coordinator = Coordinator(pool.slots)
-        for key in self._jobs:
-            if key not in self._trials:
-                self._obey(pool, coordinator.handle(JobAdded(key, self._store.attempts_made(key))))
-        while not coordinator.done and stop.signum is None:
-            for event in pool.wait(WAIT_SECONDS):
-                self._obey(pool, coordinator.handle(event))
-            found = sum(trial.detected.at is not None for trial in self._trials.values())
-            progress.update(len(self._trials), len(self._jobs), found)
+    def tasks(self, slots: int, room: int) -> list[Task]:
+        """Return every trial that has not been run, at once."""
+        new = [job for key, job in self._jobs.items() if key not in self._asked]
+        self._asked |= {job.key for job in new}
+        self._out |= {job.key for job in new}
+        return [Task(job) for job in new]
 
-    def trials(self) -> list[Trial]:
-        """Return the trials there are, by fault and number."""
-        return sorted(self._trials.values(), key=lambda trial: (trial.fault, trial.number))
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        """Write an attempt down; a trial is derived again from its job."""
+        self._store.begin_attempt(job.key, attempt, slot)
 
-    def _obey(self, pool: Pool, instructions: list[Instruction]) -> None:
-        obey(instructions, pool, self._store, self._begin, self._record)
-
-    def _begin(self, key: str, attempt: int, slot: int) -> TrialJob:
-        self._store.begin_attempt(key, attempt, slot)
-        return self._jobs[key]
-
-    def _record(self, record: Record) -> None:
+    def take(self, record: Record) -> None:
+        """Write a trial down, or note that it was lost."""
+        self._out.remove(record.job)
         job, result = self._jobs[record.job], record.result
         if isinstance(result, Lost):
             self.lost.append(f"trial {job.number} of {job.fault}: {result.reason}")
@@ -67,6 +57,19 @@ class Measurement:
         assert isinstance(result, Trial), "a trial is answered by a trial"
         self._store.keep_trial(job, record.attempt, result)
         self._trials[job.key] = result
+
+    def is_done(self) -> bool:
+        """Whether every trial was run or lost."""
+        return not self._out and self._asked == self._jobs.keys()
+
+    def counts(self) -> Counts:
+        """Return the number of trials done, of all, and of those that found their fault."""
+        found = sum(trial.detected.at is not None for trial in self._trials.values())
+        return Counts(len(self._trials), len(self._jobs), found)
+
+    def trials(self) -> list[Trial]:
+        """Return the trials there are, by fault and number."""
+        return sorted(self._trials.values(), key=lambda trial: (trial.fault, trial.number))
 
 
 def measured_code(measurement: Measurement, lines: Sequence[Line], num_faults: int) -> int:

@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaigns.campaign import Campaign, Scenario, Stop, exit_code
-from cluster.campaigns.inputs import (
+from cluster.campaigns.driver import drive
+from cluster.campaigns.planner import exit_code
+from cluster.campaigns.suite import Scenario, Suite
+from cluster.cli.hunt_commands import hunt, nightly, shrink
+from cluster.cli.inputs import (
     InputError,
     campaign_stem,
     check_engine,
@@ -18,12 +21,11 @@ from cluster.campaigns.inputs import (
     read_scenarios,
     read_trace,
 )
-from cluster.campaigns.session import open_pool
-from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.measure_commands import measure
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import WORKER, build, command, load_judge
+from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.report import Line, document, print_report, progress_for
 from cluster.storage.store import CampaignError, Store, new_campaign_folder
 from scenarios.codec import ScenarioError
@@ -79,11 +81,11 @@ def run(
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
     stop = Stop()
     with Store(folder) as store:
-        campaign = Campaign(scenarios, store)
-        code = _carry_out(campaign, address, workers, deadline, config, stop)
-        lines = [_line(campaign, scenario, folder) for scenario in scenarios]
-        code = code or campaign.exit_code()
-        remarks = [*_remarks(campaign, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
+        suite = Suite(scenarios, store)
+        code = _carry_out(suite, store, address, workers, deadline, config, stop)
+        lines = [_line(suite, scenario, folder) for scenario in scenarios]
+        code = code or suite.exit_code()
+        remarks = [*_remarks(suite, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
     if as_json:
         print(document(lines, code, build()))
         print("\n".join(remarks), file=sys.stderr)
@@ -104,26 +106,32 @@ def _warn(traces: Mapping[str, Trace]) -> None:
 
 
 def _carry_out(
-    campaign: Campaign, address: str | None, workers: int | None, deadline: float, config: RunConfig, stop: Stop
+    suite: Suite,
+    store: Store,
+    address: str | None,
+    workers: int | None,
+    deadline: float,
+    config: RunConfig,
+    stop: Stop,
 ) -> int:
     """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
-    if not campaign.missing:
+    if not suite.missing:
         return 0
     progress = progress_for(sys.stderr)
     try:
-        with open_pool(address, workers, len(campaign.missing), deadline, stop, config) as pool:
-            campaign.run(pool, progress, stop)
+        with open_pool(address, workers, len(suite.missing), deadline, stop, config) as pool:
+            drive(suite, pool, stop, progress, store)
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
-        return campaign.exit_code()
+        return suite.exit_code()
     finally:
         progress.close()
     return 0 if stop.signum is None else 128 + stop.signum
 
 
-def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
+def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
     name, key, config = scenario.name, scenario.job.key, scenario.job.config
-    result = campaign.results.get(key)
+    result = suite.results.get(key)
     if result is None:
         return Line(name, None)
     replay = None
@@ -134,11 +142,11 @@ def _line(campaign: Campaign, scenario: Scenario, folder: Path) -> Line:
     return Line(name, result.judgement, result.artefact, replay)
 
 
-def _remarks(campaign: Campaign, lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
+def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
     """Return what is to be said about the whole campaign."""
     remarks = []
-    if campaign.kept:
-        remarks.append(f"kept from an earlier run: {campaign.kept} of {len(lines)} results")
+    if suite.kept:
+        remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
     vacuous = {line.scenario: line.verdict.missing for line in lines if isinstance(line.verdict, Vacuous)}
     for fault in faults:
         missed = [name for name, missing in vacuous.items() if any(fault in text for text in missing)]

@@ -8,27 +8,28 @@ from typing import Annotated, get_args
 
 import typer
 
-from cluster.campaigns.campaign import Quiet, Stop, exit_code
-from cluster.campaigns.findings import FindingState, Pursuit
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import CANARY, Plan
-from cluster.campaigns.inputs import (
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.findings import FindingState, Pursuit, Shrink
+from cluster.campaigns.hunt import Hunt, keep_seldom_hit
+from cluster.campaigns.hunter import CANARY, HuntSettings
+from cluster.campaigns.measurement import Measurement, measured_code
+from cluster.campaigns.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
+from cluster.campaigns.planner import exit_code
+from cluster.cli.inputs import (
     InputError,
     check_engine,
     check_fault,
     check_faults,
     check_trace,
     ray_address,
+    read_regressions,
     read_trace,
 )
-from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
-from cluster.campaigns.rare_probes import keep_rare
-from cluster.campaigns.session import open_pools, pursue
 from cluster.cli.options import Corpora, Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import build, command
-from cluster.dispatch.pool import Pool
+from cluster.dispatch.pool import WorkerPool
+from cluster.dispatch.session import Stop, open_pools
 from cluster.reports.hunt_report import HuntLine, as_json, hunt_document, hunt_lines
 from cluster.reports.report import Line, document, print_report
 from cluster.statistics.fault_table import by_fault, fault_values, table
@@ -66,17 +67,17 @@ def hunt(
     if num_traces is None and minutes is None:
         minutes = 1
     config = RunConfig(engine=check_engine(engine), device=device)
-    plan = _plan(profile, seed, tuple(fault or ()), canary, config)
+    settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     known = _corpus(corpus, out)
     address = ray_address(ray, workers, config)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "hunt")
     stop = Stop()
     with Store(folder) as store:
-        hunting = _hunt_of(plan, store, num_traces, known)
+        hunting = _hunt_of(settings, store, num_traces, known)
         seconds = None if minutes is None else 60 * minutes
 
-        def work(pool: Pool) -> None:
-            _hunt(hunting, folder, pool, stop, seconds, num_traces)
+        def work(pool: WorkerPool) -> None:
+            _hunt(hunting, store, pool, stop, seconds, num_traces)
 
         code = _carry_out((work,), address, workers, deadline, stop, config) or hunting.exit_code()
         text = "\n".join(hunt_lines(hunting.hunter, folder))
@@ -105,26 +106,27 @@ def nightly(
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.txt and report.json."""
-    replayed = Regressions.read(regressions)
+    known_bugs = read_regressions(regressions)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = RunConfig(engine=check_engine(engine), device=device)
-    plan = _plan("labelled", seed, (), canary, config)
+    settings = _settings("labelled", seed, (), canary, config)
     known = _corpus(corpus, out)
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
     folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
     stop = Stop()
-    with Store(folder) as store:
-        hunting = _hunt_of(plan, store, None, known)
+    with Store(folder) as store, Store(folder / "regressions") as kept:
+        replayed = Regressions(known_bugs, kept, config)
+        hunting = _hunt_of(settings, store, None, known)
 
-        def hunt_on(pool: Pool) -> None:
-            _hunt(hunting, folder, pool, stop, 3600 * hours, None)
+        def hunt_on(pool: WorkerPool) -> None:
+            _hunt(hunting, store, pool, stop, 3600 * hours, None)
 
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         works = (
-            lambda pool: replayed.run(store, pool, stop, config),
+            lambda pool: drive(replayed.suite, pool, stop, QUIET, kept),
             hunt_on,
-            lambda pool: measurement.run(pool, Quiet(), stop),
+            lambda pool: drive(measurement, pool, stop, QUIET, store),
         )
         code = _carry_out(works, address, workers, deadline, stop, config)
         taken = measurement.trials()
@@ -143,14 +145,14 @@ def nightly(
     return code
 
 
-def _plan(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> Plan:
+def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
     for fault in (*faults, canary):
         check_fault(fault)
     check_faults((*faults, canary), config, "hunt")
     values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "config": config}
-    return Plan.model_validate(values)
+    return HuntSettings.model_validate(values)
 
 
 def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
@@ -164,26 +166,29 @@ def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     return corpus
 
 
-def _hunt_of(plan: Plan, store: Store, num_traces: int | None, corpus: Corpus) -> Hunt:
-    return Hunt(plan.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
+def _hunt_of(settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus) -> Hunt:
+    return Hunt(settings.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
 
 
-def _hunt(hunting: Hunt, folder: Path, pool: Pool, stop: Stop, seconds: float | None, num_traces: int | None) -> None:
+def _hunt(
+    hunting: Hunt, store: Store, pool: WorkerPool, stop: Stop, seconds: float | None, num_traces: int | None
+) -> None:
     """Hunt on an open pool until the time is over or all traces are judged, and every finding is closed.
 
-    What was rare is kept.
+    Traces that hit what few hit are kept.
     """
     end = None if seconds is None else time.monotonic() + seconds
+    hunting.may_begin = lambda: end is None or time.monotonic() < end
     progress = HuntLine(sys.stderr, seconds, num_traces)
     try:
-        hunting.run(pool, progress, stop, lambda: end is None or time.monotonic() < end)
+        drive(hunting, pool, stop, progress, store)
     finally:
         progress.close()
-    keep_rare(hunting.hunter, folder)
+    keep_seldom_hit(hunting.hunter, store.folder)
 
 
 def _carry_out(
-    works: Sequence[Callable[[Pool], None]],
+    works: Sequence[Callable[[WorkerPool], None]],
     address: str | None,
     workers: int | None,
     deadline: float,
@@ -222,7 +227,7 @@ def shrink(
     stop = Stop()
     pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, config)
     address = ray_address(ray, workers, config)
-    code = _carry_out((lambda pool: pursue(pursuit, pool, stop),), address, workers, deadline, stop, config)
+    code = _carry_out((lambda pool: drive(Shrink(pursuit), pool, stop),), address, workers, deadline, stop, config)
     judgement = pursuit.smallest()
     if judgement is None:
         print(f"specstorm: {file}: was not judged", file=sys.stderr)

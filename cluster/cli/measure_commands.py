@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaigns.campaign import EXIT_NOT_JUDGED, Stop
-from cluster.campaigns.inputs import InputError, check_engine, check_fault, check_faults, faults_on, ray_address
+from cluster.campaigns.driver import drive
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.session import open_pool
+from cluster.campaigns.planner import EXIT_NOT_JUDGED
+from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
+from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.report import progress_for
 from cluster.statistics.fault_table import by_fault, document, elsewhere_line, table, write_documents
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from cluster.storage.store import Store, new_campaign_folder
 from workers.faults.registry import FAULTS
+from workers.targets.devices import faults_on
 from workers.targets.target import SPECSTORM, RunConfig
 
 
@@ -51,7 +53,7 @@ def measure(
         measurement = Measurement(names, trials, traces, not no_baseline, store, config)
         try:
             with open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool:
-                measurement.run(pool, progress_for(sys.stderr), stop)
+                drive(measurement, pool, stop, progress_for(sys.stderr), store)
         except PoolError as error:
             print(f"specstorm: {error}", file=sys.stderr)
             broken = True

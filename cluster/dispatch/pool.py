@@ -25,7 +25,7 @@ START_SECONDS = 120.0
 REACH_SECONDS = 10.0
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Slots with a worker each; slot numbers go from 0, and each slot starts with worker number 0.
 
     A pool tells each worker once that it is ready: it serves one coordinator.

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import IO
 
 from cluster.campaigns.findings import Pursuit
+from cluster.campaigns.hunt import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.hunter import Hunter
-from cluster.campaigns.rare_probes import FOLDER, rare_probes
+from cluster.campaigns.planner import Counts
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
 from cluster.storage.artefact import finding_lines, outcome_lines
@@ -25,29 +26,29 @@ _ERASE = "\r\x1b[2K"
 
 def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     """Yield the report of a hunt, a line at a time."""
-    plan, tally = hunter.plan, hunter.tally
-    faults = f", faults {', '.join(plan.faults)}" if plan.faults else ""
-    changed = "".join(f", {name} {value}" for name, value in plan.config.changed().items())
-    yield f"hunt: profile {plan.profile}, seed {plan.seed}{faults}{changed}, specstorm {build()}"
+    settings, tally = hunter.settings, hunter.tally
+    faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
+    changed = "".join(f", {name} {value}" for name, value in settings.config.changed().items())
+    yield f"hunt: profile {settings.profile}, seed {settings.seed}{faults}{changed}, specstorm {build()}"
     yield (
         f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
         f"{tally.steps:,} steps and {tally.captures:,} observations checked"
     )
-    if plan.corpus:
+    if settings.corpus:
         share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
-        yield f"corpus {plan.corpus} of {len(hunter.corpus.traces)} traces: {share}"
-    if plan.faults:
+        yield f"corpus {settings.corpus} of {len(hunter.corpus.traces)} traces: {share}"
+    if settings.faults:
         yield f"every fault was reached in {tally.reached:,} traces"
     yield _canary_line(hunter)
     yield _determinism_line(hunter)
     hit = [probe for probe in PROBES if tally.probes[probe]]
     never = [probe for probe in PROBES if not tally.probes[probe]]
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
-    if rare := rare_probes(hunter):
-        yield f"rare, first traces in {folder / FOLDER}: {', '.join(rare)}"
+    if seldom := seldom_hit(hunter):
+        yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
     for number, pursuit in enumerate(hunter.findings, 1):
-        yield from _finding_lines(number, pursuit, folder, plan.config)
+        yield from _finding_lines(number, pursuit, folder, settings.config)
     yield ""
     count = len(hunter.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
@@ -59,7 +60,7 @@ def _median(hunter: Hunter) -> int:
 
 
 def _canary_line(hunter: Hunter) -> str:
-    canary, name = hunter.canary, hunter.plan.canary
+    canary, name = hunter.canary, hunter.settings.canary
     if canary.is_blind:
         return f"BLIND: the canary {name} was not found in {canary.tried} shards; a hunt that misses it proves nothing"
     if canary.first is None:
@@ -107,7 +108,7 @@ def hunt_document(hunter: Hunter, exit_code: int) -> dict[str, object]:
     return {
         "specstorm": build(),
         "exit_code": exit_code,
-        **hunter.plan.model_dump(mode="json", exclude={"canary"}),
+        **hunter.settings.model_dump(mode="json", exclude={"canary"}),
         "traces": tally.traces,
         "steps_median": _median(hunter),
         "runs": tally.runs,
@@ -115,12 +116,12 @@ def hunt_document(hunter: Hunter, exit_code: int) -> dict[str, object]:
         "commits": tally.commits,
         "captures": tally.captures,
         "reached": tally.reached,
-        "canary": {"fault": hunter.plan.canary, "blind": canary.is_blind, "traces": canary.traces, "found": first},
+        "canary": {"fault": hunter.settings.canary, "blind": canary.is_blind, "traces": canary.traces, "found": first},
         "judged_twice": hunter.num_again,
         "mismatches": [{"trace": each.trace, "first": each.first, "again": each.again} for each in hunter.mismatches],
         "not_judged": {str(number): reason for number, reason in sorted(hunter.unjudged.items())},
         "probes": {probe: tally.probes[probe] for probe in PROBES},
-        "probes_rare": {probe: hunter.firsts[probe] for probe in rare_probes(hunter)},
+        "probes_seldom_hit": {probe: hunter.firsts[probe] for probe in seldom_hit(hunter)},
         "probes_never_hit": [probe for probe in PROBES if not tally.probes[probe]],
         "findings": [_finding_entry(pursuit) for pursuit in hunter.findings],
     }
@@ -173,17 +174,17 @@ class HuntLine:
         self._num_traces = num_traces
         self._traces_before: int | None = None
 
-    def update(self, hunter: Hunter) -> None:
+    def update(self, counts: Counts) -> None:
         """Print the line, if the last one is old enough."""
-        now, traces = self._clock(), hunter.tally.traces
+        now, traces = self._clock(), counts.done
         if self._traces_before is None:
             self._traces_before = traces
         if now - self._last < self._every:
             return
         self._last = now
         rate = (traces - self._traces_before) / (now - self._begin)
-        count = len(hunter.findings)
-        shrinking = f" ({hunter.num_open} being shrunk)" if hunter.num_open else ""
+        count = counts.findings
+        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
         findings = f"{count} {'finding' if count == 1 else 'findings'}{shrinking}"
         text = f"{traces:,} traces, {rate:.1f}/s, {findings}, {self._left(now, traces, rate)}"
         if self._on_terminal:

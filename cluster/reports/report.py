@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichBar
 from rich.table import Table
 
+from cluster.campaigns.planner import Counts
 from cluster.storage.artefact import finding_lines, outcome_lines, portable
 from workers.record.verdict import Agreed, Judgement, Lost, Verdict, is_finding
 
@@ -142,17 +143,19 @@ class LineProgress:
         self._begin = self._last = clock()
         self._done_before: int | None = None
 
-    def update(self, done: int, total: int, findings: int) -> None:
+    def update(self, counts: Counts) -> None:
         """Print a line if the last one is ten seconds old."""
         now = self._clock()
         if self._done_before is None:
-            self._done_before = done
+            self._done_before = counts.done
         if now - self._last < LINE_SECONDS:
             return
         self._last = now
-        rate = (done - self._done_before) / (now - self._begin)
-        left = f"about {(total - done) / rate:.0f} s left" if rate > 0 else "time left unknown"
-        text = f"{done}/{total} scenarios, {rate:.2f}/s, {_findings(findings)}, {left}"
+        rate = (counts.done - self._done_before) / (now - self._begin)
+        left = "time left unknown"
+        if counts.total is not None and rate > 0:
+            left = f"about {(counts.total - counts.done) / rate:.0f} s left"
+        text = f"{counts.done}/{counts.total} scenarios, {rate:.2f}/s, {_findings(counts.findings)}, {left}"
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -168,9 +171,9 @@ class BarProgress:
         self._task = self._bar.add_task("run", total=None, findings=_findings(0))
         self._bar.start()
 
-    def update(self, done: int, total: int, findings: int) -> None:
+    def update(self, counts: Counts) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=done, total=total, findings=_findings(findings))
+        self._bar.update(self._task, completed=counts.done, total=counts.total, findings=_findings(counts.findings))
 
     def close(self) -> None:
         """Take the bar away."""

@@ -181,16 +181,16 @@ class Store:
         row = self._db.execute("SELECT judgement, artefact FROM results WHERE job = ?", (job,)).fetchone()
         return None if row is None else Result(job, Judgement.model_validate_json(row[0]), row[1])
 
-    def keep_plan(self, plan: str) -> None:
+    def keep_settings(self, settings: str) -> None:
         """Write down what this campaign hunts for.
 
         Raises:
-            CampaignError: it was begun with another plan.
+            CampaignError: it was begun with other settings.
         """
-        self._db.execute("INSERT OR IGNORE INTO hunts VALUES (1, ?)", (plan,))
+        self._db.execute("INSERT OR IGNORE INTO hunts VALUES (1, ?)", (settings,))
         (kept,) = self._db.execute("SELECT plan FROM hunts").fetchone()
-        if kept != plan:
-            raise CampaignError(f"{self.folder}: was begun as {kept}, now asked for is {plan}; give another --out")
+        if kept != settings:
+            raise CampaignError(f"{self.folder}: was begun as {kept}, now asked for is {settings}; give another --out")
 
     def begin_attempt(self, job: str, attempt: int, slot: int) -> None:
         """Write an attempt down before it runs."""

@@ -16,6 +16,7 @@ from typing import Any
 from scenarios.events import Schedule
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault
+from workers.faults.registry import FAULTS
 from workers.lanes.base import Held
 from workers.lanes.lane import Machine
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
@@ -39,6 +40,11 @@ def exists_on(fault: Fault) -> tuple[Device, ...]:
     faulty = fault.apply(CLEAN, lambda: None)
     in_an_op = any(getattr(faulty, name) is not op for name, op in ops_of(CLEAN).items())
     return ("sim",) if in_an_op else DEVICES
+
+
+def faults_on(config: RunConfig) -> list[str]:
+    """Return the ids of the faults that exist on the device, in alphabetical order."""
+    return [fault for fault in sorted(FAULTS) if config.device in exists_on(FAULTS[fault])]
 
 
 def twin_of(op: Any) -> Any:

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kills import Kills, compare
-from cluster.campaigns.campaign import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED, Stop
+from cluster.campaigns.driver import drive
 from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import Hunter, Plan
+from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.planner import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED, Counts
 from cluster.cli import main as cli
 from cluster.dispatch.job import load_judge
-from cluster.dispatch.pool import InProcessPool, Pool, RayCluster, RayPool
+from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool
+from cluster.dispatch.session import Stop
 from cluster.reports.hunt_report import HuntLine, hunt_document, hunt_lines
 from cluster.storage.store import Store
 from scenarios import codec
@@ -47,18 +49,20 @@ class StopAfter:
         self._stop = stop
         self._traces = traces
 
-    def update(self, hunter: Hunter) -> None:
+    def update(self, counts: Counts) -> None:
         """Look whether it is time."""
-        if hunter.tally.traces >= self._traces:
+        if counts.done >= self._traces:
             self._stop.signum = 2
 
 
-def hunted(folder: Path, pool: Pool, num_traces: int, until: int = 10**9, fault: str = COUNTS) -> dict[str, object]:
+def hunted(
+    folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS
+) -> dict[str, object]:
     """Hunt with a fault on and return the report."""
     stop = Stop()
     with Store(folder) as store:
-        hunt = Hunt(Plan(seed=1, faults=(fault,)), store, num_traces)
-        hunt.run(pool, StopAfter(stop, until), stop, lambda: True)
+        hunt = Hunt(HuntSettings(seed=1, faults=(fault,)), store, num_traces)
+        drive(hunt, pool, stop, StopAfter(stop, until), store)
         return hunt_document(hunt.hunter, hunt.exit_code())
 
 
@@ -158,9 +162,9 @@ def test_a_clean_hunt_says_what_it_did_and_what_it_never_reached(
 def test_a_hunt_that_does_not_find_its_canary_is_blind_and_judges_nothing(tmp_path: Path) -> None:
     stop = Stop()
     with Store(tmp_path) as store:
-        hunt = Hunt(Plan(), store, 12)
-        hunt.run(InProcessPool(SLEEPY), StopAfter(stop, 99), stop, lambda: True)
-        assert hunt.exit_code() == EXIT_NOT_JUDGED
+        hunt = Hunt(HuntSettings(), store, 12)
+        drive(hunt, InProcessPool(SLEEPY), stop, StopAfter(stop, 99), store)
+        assert hunt.exit_code() == EXIT_NOT_JUDGED, Counts
         lines = list(hunt_lines(hunt.hunter, tmp_path))
     assert any(line.startswith(f"BLIND: the canary {BACKUP} was not found in 8 shards") for line in lines)
     assert any("never hit: admit, " in line for line in lines)
@@ -168,11 +172,10 @@ def test_a_hunt_that_does_not_find_its_canary_is_blind_and_judges_nothing(tmp_pa
 
 def test_progress_says_rate_findings_and_time_left() -> None:
     stream, now = StringIO(), [0.0]
-    hunter = Hunter(Plan(), MEMORY, Path("running"), None)
     line = HuntLine(stream, 60.0, None, lambda: now[0])
     for seconds in (1.0, 12.0, 15.0, 70.0):
-        now[0], hunter.tally.traces = seconds, int(10 * seconds) - 10
-        line.update(hunter)
+        now[0] = seconds
+        line.update(Counts(int(10 * seconds) - 10, None, 0))
     assert stream.getvalue().splitlines() == [
         "110 traces, 9.2/s, 0 findings, about 48 s left",
         "690 traces, 9.9/s, 0 findings, finishing",
@@ -227,7 +230,7 @@ def test_a_night_replays_the_regressions_first_and_writes_one_report(
     place = ("--regressions", known, "--out", tmp_path / "night")
     # One fault is measured, the first by name.
     night = ("nightly", "--hours", 0, *place, "--ray", "off", "--seed", 0, "--nights", 1000)
-    assert run(*night) == EXIT_NOT_JUDGED
+    assert run(*night) == EXIT_NOT_JUDGED, Counts
     assert "1 known faults found, clean engine agrees on 1" in capsys.readouterr().out
     told = json.loads((tmp_path / "night" / "report.json").read_text())
     assert told["regressions"][0]["found_in"] == "counts"

@@ -7,8 +7,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.campaigns.findings import FindingState, Pursuit, Task
-from cluster.campaigns.hunter import AGAIN_EVERY, CANARY_SHARDS_MAX, UNJUDGED_MAX, Hunter, Mismatch, Plan
+from cluster.campaigns.findings import FindingState, Pursuit
+from cluster.campaigns.hunter import AGAIN_EVERY, CANARY_SHARDS_MAX, UNJUDGED_MAX, Hunter, HuntSettings, Mismatch
+from cluster.campaigns.planner import Task
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob
 from scenarios.events import Submit
 from scenarios.shards import TRACES_PER_SHARD, Shard
@@ -100,7 +101,7 @@ def clean(job: AnyJob) -> Answer | Lost:
     return report(job.shard)
 
 
-def drive(hunter: Hunter, answer: Answering, random: Random | None = None, deaths: int = 0) -> list[Task]:
+def run_through(hunter: Hunter, answer: Answering, random: Random | None = None, deaths: int = 0) -> list[Task]:
     """Run a hunt to its end; the order of answers is random, or first come first served. Return all tasks."""
     out: list[Task] = []
     seen: list[Task] = []
@@ -118,7 +119,7 @@ def drive(hunter: Hunter, answer: Answering, random: Random | None = None, death
 
 
 def hunter_of(num_traces: int | None, ledger: Memory | None = None, slots: int = 2) -> Hunter:
-    return Hunter(Plan(seed=4), ledger or Memory(), Path("running"), num_traces, slots)
+    return Hunter(HuntSettings(seed=4), ledger or Memory(), Path("running"), num_traces, slots)
 
 
 def buggy(job: AnyJob) -> Answer | Lost:
@@ -151,8 +152,8 @@ def test_what_a_hunt_comes_to_does_not_depend_on_the_order_of_answers_or_the_num
     seed: int, slots: int
 ) -> None:
     calm, wild = hunter_of(20 * TRACES_PER_SHARD), hunter_of(20 * TRACES_PER_SHARD, slots=slots)
-    drive(calm, canary_or(buggy))
-    drive(wild, canary_or(buggy), Random(seed))
+    run_through(calm, canary_or(buggy))
+    run_through(wild, canary_or(buggy), Random(seed))
     assert told(wild) == told(calm)
     assert calm.pursuits["counts x"].count == 14
     assert calm.pursuits["counts x"].state.first == TRACES_PER_SHARD + 2
@@ -162,7 +163,7 @@ def test_a_bug_is_shrunk_and_written_once_however_often_it_is_met_and_however_of
     ledger = Memory()
     for _ in range(3):
         hunter = hunter_of(10 * TRACES_PER_SHARD, ledger)
-        drive(hunter, canary_or(buggy))
+        run_through(hunter, canary_or(buggy))
         assert hunter.pursuits["counts x"].count == 6
     assert [len(each.trace.events) for each in ledger.artefacts] == [1]
 
@@ -170,14 +171,14 @@ def test_a_bug_is_shrunk_and_written_once_however_often_it_is_met_and_however_of
 def test_a_finding_that_comes_out_as_an_earlier_one_when_shrunk_is_told_so_and_gets_no_artefact() -> None:
     ledger = Memory()
     hunter = hunter_of(3 * TRACES_PER_SHARD, ledger)
-    drive(hunter, canary_or(buggy))
+    run_through(hunter, canary_or(buggy))
     assert [p.state.same_as for p in hunter.pursuits.values()] == [None, "counts x"]
     assert len(ledger.artefacts) == 1
 
 
 def test_a_hunt_that_was_interrupted_anywhere_comes_to_the_same_when_it_goes_on() -> None:
     whole = hunter_of(6 * TRACES_PER_SHARD)
-    drive(whole, canary_or(buggy))
+    run_through(whole, canary_or(buggy))
     for stop in range(1, 40, 3):
         ledger = Memory()
         hunter = hunter_of(6 * TRACES_PER_SHARD, ledger)
@@ -191,7 +192,7 @@ def test_a_hunt_that_was_interrupted_anywhere_comes_to_the_same_when_it_goes_on(
                     ledger.keep_shard(task.job, 1, result)
                 hunter.take(task.job.key, result, 0, 0)
         resumed = hunter_of(6 * TRACES_PER_SHARD, ledger)
-        drive(resumed, canary_or(buggy))
+        run_through(resumed, canary_or(buggy))
         assert told(resumed)[0][0][:4] == told(whole)[0][0][:4]  # type: ignore[index]
         assert resumed.tally == whole.tally
         assert len(ledger.artefacts) == 1
@@ -199,11 +200,11 @@ def test_a_hunt_that_was_interrupted_anywhere_comes_to_the_same_when_it_goes_on(
 
 def test_a_hunt_that_does_not_find_its_canary_is_blind() -> None:
     hunter = hunter_of(TRACES_PER_SHARD)
-    tasks = drive(hunter, clean)
+    tasks = run_through(hunter, clean)
     assert hunter.canary.is_blind
     assert sum(isinstance(t.job, ShardJob) and t.job.role == "canary" for t in tasks) == CANARY_SHARDS_MAX
     seeing = hunter_of(TRACES_PER_SHARD)
-    drive(seeing, canary_or(clean))
+    run_through(seeing, canary_or(clean))
     assert not seeing.canary.is_blind
     assert (seeing.canary.rounds, seeing.canary.traces) == (1, 1)
 
@@ -219,7 +220,7 @@ def test_a_sample_of_shards_is_judged_again_elsewhere_and_the_first_trace_that_d
             return said.model_copy(update={"digests": tuple(digests)})
         return said
 
-    tasks = drive(hunter, canary_or(answer))
+    tasks = run_through(hunter, canary_or(answer))
     again = [task for task in tasks if isinstance(task.job, ShardJob) and task.job.role == "again"]
     assert [task.avoid for task in again] == [0, 0, 0]
     assert hunter.num_again == 3
@@ -243,7 +244,7 @@ def test_a_trace_that_kills_its_worker_is_found_among_its_shard_and_shrunk_one_c
             case _:
                 return DEATH
 
-    drive(hunter, canary_or(answer), deaths=3)
+    run_through(hunter, canary_or(answer), deaths=3)
     (pursuit,) = hunter.pursuits.values()
     assert pursuit.state.trace.events == deadly.events
     assert pursuit.state.first == 7
@@ -293,14 +294,14 @@ def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_sma
 
 def test_a_worker_that_raises_leaves_shards_unjudged_and_soon_ends_the_hunt() -> None:
     hunter = hunter_of(None)
-    drive(hunter, canary_or(lambda job: Lost(reason="the worker raised ValueError: x")))
+    run_through(hunter, canary_or(lambda job: Lost(reason="the worker raised ValueError: x")))
     assert len(hunter.unjudged) >= UNJUDGED_MAX
     assert hunter.tally.traces == 0
 
 
 def test_the_last_shard_holds_what_is_left_of_the_traces() -> None:
     hunter = hunter_of(2 * TRACES_PER_SHARD + 1)
-    tasks = drive(hunter, canary_or(clean))
+    tasks = run_through(hunter, canary_or(clean))
     shards: Sequence[Shard] = [t.job.shard for t in tasks if isinstance(t.job, ShardJob) and t.job.role == "hunt"]
     assert [shard.traces for shard in shards] == [TRACES_PER_SHARD, TRACES_PER_SHARD, 1]
     assert hunter.tally.traces == 2 * TRACES_PER_SHARD + 1
@@ -327,10 +328,10 @@ def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_sha
             case _:
                 raise AssertionError("a hunt asks for no trials")
 
-    drive(hunter, canary_or(answer), deaths=3)
+    run_through(hunter, canary_or(answer), deaths=3)
     assert hunter.findings == []
     assert ledger.artefacts == []
     assert hunter.unjudged == {0: "its workers died, and did not when it was run again"}
     again = hunter_of(TRACES_PER_SHARD, ledger)
-    drive(again, canary_or(answer), deaths=3)
+    run_through(again, canary_or(answer), deaths=3)
     assert again.unjudged == hunter.unjudged

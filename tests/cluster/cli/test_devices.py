@@ -6,24 +6,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from cluster.campaigns.campaign import EXIT_BAD_INPUT, Stop
+from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import CANARY, Hunter, Plan
-from cluster.campaigns.inputs import faults_on
+from cluster.campaigns.hunter import CANARY, Hunter, HuntSettings
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
+from cluster.campaigns.planner import EXIT_BAD_INPUT
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
 from cluster.dispatch.pool import InProcessPool, gpu_share
+from cluster.dispatch.session import Stop
 from cluster.storage.store import CampaignError, Store
 from scenarios.shards import Shard
-from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, drive
+from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, run_through
 from tests.cluster.cli.test_commands import SCENARIO, specstorm
 from tests.cluster.fake_judge import STAND_IN, trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 from workers.run.worker import Worker
-from workers.targets.devices import exists_on
+from workers.targets.devices import exists_on, faults_on
 from workers.targets.registry import known_engines
 from workers.targets.target import DEVICES, RunConfig
 
@@ -92,15 +93,15 @@ def test_the_canary_exists_on_every_device() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_job_of_a_hunt_runs_on_the_device_of_its_plan(device: str, tmp_path: Path) -> None:
-    plan = Plan.model_validate({"config": {"device": device}})
-    tasks = drive(Hunter(plan, Memory(), tmp_path, 24), canary_or(buggy))
+    plan = HuntSettings.model_validate({"config": {"device": device}})
+    tasks = run_through(Hunter(plan, Memory(), tmp_path, 24), canary_or(buggy))
     assert {task.job.kind for task in tasks} == {"judge", "shard", "try"}
     assert {task.job.config.device for task in tasks} == {device}
 
 
 def test_a_shard_or_a_trial_on_another_device_is_another_job() -> None:
     on_each = [
-        Hunter(Plan(config=RunConfig(device=device)), Memory(), Path("running"), 12).tasks(1, True)
+        Hunter(HuntSettings(config=RunConfig(device=device)), Memory(), Path("running"), 12).tasks(1, True)
         for device in DEVICES
     ]
     assert len({task.job.key for tasks in on_each for task in tasks}) == sum(map(len, on_each))
@@ -109,9 +110,9 @@ def test_a_shard_or_a_trial_on_another_device_is_another_job() -> None:
 
 def test_a_hunt_goes_on_only_on_the_device_it_was_begun_on(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        Hunt(Plan(), store, 12)
+        Hunt(HuntSettings(), store, 12)
         with pytest.raises(CampaignError, match="give another --out"):
-            Hunt(Plan(config=CUDA), store, 12)
+            Hunt(HuntSettings(config=CUDA), store, 12)
 
 
 def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_says_what_it_leaves_out(
@@ -121,9 +122,9 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
         fault: trace(f"diverge-{at}").model_copy(update={"faults": (fault,)})
         for at, fault in enumerate((IN_AN_OP, ON_THE_HOST))
     }
-    replayed = Regressions(traces)
     with Store(tmp_path) as store:
-        replayed.run(store, InProcessPool(STAND_IN), Stop(), CUDA)
+        replayed = Regressions(traces, store, CUDA)
+        drive(replayed.suite, InProcessPool(STAND_IN), Stop(), QUIET, store)
     assert list(replayed.faulty) == [ON_THE_HOST]
     assert set(replayed.clean) == {IN_AN_OP, ON_THE_HOST}
     assert replayed.missed == []

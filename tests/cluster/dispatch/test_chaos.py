@@ -4,24 +4,25 @@ import sqlite3
 from pathlib import Path
 
 from benchmarks.kills import KillingPool, Kills
-from cluster.campaigns.campaign import Campaign, Scenario, Stop
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
-from cluster.dispatch.pool import Pool, RayCluster, RayPool
+from cluster.dispatch.pool import RayCluster, RayPool, WorkerPool
+from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
 from scenarios.events import AcceptRate, Preempt, PromptDraw, Reorder, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from tests.cluster.storage.test_store import NoProgress
 
 KILLS = 50
 KILLS_MID_JOB_MIN = 40
 ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
 
 
-def rows(folder: Path, scenarios: list[Scenario], pool: Pool) -> list[tuple[object, ...]]:
+def rows(folder: Path, scenarios: list[Scenario], pool: WorkerPool) -> list[tuple[object, ...]]:
     """Run a campaign and return its results."""
     with Store(folder) as store:
-        Campaign(scenarios, store).run(pool, NoProgress(), Stop())
+        drive(Suite(scenarios, store), pool, Stop(), QUIET, store)
     return query(folder, ROWS)
 
 

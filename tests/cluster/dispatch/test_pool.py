@@ -6,27 +6,28 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from cluster.campaigns.campaign import Campaign, Scenario, Stop
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.coordinator import IDLE_LOSSES_MAX, Event, WorkerLost
 from cluster.dispatch.job import AnyJob, Job
-from cluster.dispatch.pool import InProcessPool, Pool, RayCluster, RayPool
+from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool
+from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
 from tests.cluster.fake_judge import STAND_IN, UNSTARTABLE, trace
 from tests.cluster.processes import descendants, listening, resident_bytes
-from tests.cluster.storage.test_store import NoProgress
 from workers.record.verdict import Agreed, Lost, Verdict
 
 DEADLINE_SECONDS = 300.0
 WORKER_BYTES_MAX = 300 * 1024 * 1024
 
 
-def campaign_of(pool: Pool, folder: Path, *requests: str, seed: int = 0) -> list[Verdict | None]:
+def campaign_of(pool: WorkerPool, folder: Path, *requests: str, seed: int = 0) -> list[Verdict | None]:
     """Run one scenario for each request name and return the verdicts."""
     scenarios = [Scenario(each, Job.of(trace(each, seed), sweep=True)) for each in requests]
     with Store(folder) as store:
-        campaign = Campaign(scenarios, store)
-        campaign.run(pool, NoProgress(), Stop())
-        return campaign.verdicts()
+        suite = Suite(scenarios, store)
+        drive(suite, pool, Stop(), QUIET, store)
+        return suite.verdicts()
 
 
 def test_actors_and_this_process_come_to_the_same_results(ray_cluster: RayCluster, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.campaigns.planner import Counts
 from cluster.reports.report import Line, LineProgress, document, print_report
 from tests.cluster.fake_judge import StandIn, trace
 from workers.record.verdict import Agreed, Judgement, Lost
@@ -94,7 +95,7 @@ def test_progress_is_a_line_every_ten_seconds_with_rate_findings_and_time_left()
     progress = LineProgress(stream, lambda: now[0])
     for second in range(0, 26):
         now[0] = float(second)
-        progress.update(10 + second * 2, 100, second // 12)
+        progress.update(Counts(10 + second * 2, 100, second // 12))
     progress.close()
     assert stream.getvalue().splitlines() == [
         "30/100 scenarios, 2.00/s, 0 findings, about 35 s left",

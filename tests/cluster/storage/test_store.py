@@ -5,21 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.campaign import Campaign, Scenario, Stop, exit_code
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.planner import exit_code
+from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.coordinator import Event
 from cluster.dispatch.job import Job, job_key
 from cluster.dispatch.pool import InProcessPool
+from cluster.dispatch.session import Stop
 from cluster.storage.store import CampaignError, Store, new_campaign_folder
 from scenarios import codec
 from tests.cluster.fake_judge import STAND_IN, StandIn, trace
 from workers.record.verdict import Agreed, Judgement, Lost
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def update(self, done: int, total: int, findings: int) -> None:
-        """Do nothing."""
 
 
 def scenario(request: str) -> Scenario:
@@ -27,12 +23,12 @@ def scenario(request: str) -> Scenario:
     return Scenario(f"{request}.yaml", Job.of(trace(request), sweep=True))
 
 
-def run(folder: Path, *requests: str) -> Campaign:
+def run(folder: Path, *requests: str) -> Suite:
     """Run scenarios in this process."""
     with Store(folder) as store:
-        campaign = Campaign([scenario(request) for request in requests], store)
-        campaign.run(InProcessPool(STAND_IN), NoProgress(), Stop())
-        return campaign
+        suite = Suite([scenario(request) for request in requests], store)
+        drive(suite, InProcessPool(STAND_IN), Stop(), QUIET, store)
+        return suite
 
 
 def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
@@ -45,9 +41,9 @@ def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def test_a_campaign_records_each_job_once_and_cleans_up(tmp_path: Path) -> None:
-    campaign = run(tmp_path, "agree", "diverge", "agree-2", "crash", "stuck", "vacuous")
+    suite = run(tmp_path, "agree", "diverge", "agree-2", "crash", "stuck", "vacuous")
     kinds = ["agreed", "diverged", "agreed", "crashed", "stuck", "vacuous"]
-    assert [verdict and verdict.kind for verdict in campaign.verdicts()] == kinds
+    assert [verdict and verdict.kind for verdict in suite.verdicts()] == kinds
     assert rows(tmp_path, "SELECT COUNT(*) FROM results") == [(6,)]
     assert rows(tmp_path, "SELECT DISTINCT attempt FROM attempts") == [(1,)]
     assert list((tmp_path / "running").iterdir()) == []
@@ -56,8 +52,8 @@ def test_a_campaign_records_each_job_once_and_cleans_up(tmp_path: Path) -> None:
 
 
 def test_two_scenarios_with_the_same_trace_share_a_job(tmp_path: Path) -> None:
-    campaign = run(tmp_path, "agree", "agree")
-    assert [type(verdict) for verdict in campaign.verdicts()] == [Agreed, Agreed]
+    suite = run(tmp_path, "agree", "agree")
+    assert [type(verdict) for verdict in suite.verdicts()] == [Agreed, Agreed]
     assert rows(tmp_path, "SELECT COUNT(*) FROM attempts") == [(1,)]
 
 
@@ -165,11 +161,11 @@ def test_a_campaign_with_more_than_one_ambiguous_decision_in_a_thousand_was_not_
 
 
 def test_a_worker_that_raises_loses_only_its_own_job(tmp_path: Path) -> None:
-    campaign = run(tmp_path, "raise", "agree")
+    suite = run(tmp_path, "raise", "agree")
     reason = "the worker raised ValueError: the worker is broken"
-    assert campaign.verdicts()[0] == Lost(reason=reason)
-    assert isinstance(campaign.verdicts()[1], Agreed)
-    assert exit_code(campaign.verdicts()) == 3
+    assert suite.verdicts()[0] == Lost(reason=reason)
+    assert isinstance(suite.verdicts()[1], Agreed)
+    assert exit_code(suite.verdicts()) == 3
 
 
 class Stopping(InProcessPool):
@@ -192,12 +188,12 @@ def test_a_stop_keeps_what_is_recorded_and_a_resume_does_the_rest(tmp_path: Path
     scenarios = [scenario(f"agree-{index}") for index in range(5)]
     stop = Stop()
     with Store(tmp_path) as store:
-        campaign = Campaign(scenarios, store)
-        campaign.run(Stopping(stop), NoProgress(), stop)
-        assert len(campaign.results) == 2
-        assert campaign.exit_code() == 3
+        suite = Suite(scenarios, store)
+        drive(suite, Stopping(stop), stop, QUIET, store)
+        assert len(suite.results) == 2
+        assert suite.exit_code() == 3
     with Store(tmp_path) as store:
-        campaign = Campaign(scenarios, store)
-        campaign.run(InProcessPool(STAND_IN), NoProgress(), Stop())
-        assert campaign.kept == 2
-        assert campaign.exit_code() == 0
+        suite = Suite(scenarios, store)
+        drive(suite, InProcessPool(STAND_IN), Stop(), QUIET, store)
+        assert suite.kept == 2
+        assert suite.exit_code() == 0

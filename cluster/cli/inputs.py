@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.campaigns.campaign import Scenario
+from cluster.campaigns.suite import Scenario
 from cluster.dispatch.job import Job
+from cluster.storage.artefact import portable
 from scenarios import codec
 from scenarios.capabilities import lacking
 from scenarios.trace import Trace
@@ -66,11 +67,6 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
     check_faults(trace.faults, config, source)
 
 
-def faults_on(config: RunConfig) -> list[str]:
-    """Return the ids of the faults that exist on the device, in alphabetical order."""
-    return [fault for fault in sorted(FAULTS) if config.device in exists_on(FAULTS[fault])]
-
-
 def read_scenarios(
     paths: Sequence[Path], seed: int | None, faults: Sequence[str], config: RunConfig = DEFAULT_CONFIG
 ) -> list[Scenario]:
@@ -99,6 +95,16 @@ def read_scenarios(
     if left_out:
         print(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", file=sys.stderr)
     return scenarios
+
+
+def read_regressions(folder: Path) -> dict[str, Trace]:
+    """Return the traces of a folder by file.
+
+    Raises:
+        ScenarioError: a file is no scenario.
+        InputError: a fault is unknown.
+    """
+    return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([folder])}
 
 
 def ray_address(choice: str, workers: int | None, config: RunConfig) -> str | None:

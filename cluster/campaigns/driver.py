@@ -1,0 +1,102 @@
+"""Driver: the one loop between a planner, the coordinator, a pool and a store."""
+
+from typing import Protocol, assert_never
+
+from cluster.campaigns.planner import Counts, Planner
+from cluster.dispatch.coordinator import (
+    Coordinator,
+    Dispatch,
+    Instruction,
+    JobAdded,
+    NoteLate,
+    NoteLoss,
+    Record,
+    Replace,
+)
+from cluster.dispatch.job import AnyJob
+from cluster.dispatch.pool import WorkerPool
+from cluster.dispatch.session import Stop
+from cluster.storage.store import Store
+
+WAIT_SECONDS = 0.25
+
+
+class Progress(Protocol):
+    """Tells people how far a campaign is."""
+
+    def update(self, counts: Counts) -> None:
+        """Take the newest counts; called several times a second."""
+
+
+class Quiet:
+    """Progress that tells nothing."""
+
+    def update(self, counts: Counts) -> None:
+        """Do nothing."""
+
+
+QUIET = Quiet()
+
+
+def drive(
+    planner: Planner, pool: WorkerPool, stop: Stop, progress: Progress = QUIET, store: Store | None = None
+) -> None:
+    """Run what a planner asks for until it is done or a stop is asked for.
+
+    With a store, lost attempts and late answers are written down, and a job goes on counting the attempts that were
+    made of it before.
+    """
+    driver = _Driver(planner, pool, store)
+    while stop.signum is None:
+        driver.add_tasks()
+        if planner.is_done():
+            return
+        driver.wait()
+        progress.update(planner.counts())
+
+
+class _Driver:
+    """The jobs that have no result yet, and the coordinator that decides where they run."""
+
+    def __init__(self, planner: Planner, pool: WorkerPool, store: Store | None) -> None:
+        self._planner = planner
+        self._pool = pool
+        self._store = store
+        self._coordinator = Coordinator(pool.slots)
+        self._jobs: dict[str, AnyJob] = {}
+
+    def add_tasks(self) -> None:
+        """Give the planner's next tasks to the coordinator; one more than there are slots waits at hand."""
+        slots = self._pool.slots
+        for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
+            key = task.job.key
+            assert key not in self._jobs, f"job {key} was asked for twice"
+            self._jobs[key] = task.job
+            attempts = self._store.attempts_made(key) if self._store is not None else 0
+            self._carry_out(self._coordinator.handle(JobAdded(key, attempts, task.losses_max, task.avoid)))
+
+    def wait(self) -> None:
+        """Wait for the pool and carry out what follows from what has happened there."""
+        for event in self._pool.wait(WAIT_SECONDS):
+            self._carry_out(self._coordinator.handle(event))
+        assert len(self._jobs) == self._coordinator.backlog, "a job without a result is the coordinator's"
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Dispatch(slot=slot, job=key, attempt=attempt):
+                    self._planner.begin(self._jobs[key], attempt, slot)
+                    self._pool.dispatch(slot, self._jobs[key], attempt)
+                case Replace(slot=slot, worker=worker):
+                    self._pool.replace(slot, worker)
+                case Record():
+                    del self._jobs[instruction.job]
+                    self._planner.take(instruction)
+                case NoteLoss(job=key, attempt=attempt, reason=reason):
+                    if self._store is not None:
+                        self._store.note_loss(key, attempt, reason)
+                case NoteLate(job=key, attempt=attempt, answer=answer):
+                    if self._store is not None:
+                        self._store.note_late(key, attempt, answer)
+                case _:
+                    assert_never(instruction)

@@ -1,0 +1,61 @@
+"""Planner: what a campaign runs next and what the results come to, knowing nothing of pools and processes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.dispatch.coordinator import LOSSES_MAX, Record
+from cluster.dispatch.job import AnyJob
+from workers.record.verdict import Agreed, Verdict, is_finding, is_too_ambiguous
+
+EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job, after how many lost attempts it is given up, and the slot it should not run on."""
+
+    job: AnyJob
+    losses_max: int = LOSSES_MAX
+    avoid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How far a campaign is: units done of `total` (None if there is no bound), findings, those being shrunk."""
+
+    done: int
+    total: int | None
+    findings: int
+    shrinking: int = 0
+
+
+class Planner(Protocol):
+    """A campaign as its driver sees it.
+
+    The same answers in the same order give the same tasks; what must not be lost it writes to a store of its own.
+    """
+
+    def tasks(self, slots: int, room: int) -> Sequence[Task]:
+        """Return the tasks to add for about this many slots; `room` are wanted, owed ones come regardless."""
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        """Write an attempt of a task down, just before it runs on a slot."""
+
+    def take(self, record: Record) -> None:
+        """Take the only result of a task."""
+
+    def is_done(self) -> bool:
+        """Whether nothing is left to run or to wait for, as of the last `tasks`."""
+
+    def counts(self) -> Counts:
+        """Return how far it is."""
+
+
+def exit_code(verdicts: Iterable[Verdict | None]) -> int:
+    """Return what verdicts come to; None is a scenario without one. Findings weigh more than gaps."""
+    seen = list(verdicts)
+    if any(verdict is not None and is_finding(verdict) for verdict in seen):
+        return EXIT_FOUND
+    agreed = [verdict.stats for verdict in seen if isinstance(verdict, Agreed)]
+    return EXIT_AGREED if len(agreed) == len(seen) and not is_too_ambiguous(agreed) else EXIT_NOT_JUDGED

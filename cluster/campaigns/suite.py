@@ -1,0 +1,75 @@
+"""Suite: scenarios that are judged once each, and the store that holds their results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.campaigns.planner import EXIT_AGREED, EXIT_NOT_JUDGED, Counts, Task, exit_code
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import AnyJob, Job
+from cluster.storage.store import Result, Store
+from workers.record.verdict import Judgement, Lost, Verdict, is_finding
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A job under the name the user knows it by; two scenarios with the same trace share a job."""
+
+    name: str
+    job: Job
+
+
+class Suite:
+    """Planner of scenarios; what a store holds already is not run again."""
+
+    def __init__(self, scenarios: Sequence[Scenario], store: Store) -> None:
+        self.scenarios = scenarios
+        self._store = store
+        self._by_key: dict[str, Scenario] = {}
+        for scenario in scenarios:
+            self._by_key.setdefault(scenario.job.key, scenario)
+        found = {key: store.result(key) for key in self._by_key}
+        self.results: dict[str, Result] = {key: result for key, result in found.items() if result is not None}
+        self.kept = len(self.results)
+        self._asked: set[str] = set()
+
+    @property
+    def missing(self) -> list[Job]:
+        """Return the jobs without a result, in the order of the scenarios."""
+        return [scenario.job for key, scenario in self._by_key.items() if key not in self.results]
+
+    def verdicts(self) -> list[Verdict | None]:
+        """Return the verdict of each scenario, None where there is no result."""
+        results = (self.results.get(scenario.job.key) for scenario in self.scenarios)
+        return [None if result is None else result.judgement.verdict for result in results]
+
+    def exit_code(self) -> int:
+        """Return what the scenarios come to so far; attempts that contradict each other leave them unjudged."""
+        code = exit_code(self.verdicts())
+        return EXIT_NOT_JUDGED if code == EXIT_AGREED and self._store.contradictions() else code
+
+    def tasks(self, slots: int, room: int) -> list[Task]:
+        """Return every scenario that has no result, at once."""
+        asked, self._asked = self._asked, set(self._by_key)
+        return [Task(job) for job in self.missing if job.key not in asked]
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        """Write the trace down before it runs."""
+        scenario = self._by_key[job.key]
+        self._store.begin(scenario.job, attempt, slot, scenario.name)
+
+    def take(self, record: Record) -> None:
+        """Write a result down; it is on the disk when it counts."""
+        scenario, judgement = self._by_key[record.job], record.result
+        if isinstance(judgement, Lost):
+            judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
+        assert isinstance(judgement, Judgement), "a job of a trace is answered by a judgement"
+        self.results[record.job] = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
+
+    def is_done(self) -> bool:
+        """Whether every scenario has a result."""
+        return len(self.results) == len(self._by_key)
+
+    def counts(self) -> Counts:
+        """Return the number of scenarios with results, of all, and of findings."""
+        findings = sum(is_finding(result.judgement.verdict) for result in self.results.values())
+        return Counts(len(self.results), len(self._by_key), findings)

@@ -1,0 +1,87 @@
+"""Session: the pools of one command, and the signals that stop it."""
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from types import FrameType
+from typing import TypeAlias
+
+from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool, gpu_share
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
+
+Pools: TypeAlias = Callable[[], AbstractContextManager[WorkerPool]]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(slots=True)
+class Stop:
+    """A wish to stop, set by a signal handler; `signum` says by which."""
+
+    signum: int | None = None
+
+
+@contextmanager
+def stop_on_signal(stop: Stop) -> Iterator[Callable[[], None]]:
+    """Let the first SIGINT or SIGTERM stop the campaign after the results at hand; a second one acts at once.
+
+    Yields a function to be called once Ray has started: Ray puts a handler for SIGTERM of its own in place, and what
+    that one raises is swallowed at a fork. The wakeup pipe has seen the signal all the same.
+    """
+
+    def handler(signum: int, frame: FrameType | None) -> None:
+        stop.signum = signum
+        signal.signal(signum, before[signal.Signals(signum)])
+
+    def arm() -> None:
+        seen = os.read(reader, 4096) if select.select([reader], [], [], 0)[0] else b""
+        stop.signum = next((signum for signum in seen if signum in SIGNALS), stop.signum)
+        for signum in SIGNALS:
+            signal.signal(signum, handler)
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    arm()
+    try:
+        yield arm
+    finally:
+        for signum, previous in before.items():
+            signal.signal(signum, previous)
+        signal.set_wakeup_fd(wakeup_before)
+        os.close(reader)
+        os.close(writer)
+
+
+@contextmanager
+def open_pools(
+    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
+) -> Iterator[Pools]:
+    """Provide pools, one after another, with no more slots than there are jobs; a signal sets `stop` meanwhile.
+
+    Ray starts once in a process. It prints a paragraph on stdout for each dead worker: stdout belongs to the report
+    and is closed until then.
+    """
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm:
+        if address is None:
+            arm()
+            yield lambda: nullcontext(InProcessPool())
+            return
+        num_cpus = None if address != "local" else min(workers or len(os.sched_getaffinity(0)), jobs)
+        with RayCluster(address, num_cpus) as cluster:
+            slots = min(workers or (cluster.num_gpus if config.device == "cuda" else cluster.num_cpus), jobs)
+            gpus = gpu_share(slots, cluster.num_gpus) if config.device == "cuda" else 0
+            arm()
+            yield lambda: RayPool(cluster, slots, deadline, gpus=gpus)
+
+
+@contextmanager
+def open_pool(
+    address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
+) -> Iterator[WorkerPool]:
+    """Provide one pool, as `open_pools` does."""
+    with open_pools(address, workers, jobs, deadline, stop, config) as pools, pools() as pool:
+        yield pool

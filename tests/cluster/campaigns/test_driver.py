@@ -1,0 +1,84 @@
+"""The driver carries out what a planner asks for, and stops when it is told to."""
+
+from pathlib import Path
+
+from cluster.campaigns.driver import drive
+from cluster.campaigns.planner import Counts, Task
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import AnyJob, Job
+from cluster.dispatch.pool import InProcessPool
+from cluster.dispatch.session import Stop
+from cluster.storage.store import Store
+from tests.cluster.fake_judge import STAND_IN, trace
+from workers.record.verdict import Judgement, Lost
+
+
+class Chain:
+    """A planner that asks for one job after another, each once the one before has its result."""
+
+    def __init__(self, *requests: str) -> None:
+        self.left = [Job.of(trace(request), sweep=False) for request in requests]
+        self.rooms: list[int] = []
+        self.begun: list[tuple[str, int, int]] = []
+        self.records: list[Record] = []
+        self.out = 0
+
+    def tasks(self, slots: int, room: int) -> list[Task]:
+        self.rooms.append(room)
+        if self.out or not self.left:
+            return []
+        self.out = 1
+        return [Task(self.left.pop(0))]
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        self.begun.append((job.key, attempt, slot))
+
+    def take(self, record: Record) -> None:
+        self.out = 0
+        self.records.append(record)
+
+    def is_done(self) -> bool:
+        return not (self.out or self.left)
+
+    def counts(self) -> Counts:
+        return Counts(len(self.records), None, 0)
+
+
+class Noting:
+    """Progress that keeps what it is told, and asks for a stop after so many results."""
+
+    def __init__(self, stop: Stop, most: int) -> None:
+        self.seen: list[int] = []
+        self._stop = stop
+        self._most = most
+
+    def update(self, counts: Counts) -> None:
+        self.seen.append(counts.done)
+        if counts.done == self._most:
+            self._stop.signum = 2
+
+
+def test_every_task_is_begun_and_answered_once_and_in_turn() -> None:
+    planner, stop = Chain("agree", "raise", "diverge"), Stop()
+    keys = [job.key for job in planner.left]
+    progress = Noting(stop, 99)
+    drive(planner, InProcessPool(STAND_IN), stop, progress)
+    assert [record.job for record in planner.records] == [key for key, _, _ in planner.begun] == keys
+    assert [type(record.result) for record in planner.records] == [Judgement, Lost, Judgement]
+    assert progress.seen[-1] == 3
+    assert set(planner.rooms) == {1, 2}, "there is room for what the slots run and for one job at hand"
+
+
+def test_after_a_stop_nothing_more_is_asked_for() -> None:
+    planner, stop = Chain("agree", "agree-2", "agree-3"), Stop()
+    drive(planner, InProcessPool(STAND_IN), stop, Noting(stop, 1))
+    assert len(planner.records) == 1
+    assert len(planner.left) == 2
+
+
+def test_attempts_go_on_counting_where_the_store_says_they_are(tmp_path: Path) -> None:
+    planner = Chain("agree")
+    with Store(tmp_path) as store:
+        store.begin_attempt(planner.left[0].key, 4, 0)
+        drive(planner, InProcessPool(STAND_IN), Stop(), store=store)
+    assert [(attempt, slot) for _, attempt, slot in planner.begun] == [(5, 0)]
