@@ -26,7 +26,7 @@ from cluster.dispatch.host import running_file
 from cluster.dispatch.job import AnyJob, ShardJob
 from cluster.dispatch.pool import RayCluster, RayPool, WorkerPool
 from cluster.dispatch.session import Stop
-from cluster.reports.hunt_report import as_json, hunt_document
+from cluster.reports.hunt_report import hunt_document
 from cluster.storage.store import Store
 from scenarios import codec
 from workers.faults.registry import FAULTS
@@ -125,7 +125,7 @@ def outcome(folder: Path, pool: WorkerPool, num_traces: int, faults: tuple[str, 
     with Store(folder) as store:
         hunt = Hunt(HuntSettings(faults=faults), store, num_traces)
         drive(hunt, pool, Stop(), QUIET, store)
-        return as_json(hunt_document(hunt.hunter, hunt.exit_code()))
+        return hunt_document(hunt.hunter, hunt.exit_code()).model_dump_json(indent=2)
 
 
 def compare(

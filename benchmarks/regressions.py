@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from cluster.storage.artefact import schema_line
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.events import Schedule
@@ -93,7 +94,7 @@ def problem(fault: Fault, row: Row, tapes: Tapes) -> str | None:
 def write(fault: Fault, row: Row) -> None:
     """Write the regression of a fault."""
     FOLDER.mkdir(exist_ok=True)
-    head = comment([f"{fault.source}: {fault.symptom}."])
+    head = schema_line(FOLDER) + comment([f"{fault.source}: {fault.symptom}."])
     (FOLDER / f"{fault.id}.yaml").write_text(head + codec.dumps(row.small), encoding="utf-8", newline="\n")
 
 

@@ -7,7 +7,7 @@ from cluster.campaigns.hunter import Hunter, HuntSettings
 from cluster.campaigns.planner import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, ShardJob
-from cluster.storage.artefact import write_atomically
+from cluster.storage.artefact import schema_line, write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.store import Store
 from scenarios import codec
@@ -102,7 +102,7 @@ def keep_seldom_hit(hunter: Hunter, campaign: Path) -> None:
         trace = hunter.trace(number).model_copy(update={"schedule": Schedule(), "expect": {probe: 1}})
         what = f"{PROBES[probe]}: in {count} of {hunter.tally.traces} traces"
         head = comment([what, f"first in trace {number} of hunt {settings.profile} {settings.seed}"])
-        write_atomically(folder / f"{probe}.yaml", head + codec.dumps(trace))
+        write_atomically(folder / f"{probe}.yaml", schema_line(folder) + head + codec.dumps(trace))
     for path in folder.glob("*.yaml"):
         if path.stem not in seldom:
             path.unlink()

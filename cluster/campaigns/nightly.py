@@ -10,6 +10,7 @@ from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
 from cluster.storage.artefact import finding_lines
 from cluster.storage.store import Store
+from scenarios.spec import Value
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Agreed, Verdict, is_finding, plane
 from workers.targets.devices import faults_on
@@ -23,6 +24,15 @@ TRACES = 200
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
     """Return the faults measured tonight; those of `nights` nights in a row are all that exist on the device."""
     return faults_on(config)[night % nights :: nights]
+
+
+class RegressionEntry(Value):
+    """A trace of known faults: the plane they were found in, and what the clean engine came to."""
+
+    file: str
+    faults: tuple[str, ...]
+    found_in: str | None
+    clean: str
 
 
 class Regressions:
@@ -92,13 +102,13 @@ class Regressions:
             yield f"  CLEAN ENGINE FAILS: {name}" if verdict is not None else f"  not judged: {name}"
             yield from (f"    {line}" for line in (finding_lines(verdict) if verdict is not None else []))
 
-    def entries(self) -> list[dict[str, object]]:
-        """Return the report as JSON values."""
-        entries: list[dict[str, object]] = []
+    def entries(self) -> tuple[RegressionEntry, ...]:
+        """Return the report as values."""
+        entries = []
         verdicts, verdicts_clean = self.faulty, self.clean
         for name, trace in self.traces.items():
             faulty, clean = verdicts.get(name), verdicts_clean.get(name)
             found = plane(faulty) if faulty is not None and is_finding(faulty) else None
             state = "refused" if name in self.refused else "not run" if clean is None else clean.kind
-            entries.append({"file": name, "faults": list(trace.faults), "found_in": found, "clean": state})
-        return entries
+            entries.append(RegressionEntry(file=name, faults=trace.faults, found_in=found, clean=state))
+        return tuple(entries)

@@ -10,19 +10,19 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.planner import exit_code
 from cluster.campaigns.suite import Scenario, Suite
+from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.inputs import (
     InputError,
     campaign_stem,
     check_engine,
-    check_fault,
     check_trace,
     ray_address,
     read_scenarios,
     read_trace,
 )
-from cluster.cli.measure_commands import measure
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.schema_command import schema
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import WORKER, build, command, load_judge
 from cluster.dispatch.session import Stop, open_pool
@@ -31,9 +31,7 @@ from cluster.storage.store import CampaignError, Store, new_campaign_folder
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
 from scenarios.trace import Trace, problems
-from workers.faults.registry import FAULTS
 from workers.record.verdict import Lost, Vacuous
-from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
@@ -87,7 +85,7 @@ def run(
         code = code or suite.exit_code()
         remarks = [*_remarks(suite, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
     if as_json:
-        print(document(lines, code, build()))
+        print(document(lines, code).model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
     else:
         print_report(lines, sys.stdout, remarks)
@@ -180,7 +178,7 @@ def replay(
     line = Line(str(file), load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:
-        print(document([line], code, build()))
+        print(document([line], code).model_dump_json(indent=2))
     else:
         print_report([line], sys.stdout)
     return code
@@ -191,26 +189,7 @@ app.command()(nightly)
 app.command()(shrink)
 
 
+app.command()(schema)
 faults_app.command("measure")(measure)
-
-
-@faults_app.command("list")
-def list_faults() -> int:
-    """List all faults: id, plane, symptom."""
-    width = max((len(fault) for fault in FAULTS), default=0)
-    for name in sorted(FAULTS):
-        fault = FAULTS[name]
-        print(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
-    return 0
-
-
-@faults_app.command("show")
-def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")]) -> int:
-    """Show one fault: what the historical code did, and what it takes to see it."""
-    shown = FAULTS[check_fault(fault)]
-    for name in ("id", "source", "symptom", "trigger", "plane"):
-        print(f"{name + ':':<10}{getattr(shown, name)}")
-    requires = ", ".join(f"{key} = {value}" for key, value in shown.requires)
-    print(f"requires: {requires or 'nothing'}")
-    print(f"devices:  {', '.join(exists_on(shown))}")
-    return 0
+faults_app.command("list")(list_faults)
+faults_app.command("show")(show_fault)

@@ -27,11 +27,11 @@ from cluster.cli.inputs import (
 )
 from cluster.cli.options import Corpora, Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
-from cluster.dispatch.job import build, command
+from cluster.dispatch.job import command
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pools
-from cluster.reports.hunt_report import HuntLine, as_json, hunt_document, hunt_lines
-from cluster.reports.report import Line, document, print_report
+from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
+from cluster.reports.report import Line, ShrinkDocument, document, print_report
 from cluster.statistics.fault_table import by_fault, fault_values, table
 from cluster.storage.artefact import write_artefact, write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
@@ -81,7 +81,7 @@ def hunt(
 
         code = _carry_out((work,), address, workers, deadline, stop, config) or hunting.exit_code()
         text = "\n".join(hunt_lines(hunting.hunter, folder))
-    print(as_json(hunt_document(hunting.hunter, code)) if json else text)
+    print(hunt_document(hunting.hunter, code).model_dump_json(indent=2) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
 
@@ -137,7 +137,8 @@ def nightly(
         text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder), "", *table(lines)])
         values = hunt_document(hunting.hunter, code)
         measured = fault_values(lines, taken, measurement.lost)
-        report = as_json({"exit_code": code, "regressions": replayed.entries(), "hunt": values, "faults": measured})
+        night = NightDocument(exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured)
+        report = night.model_dump_json(indent=2)
     write_atomically(folder / "report.txt", text + "\n")
     write_atomically(folder / "report.json", report + "\n")
     print(report if json else text)
@@ -235,7 +236,7 @@ def shrink(
     line, remarks = _shrunk(file, folder, pursuit, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
-        print(document([line], code, build()))
+        print(_shrink_document(line, code, pursuit).model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
     else:
         print_report([line], sys.stdout, remarks)
@@ -255,3 +256,15 @@ def _shrunk(
     if pursuit.is_open:
         remarks.append(f"stopped before the end; go on with: {command('shrink', path, config)}")
     return Line(str(file), judgement, str(path), command("replay", path, config)), remarks
+
+
+def _shrink_document(line: Line, code: int, pursuit: Pursuit) -> ShrinkDocument:
+    assert line.judgement is not None, "a trace without a judgement is not reported"
+    shrinking = pursuit.state.shrinking
+    return ShrinkDocument(
+        **dict(document([line], code)),
+        events_before=pursuit.state.size,
+        events=len(line.judgement.trace.events),
+        checks=shrinking.spent if shrinking is not None else 0,
+        complete=not pursuit.is_open,
+    )

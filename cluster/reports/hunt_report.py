@@ -1,6 +1,5 @@
 """Tell people and programs what a hunt came to, and how far it is."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,15 +9,18 @@ from typing import IO
 from cluster.campaigns.findings import Pursuit
 from cluster.campaigns.hunt import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.hunter import Hunter
+from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
+from cluster.statistics.fault_table import FaultValues
 from cluster.storage.artefact import finding_lines, outcome_lines
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from scenarios.probes import PROBES
-from scenarios.shards import TRACES_PER_SHARD
-from workers.record.verdict import plane
-from workers.shrink.fingerprint import signature_of
+from scenarios.shards import TRACES_PER_SHARD, Profile
+from scenarios.spec import Value
+from workers.record.verdict import Verdict, plane
+from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.target import RunConfig
 
 _ERASE = "\r\x1b[2K"
@@ -101,58 +103,136 @@ def _finding_lines(number: int, pursuit: Pursuit, folder: Path, config: RunConfi
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
 
 
-def hunt_document(hunter: Hunter, exit_code: int) -> dict[str, object]:
-    """Return the report as JSON values, the same for the same traces on any host and any number of workers."""
-    tally, canary = hunter.tally, hunter.canary
-    first = canary.first.signature.model_dump() if canary.first is not None else None
-    return {
-        "specstorm": build(),
-        "exit_code": exit_code,
-        **hunter.settings.model_dump(mode="json", exclude={"canary"}),
-        "traces": tally.traces,
-        "steps_median": _median(hunter),
-        "runs": tally.runs,
-        "steps": tally.steps,
-        "commits": tally.commits,
-        "captures": tally.captures,
-        "reached": tally.reached,
-        "canary": {"fault": hunter.settings.canary, "blind": canary.is_blind, "traces": canary.traces, "found": first},
-        "judged_twice": hunter.num_again,
-        "mismatches": [{"trace": each.trace, "first": each.first, "again": each.again} for each in hunter.mismatches],
-        "not_judged": {str(number): reason for number, reason in sorted(hunter.unjudged.items())},
-        "probes": {probe: tally.probes[probe] for probe in PROBES},
-        "probes_seldom_hit": {probe: hunter.firsts[probe] for probe in seldom_hit(hunter)},
-        "probes_never_hit": [probe for probe in PROBES if not tally.probes[probe]],
-        "findings": [_finding_entry(pursuit) for pursuit in hunter.findings],
-    }
+class CanaryEntry(Value):
+    """The search for the planted fault: `found` is what gave it away, at trace number `traces`."""
+
+    fault: str
+    blind: bool
+    traces: int
+    found: Signature | None
 
 
-def _finding_entry(pursuit: Pursuit) -> dict[str, object]:
+class MismatchEntry(Value):
+    """A trace that was judged twice and came out otherwise, by the digests of its captures."""
+
+    trace: int
+    first: str
+    again: str
+
+
+class FindingEntry(Value):
+    """One bug: how often and where it was met, and what it was shrunk to.
+
+    `same_as` names the finding that it turned out to be; `artefact` is a path inside the campaign directory.
+    """
+
+    bug: str
+    count: int
+    first_trace: int
+    stage: str
+    same_as: str | None
+    signature: Signature | None
+    events_before: int
+    events: int
+    holds: int
+    policy: str
+    checks: int
+    verdict: Verdict
+    artefact: str | None
+
+
+class HuntDocument(Value):
+    """What a hunt came to.
+
+    `judged_twice` counts shards, `not_judged` names the others by number, with the reason; `probes` counts the traces
+    that hit each, `probes_seldom_hit` gives the number of the first trace of each that few hit.
+    """
+
+    specstorm: str
+    exit_code: int
+    profile: Profile
+    seed: int
+    faults: tuple[str, ...]
+    config: RunConfig
+    corpus: str
+    traces: int
+    steps_median: int
+    runs: int
+    steps: int
+    commits: int
+    captures: int
+    reached: int
+    canary: CanaryEntry
+    judged_twice: int
+    mismatches: tuple[MismatchEntry, ...]
+    not_judged: dict[str, str]
+    probes: dict[str, int]
+    probes_seldom_hit: dict[str, int]
+    probes_never_hit: tuple[str, ...]
+    findings: tuple[FindingEntry, ...]
+
+
+def hunt_document(hunter: Hunter, exit_code: int) -> HuntDocument:
+    """Return the report as values, the same for the same traces on any host and any number of workers."""
+    settings, tally, canary = hunter.settings, hunter.tally, hunter.canary
+    found = canary.first.signature if canary.first is not None else None
+    return HuntDocument(
+        specstorm=build(),
+        exit_code=exit_code,
+        profile=settings.profile,
+        seed=settings.seed,
+        faults=settings.faults,
+        config=settings.config,
+        corpus=settings.corpus,
+        traces=tally.traces,
+        steps_median=_median(hunter),
+        runs=tally.runs,
+        steps=tally.steps,
+        commits=tally.commits,
+        captures=tally.captures,
+        reached=tally.reached,
+        canary=CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found),
+        judged_twice=hunter.num_again,
+        mismatches=tuple(
+            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunter.mismatches
+        ),
+        not_judged={str(number): reason for number, reason in sorted(hunter.unjudged.items())},
+        probes={probe: tally.probes[probe] for probe in PROBES},
+        probes_seldom_hit={probe: hunter.firsts[probe] for probe in seldom_hit(hunter)},
+        probes_never_hit=tuple(probe for probe in PROBES if not tally.probes[probe]),
+        findings=tuple(_finding_entry(pursuit) for pursuit in hunter.findings),
+    )
+
+
+def _finding_entry(pursuit: Pursuit) -> FindingEntry:
     state = pursuit.state
     judgement = pursuit.smallest()
     verdict, trace = (state.verdict, state.trace) if judgement is None else (judgement.verdict, judgement.trace)
     assert verdict is not None, "a finding of a hunt has been seen"
-    signature = signature_of(verdict, trace)
-    return {
-        "bug": state.bug,
-        "count": pursuit.count,
-        "first_trace": state.first,
-        "stage": state.stage,
-        "same_as": state.same_as,
-        "signature": signature.model_dump() if signature is not None else None,
-        "events_before": state.size,
-        "events": len(trace.events),
-        "holds": len(trace.schedule.holds),
-        "policy": trace.schedule.policy,
-        "checks": state.shrinking.spent if state.shrinking is not None else 0,
-        "verdict": verdict.model_dump(mode="json"),
-        "artefact": state.artefact,
-    }
+    return FindingEntry(
+        bug=state.bug,
+        count=pursuit.count,
+        first_trace=state.first,
+        stage=state.stage,
+        same_as=state.same_as,
+        signature=signature_of(verdict, trace),
+        events_before=state.size,
+        events=len(trace.events),
+        holds=len(trace.schedule.holds),
+        policy=trace.schedule.policy,
+        checks=state.shrinking.spent if state.shrinking is not None else 0,
+        verdict=verdict,
+        artefact=state.artefact,
+    )
 
 
-def as_json(document: dict[str, object]) -> str:
-    """Return a document as text."""
-    return json.dumps(document, indent=2, ensure_ascii=False)
+class NightDocument(Value):
+    """What a night came to: the regressions, the hunt, and the faults that were measured."""
+
+    exit_code: int
+    regressions: tuple[RegressionEntry, ...]
+    hunt: HuntDocument
+    faults: FaultValues
 
 
 class HuntLine:

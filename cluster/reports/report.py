@@ -1,6 +1,5 @@
 """Tell people and programs what a campaign came to, and how far it is."""
 
-import json
 import sys
 import time
 from collections import Counter
@@ -14,8 +13,10 @@ from rich.progress import Progress as RichBar
 from rich.table import Table
 
 from cluster.campaigns.planner import Counts
+from cluster.dispatch.job import build
 from cluster.storage.artefact import finding_lines, outcome_lines, portable
-from workers.record.verdict import Agreed, Judgement, Lost, Verdict, is_finding
+from scenarios.spec import Value
+from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is_finding
 
 INDENT = " " * 10
 LINE_SECONDS = 10.0
@@ -114,24 +115,61 @@ def summary(lines: Sequence[Line]) -> str:
     return f"{len(lines)} {'scenario' if len(lines) == 1 else 'scenarios'}: {', '.join(parts)}"
 
 
-def document(lines: Sequence[Line], exit_code: int, build: str) -> str:
-    """Return the report as JSON, the same for the same results on any host, at any time, on any pool."""
+class ScenarioEntry(Value):
+    """What is known about one scenario; nothing but its name if it has no result.
+
+    `artefact` is a path inside the campaign directory.
+    """
+
+    scenario: str
+    verdict: Verdict | None = None
+    seed: int | None = None
+    faults: tuple[str, ...] = ()
+    schedules: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+    artefact: str | None = None
+
+
+class RunDocument(Value):
+    """What scenarios came to; `summary` counts them by kind of verdict."""
+
+    specstorm: str
+    exit_code: int
+    summary: dict[str, int]
+    scenarios: tuple[ScenarioEntry, ...]
+
+
+class ShrinkDocument(RunDocument):
+    """What a trace was shrunk to.
+
+    `events_before` of it became `events` in `checks`; `complete` says that nothing was left to try.
+    """
+
+    events_before: int
+    events: int
+    checks: int
+    complete: bool
+
+
+def document(lines: Sequence[Line], exit_code: int) -> RunDocument:
+    """Return the report as values, the same for the same results on any host, at any time, on any pool."""
     counts = Counter(line.kind for line in lines)
-    scenarios = [_entry(line) for line in lines]
-    whole = {"specstorm": build, "exit_code": exit_code, "summary": dict(sorted(counts.items()))}
-    return json.dumps({**whole, "scenarios": scenarios}, indent=2, ensure_ascii=False)
+    entries = tuple(_entry(line) for line in lines)
+    return RunDocument(specstorm=build(), exit_code=exit_code, summary=dict(sorted(counts.items())), scenarios=entries)
 
 
-def _entry(line: Line) -> dict[str, object]:
-    entry: dict[str, object] = {"scenario": portable(line.scenario), "verdict": None}
-    if line.judgement is not None:
-        entry["verdict"] = line.judgement.verdict.model_dump(mode="json")
-        entry["seed"] = line.judgement.trace.seed
-        entry["faults"] = list(line.judgement.trace.faults)
-        entry["schedules"] = line.judgement.schedules
-        entry["outcomes"] = [outcome.model_dump(mode="json") for outcome in line.judgement.outcomes]
-        entry["artefact"] = line.artefact
-    return entry
+def _entry(line: Line) -> ScenarioEntry:
+    if line.judgement is None:
+        return ScenarioEntry(scenario=portable(line.scenario))
+    return ScenarioEntry(
+        scenario=portable(line.scenario),
+        verdict=line.judgement.verdict,
+        seed=line.judgement.trace.seed,
+        faults=line.judgement.trace.faults,
+        schedules=line.judgement.schedules,
+        outcomes=line.judgement.outcomes,
+        artefact=line.artefact,
+    )
 
 
 class LineProgress:

@@ -1,6 +1,5 @@
 """What trials of faults come to: a line a fault, the table of all of them, and the documents a measurement leaves."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +40,24 @@ class Line(Value):
     against_correct_traces: Median
     shrunk_events: int | None
     shrunk_holds: int | None
+
+
+class FaultValues(Value):
+    """What trials of faults came to, fault by fault and trial by trial; `lost` says which were not judged."""
+
+    faults: tuple[Line, ...]
+    trials: tuple[Trial, ...]
+    lost: tuple[str, ...]
+
+
+class MeasureDocument(Value):
+    """A measurement of faults, see `FaultValues`."""
+
+    specstorm: str
+    exit_code: int
+    faults: tuple[Line, ...]
+    trials: tuple[Trial, ...]
+    lost: tuple[str, ...]
 
 
 def line_of(trials: Sequence[Trial]) -> Line:
@@ -131,25 +148,16 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "-"
 
 
-def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str]) -> dict[str, object]:
-    """Return everything that was measured as JSON values."""
-    return {
-        "faults": [_values(line) for line in lines],
-        "trials": [trial.model_dump() for trial in trials],
-        "lost": list(lost),
-    }
+def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str]) -> FaultValues:
+    """Return everything that was measured."""
+    return FaultValues(faults=tuple(lines), trials=tuple(trials), lost=tuple(lost))
 
 
-def document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> str:
-    """Return everything that was measured as a JSON document."""
-    return json.dumps({"specstorm": build(), "exit_code": code, **fault_values(lines, trials, lost)}, indent=2)
-
-
-def _values(line: Line) -> dict[str, object]:
-    values = line.model_dump()
-    for name in ("traces", "steps", "seconds", "against_correct_traces"):
-        values[name] = getattr(line, name)._asdict()
-    return values
+def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> MeasureDocument:
+    """Return everything that was measured as a document of its own."""
+    return MeasureDocument(
+        specstorm=build(), exit_code=code, faults=tuple(lines), trials=tuple(trials), lost=tuple(lost)
+    )
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from scenarios.spec import Value
+
 Z_95 = 1.959963984540054
 
 
@@ -27,7 +29,7 @@ class Point(NamedTuple):
     high: float
 
 
-class Median(NamedTuple):
+class Median(Value):
     """The time by which half of the trials are over, with its bounds; None is beyond what was observed."""
 
     at: float | None
@@ -63,7 +65,7 @@ def median(times: Sequence[Time]) -> Median:
         return next((point.at for point, share in zip(points, below, strict=True) if share <= 0.5), None)
 
     return Median(
-        first([point.survival for point in points]),
-        first([point.low for point in points]),
-        first([point.high for point in points]),
+        at=first([point.survival for point in points]),
+        low=first([point.low for point in points]),
+        high=first([point.high for point in points]),
     )

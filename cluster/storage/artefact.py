@@ -7,6 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 from cluster.dispatch.job import command
+from cluster.dispatch.origin import ROOT
 from scenarios import codec
 from scenarios.codec import comment
 from workers.record.verdict import (
@@ -25,6 +26,7 @@ from workers.record.verdict import (
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 ORDER = " > "
+SCHEMA = Path("scenarios", "scenario.schema.json")
 
 
 def artefact_name(judgement: Judgement) -> str:
@@ -110,10 +112,18 @@ def _before(order: list[str], pair: tuple[str, str]) -> bool:
     return order.index(pair[0]) < order.index(pair[1])
 
 
+def schema_line(folder: Path) -> str:
+    """Return the line that tells an editor the schema of a scenario file in a folder of a checkout, else nothing."""
+    schema, here = ROOT / SCHEMA, folder.resolve()
+    if not (schema.is_file() and here.is_relative_to(ROOT)):
+        return ""
+    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, here)).as_posix()}\n"
+
+
 def write_artefact(folder: Path, judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> Path:
     """Write the artefact of a finding and return its path; writing the same finding again changes nothing."""
     path = folder / artefact_name(judgement)
-    write_atomically(path, artefact_text(judgement, scenario, config))
+    write_atomically(path, schema_line(folder) + artefact_text(judgement, scenario, config))
     return path
 
 

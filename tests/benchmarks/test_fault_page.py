@@ -3,13 +3,13 @@
 import json
 
 from benchmarks.fault_page import KNOWN, PAGE, cells_of, summary, with_cells
-from cluster.statistics.fault_table import by_fault, document
+from cluster.statistics.fault_table import by_fault, measure_document
 from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 
 FAULT = "vllm-38556-backup-token"
 TRIALS = [run_trial(FAULT, number, 3, True, Tapes()) for number in range(2)]
-MEASURED = json.loads(document(list(by_fault(TRIALS)), TRIALS, [], 0))
+MEASURED = json.loads(measure_document(list(by_fault(TRIALS)), TRIALS, [], 0).model_dump_json())
 
 
 def test_a_measured_fault_has_its_figures_and_every_other_row_keeps_what_is_known() -> None:

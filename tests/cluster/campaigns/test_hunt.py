@@ -18,7 +18,7 @@ from cluster.cli import main as cli
 from cluster.dispatch.job import load_judge
 from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool
 from cluster.dispatch.session import Stop
-from cluster.reports.hunt_report import HuntLine, hunt_document, hunt_lines
+from cluster.reports.hunt_report import HuntDocument, HuntLine, hunt_document, hunt_lines
 from cluster.storage.store import Store
 from scenarios import codec
 from scenarios.events import Submit
@@ -26,6 +26,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.cluster.campaigns.test_hunter import Memory
 from tests.cluster.cli.test_commands import SECONDS_MAX, start, wait_for
+from tests.cluster.documents import document_of
 from tests.cluster.fake_judge import SLEEPY
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Agreed, Diverged
@@ -55,9 +56,7 @@ class StopAfter:
             self._stop.signum = 2
 
 
-def hunted(
-    folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS
-) -> dict[str, object]:
+def hunted(folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS) -> HuntDocument:
     """Hunt with a fault on and return the report."""
     stop = Stop()
     with Store(folder) as store:
@@ -74,13 +73,11 @@ def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however
         with RayPool(ray_cluster, 2, 120.0) as pool:
             there = hunted(tmp_path / name, pool, 20, until)
         assert until < 20 or there == here
-    assert here["exit_code"] == EXIT_FOUND
-    findings = here["findings"]
-    assert isinstance(findings, list)
-    (finding,) = findings
-    assert finding["count"] >= 5
-    assert finding["events"] <= 4
-    assert finding["holds"] <= 3
+    assert here.exit_code == EXIT_FOUND
+    (finding,) = here.findings
+    assert finding.count >= 5
+    assert finding.events <= 4
+    assert finding.holds <= 3
     for name in ("here", "ray", "stopped"):
         (artefact,) = (tmp_path / name / "artefacts").iterdir()
         trace = codec.load(artefact)
@@ -154,7 +151,7 @@ def test_a_clean_hunt_says_what_it_did_and_what_it_never_reached(
     assert "probes hit: " in shown
     assert "no findings" in shown
     assert run("hunt", "--traces", 12, "--ray", "off", "--out", tmp_path, "--json") == EXIT_AGREED
-    told = json.loads(capsys.readouterr().out)
+    told = document_of("hunt", capsys.readouterr().out)
     assert (told["traces"], told["exit_code"], told["findings"]) == (12, 0, [])
     assert told["steps_median"] <= 60
 
@@ -164,7 +161,7 @@ def test_a_hunt_that_does_not_find_its_canary_is_blind_and_judges_nothing(tmp_pa
     with Store(tmp_path) as store:
         hunt = Hunt(HuntSettings(), store, 12)
         drive(hunt, InProcessPool(SLEEPY), stop, StopAfter(stop, 99), store)
-        assert hunt.exit_code() == EXIT_NOT_JUDGED, Counts
+        assert hunt.exit_code() == EXIT_NOT_JUDGED
         lines = list(hunt_lines(hunt.hunter, tmp_path))
     assert any(line.startswith(f"BLIND: the canary {BACKUP} was not found in 8 shards") for line in lines)
     assert any("never hit: admit, " in line for line in lines)
@@ -218,6 +215,9 @@ def test_shrink_says_so_where_nothing_fails(tmp_path: Path, capsys: pytest.Captu
     file.write_text(codec.dumps(SMALL.model_copy(update={"faults": ()})))
     assert run("shrink", file) == EXIT_AGREED
     assert "nothing to shrink" in capsys.readouterr().out
+    assert run("shrink", file, "--json") == EXIT_AGREED
+    told = document_of("shrink", capsys.readouterr().out)
+    assert (told["events_before"], told["events"], told["checks"], told["complete"]) == (2, 2, 0, True)
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -230,9 +230,9 @@ def test_a_night_replays_the_regressions_first_and_writes_one_report(
     place = ("--regressions", known, "--out", tmp_path / "night")
     # One fault is measured, the first by name.
     night = ("nightly", "--hours", 0, *place, "--ray", "off", "--seed", 0, "--nights", 1000)
-    assert run(*night) == EXIT_NOT_JUDGED, Counts
+    assert run(*night) == EXIT_NOT_JUDGED
     assert "1 known faults found, clean engine agrees on 1" in capsys.readouterr().out
-    told = json.loads((tmp_path / "night" / "report.json").read_text())
+    told = document_of("nightly", (tmp_path / "night" / "report.json").read_text())
     assert told["regressions"][0]["found_in"] == "counts"
     (measured,) = told["faults"]["faults"]
     assert measured["fault"] == min(FAULTS)

@@ -15,6 +15,7 @@ import pytest
 from cluster.cli import main as cli
 from cluster.dispatch.origin import ROOT
 from scenarios import codec
+from tests.cluster.documents import document_of
 from tests.cluster.processes import descendants
 
 FOUND = "vllm-38556-backup-token"
@@ -106,12 +107,12 @@ def test_a_finding_exits_with_1_and_replays_to_the_same_verdict(tmp_path: Path) 
     scenarios(tmp_path, 1)
     done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND, "--json")
     assert done.returncode == 1, done.stderr
-    (entry,) = json.loads(done.stdout)["scenarios"]
+    (entry,) = document_of("run", done.stdout)["scenarios"]
     artefact = Path("out", entry["artefact"])
     assert codec.load(tmp_path / artefact).faults == (FOUND,)
     replayed = specstorm(tmp_path, "replay", str(artefact), "--json")
     assert replayed.returncode == 1
-    assert json.loads(replayed.stdout)["scenarios"][0]["verdict"] == entry["verdict"]
+    assert document_of("replay", replayed.stdout)["scenarios"][0]["verdict"] == entry["verdict"]
     shown = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND)
     assert shown.returncode == 1
     assert f"replay: specstorm replay {artefact}" in shown.stdout

@@ -85,7 +85,7 @@ def test_the_document_names_scenarios_without_this_hosts_folders(
     monkeypatch.chdir(tmp_path)
     judgement = line("agree").judgement
     names = [str(tmp_path / "scn" / "a.yaml"), "/somewhere/else/b.yaml", "scn/c.yaml"]
-    text = document([Line(name, judgement) for name in names], 0, "0.1.0+aa")
+    text = document([Line(name, judgement) for name in names], 0).model_dump_json()
     assert [each["scenario"] for each in json.loads(text)["scenarios"]] == ["scn/a.yaml", "b.yaml", "scn/c.yaml"]
     assert str(tmp_path) not in text
 

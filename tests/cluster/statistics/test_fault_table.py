@@ -10,6 +10,7 @@ import pytest
 
 from cluster.statistics.fault_table import line_of, table
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
+from tests.cluster.documents import document_of
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trials import Trial, run_trial
@@ -86,7 +87,7 @@ def test_the_command_measures_resumes_and_leaves_its_documents(tmp_path: Path) -
     assert "found in every trial: 1 of 1 faults; in the expected plane: 2 of 2" in first.stdout
     assert {"faults.txt", "faults.json", "survival.svg", "kill_matrix.svg"} <= {path.name for path in out.iterdir()}
     again = specstorm(*arguments, "--out", str(out), "--json")
-    values = json.loads(again.stdout)
+    values = document_of("faults-measure", again.stdout)
     assert values == json.loads((out / "faults.json").read_text())
     assert [trial["number"] for trial in values["trials"]] == [0, 1]
     assert values["faults"][0]["fault"] == BACKUP

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.statistics.survival import Time, curve, median
+from cluster.statistics.survival import Median, Time, curve, median
 
 # Remission in weeks under 6-MP: Freireich et al., Blood 21 (1963), the worked example of most textbooks.
 REMISSION = [
@@ -32,7 +32,7 @@ def test_without_censoring_the_curve_is_the_share_that_is_left() -> None:
 
 def test_what_never_happens_has_no_median() -> None:
     assert curve([Time(200, False)] * 10) == []
-    assert median([Time(200, False)] * 10) == (None, None, None)
+    assert median([Time(200, False)] * 10) == Median(at=None, low=None, high=None)
 
 
 def test_bounds_hold_the_curve_between_them_and_never_leave_0_and_1() -> None:

@@ -1,4 +1,4 @@
-"""The command that measures how soon each fault is found."""
+"""The commands about faults: list them, show one, measure how soon each is found."""
 
 import sys
 from importlib.util import find_spec
@@ -9,13 +9,14 @@ import typer
 
 from cluster.campaigns.driver import drive
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.planner import EXIT_NOT_JUDGED
+from cluster.campaigns.planner import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.session import Stop, open_pool
+from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
-from cluster.statistics.fault_table import by_fault, document, elsewhere_line, table, write_documents
+from cluster.statistics.fault_table import by_fault, elsewhere_line, measure_document, table, write_documents
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from cluster.storage.store import Store, new_campaign_folder
 from workers.faults.registry import FAULTS
@@ -62,7 +63,7 @@ def measure(
     lines = list(by_fault(taken))
     code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))
     code = code if stop.signum is None else 128 + stop.signum
-    report = document(lines, taken, measurement.lost, code)
+    report = measure_document(lines, taken, measurement.lost, code).model_dump_json(indent=2)
     text = "\n".join([*table(lines), *left_out, *measurement.lost])
     write_documents(folder, text, report)
     if pictures and lines:
@@ -71,3 +72,30 @@ def measure(
     print(report if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
+
+
+def list_faults(json: Json = False) -> int:
+    """List all faults: id, plane, symptom."""
+    if json:
+        print(faults_document(sorted(FAULTS)).model_dump_json(indent=2))
+        return EXIT_AGREED
+    width = max((len(fault) for fault in FAULTS), default=0)
+    for name in sorted(FAULTS):
+        fault = FAULTS[name]
+        print(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
+    return EXIT_AGREED
+
+
+def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")], json: Json = False) -> int:
+    """Show one fault: what the historical code did, and what it takes to see it."""
+    document = faults_document([check_fault(fault)])
+    if json:
+        print(document.model_dump_json(indent=2))
+        return EXIT_AGREED
+    (entry,) = document.faults
+    for name in ("id", "source", "symptom", "trigger", "plane"):
+        print(f"{name + ':':<10}{getattr(entry, name)}")
+    requires = ", ".join(f"{key} = {value}" for key, value in entry.requires.items())
+    print(f"requires: {requires or 'nothing'}")
+    print(f"devices:  {', '.join(entry.devices)}")
+    return EXIT_AGREED

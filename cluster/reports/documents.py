@@ -1,0 +1,94 @@
+"""Documents: every JSON document that a command prints or reads, by name, and its JSON Schema."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from cluster.dispatch.job import build
+from cluster.reports.hunt_report import HuntDocument, NightDocument
+from cluster.reports.report import RunDocument, ShrinkDocument
+from cluster.statistics.fault_table import MeasureDocument
+from scenarios.probes import PROBES
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.targets.devices import exists_on
+
+
+class FaultEntry(Value):
+    """A historical bug that can be switched on; `requires` names keys of the specification and their values."""
+
+    id: str
+    source: str
+    symptom: str
+    trigger: str
+    plane: str
+    requires: dict[str, str | int]
+    devices: tuple[str, ...]
+
+
+class FaultsDocument(Value):
+    """Faults that can be switched on."""
+
+    specstorm: str
+    faults: tuple[FaultEntry, ...]
+
+
+def faults_document(names: Sequence[str]) -> FaultsDocument:
+    """Return what is known about some faults."""
+    entries = tuple(
+        FaultEntry(
+            id=fault.id,
+            source=fault.source,
+            symptom=fault.symptom,
+            trigger=fault.trigger,
+            plane=fault.plane,
+            requires=dict(fault.requires),
+            devices=exists_on(fault),
+        )
+        for fault in (FAULTS[name] for name in names)
+    )
+    return FaultsDocument(specstorm=build(), faults=entries)
+
+
+SCENARIO = "scenario"
+# What `--json` prints, by command.
+DOCUMENTS: dict[str, type[Value]] = {
+    "run": RunDocument,
+    "replay": RunDocument,
+    "shrink": ShrinkDocument,
+    "hunt": HuntDocument,
+    "nightly": NightDocument,
+    "faults-list": FaultsDocument,
+    "faults-show": FaultsDocument,
+    "faults-measure": MeasureDocument,
+}
+
+
+def document_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a document by name."""
+    if name == SCENARIO:
+        return scenario_schema()
+    return _with_dialect(DOCUMENTS[name].model_json_schema(mode="serialization"))
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a scenario file, for editors.
+
+    It allows what the codec allows key by key; what only several keys together forbid the codec alone knows.
+    """
+    schema = Trace.model_json_schema(mode="validation")
+    schema["title"] = "Specstorm scenario"
+    for definition in schema["$defs"].values():
+        # The tag of an event has a default in the value, but a file must say it.
+        if "do" in definition.get("properties", {}):
+            definition["required"] = ["do", *definition.get("required", [])]
+    properties = schema["properties"]
+    properties["expect"]["propertyNames"] = {"enum": sorted(PROBES)}
+    properties["faults"]["items"] = {"enum": sorted(FAULTS)}
+    return _with_dialect(schema)
+
+
+def _with_dialect(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
