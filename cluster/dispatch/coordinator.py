@@ -185,12 +185,15 @@ class Coordinator:
 
     def _ready(self, event: WorkerReady) -> list[Instruction]:
         slot = self._slots[event.slot]
+        assert event.worker <= slot.worker, f"slot {event.slot} has had no worker {event.worker}"
         if slot.worker == event.worker and not slot.retired:
+            assert slot.job is None, f"worker {event.worker} of slot {event.slot} says twice that it is ready"
             slot.ready = True
         return []
 
     def _lost(self, event: WorkerLost) -> list[Instruction]:
         slot = self._slots[event.slot]
+        assert event.worker <= slot.worker, f"slot {event.slot} has had no worker {event.worker}"
         if slot.worker != event.worker or slot.retired:
             return []
         job = slot.job
@@ -209,6 +212,7 @@ class Coordinator:
         A worker that died before it began the job says nothing about the job.
         """
         job = self._open[key]
+        assert key not in self._queue, f"job {key} waits, and was lost by a slot"
         note = NoteLoss(key, job.attempt, event.slot, event.reason)
         if event.had_begun:
             job.lost.append((event.slot, event.reason))
@@ -221,8 +225,9 @@ class Coordinator:
         index = self._slot_of(event.job, event.attempt)
         if index is None:
             return [NoteLate(event.job, event.attempt, event.answer)]
-        self._slots[index].job = None
-        self._slots[index].idle_losses = 0
+        slot = self._slots[index]
+        assert slot.ready, f"slot {index} answers, and its worker is not there"
+        slot.job, slot.idle_losses = None, 0
         return [self._record(event.job, event.answer)]
 
     def _raised(self, event: AttemptRaised) -> list[Instruction]:
@@ -231,6 +236,7 @@ class Coordinator:
         if index is None:
             return []
         slot = self._slots[index]
+        assert slot.ready, f"slot {index} raises, and its worker is not there"
         slot.job, slot.ready = None, False
         slot.worker += 1
         return [self._record(event.job, Lost(reason=event.reason)), Replace(index, slot.worker)]
@@ -251,6 +257,7 @@ class Coordinator:
     def _give_up_if_no_slot_is_left(self, reason: str) -> list[Instruction]:
         if not all(slot.retired for slot in self._slots):
             return []
+        assert not self.in_flight, "a slot that is given up runs nothing"
         waiting, self._queue = list(self._queue), deque()
         return [self._record(key, Lost(reason=f"no worker could be started: {reason}")) for key in waiting]
 
@@ -262,6 +269,7 @@ class Coordinator:
                 continue
             key = next((key for key in self._queue if self._may_run(key, index)), None)
             if key is not None:
+                assert key not in self.in_flight.values(), f"job {key} runs and waits"
                 self._queue.remove(key)
                 self._open[key].attempt += 1
                 slot.job = key

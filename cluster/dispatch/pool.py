@@ -64,6 +64,7 @@ class InProcessPool:
 
     def replace(self, slot: int, worker: int) -> None:
         """Make a new judge."""
+        assert slot == 0, f"slot {slot}; there is one"
         self._host = EngineHost(self._factory)
         self._events.append(WorkerReady(slot, worker))
 
@@ -77,12 +78,12 @@ class InProcessPool:
                 self._events.append(AttemptRaised(job.key, attempt, _raised(error)))
             else:
                 self._events.append(ResultArrived(job.key, attempt, answer))
+        assert self._waiting is None, "every attempt is run to its end"
         events, self._events = self._events, []
         return events
 
     def close(self) -> None:
-        """Forget the attempt that waits."""
-        self._waiting = None
+        """Hold no worker: an attempt runs while somebody waits for it."""
 
 
 @dataclass(slots=True)
@@ -152,7 +153,9 @@ class RayPool:
 
     def replace(self, slot: int, worker: int) -> None:
         """Kill the slot's actor and start another."""
-        self._kill(self._seats[slot])
+        before = self._seats[slot]
+        assert worker == before.worker + 1, f"slot {slot} goes from worker {before.worker} to {worker}"
+        self._kill(before)
         self._seats[slot] = self._start(worker)
 
     def wait(self, seconds: float) -> list[Event]:
@@ -193,11 +196,13 @@ class RayPool:
         return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + self._start_seconds)
 
     def _kill(self, seat: _Seat) -> None:
+        assert any(seat is each for each in self._seats), "a seat that is another's"
         seat.call = None
         self._ray.kill(seat.actor, no_restart=True)
 
     def _outcome(self, slot: int, seat: _Seat) -> Event:
         """Turn a finished call into an event: application errors first, then deaths; the rest ends the run."""
+        assert seat.call is not None, f"slot {slot} was not called"
         call, seat.call = seat.call, None
         errors = self._ray.exceptions
         deaths = errors.OutOfMemoryError, errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError
@@ -231,6 +236,7 @@ class RayPool:
         return True
 
     def _arrived(self, slot: int, seat: _Seat, value: tuple[str, int]) -> Event:
+        assert seat.pid is None, f"worker {seat.worker} of slot {slot} is ready twice"
         code, seat.pid = value
         if code != build():
             why = "the code was edited during the run, or another version is installed on a node"
@@ -238,6 +244,7 @@ class RayPool:
         return WorkerReady(slot, seat.worker)
 
     def _overdue(self, slot: int, seat: _Seat) -> Event:
+        assert seat.call is not None, f"slot {slot} was not called"
         seat.call = None
         if seat.job is not None:
             reason = f"it took longer than the deadline of {self._deadline_seconds:g} s"
@@ -247,10 +254,11 @@ class RayPool:
         return WorkerLost(slot, seat.worker, reason, had_begun=False)
 
 
+# An actor that has just died is dead or unavailable to Ray, depending on when it is asked: both read alike here, since
+# the reason of a loss may become part of a finding.
 _DEATHS: Mapping[str, str] = {
     "OutOfMemoryError": "it ran out of memory",
     "NodeDiedError": "its node died",
-    "ActorUnavailableError": "its node died or cannot be reached",
 }
 
 
@@ -364,8 +372,10 @@ class _PrivateEnvironment:
         os.environ.update(settings)
 
     def close(self) -> None:
-        """Put the environment back as it was."""
-        for name, value in self._before.items():
+        """Put the environment back as it was, once."""
+        assert self._before, "it was put back before"
+        before, self._before = self._before, {}
+        for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:

@@ -71,6 +71,7 @@ class Corpus:
             path = begun / f"{index:04d}.yaml"
             write_atomically(path, codec.dumps(trace))
             path.chmod(0o444)
+        assert len(list(begun.iterdir())) == len(self.traces), f"{begun} is not the whole corpus"
         begun.rename(folder)
 
 

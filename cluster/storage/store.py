@@ -159,11 +159,13 @@ class Store:
         self._set_outcome(job, attempt, f"lost: {reason}")
 
     def _set_outcome(self, job: str, attempt: int, outcome: str) -> None:
+        assert outcome, f"an attempt of job {job} ended without an outcome"
         update = "UPDATE attempts SET outcome = ? WHERE job = ? AND attempt = ? AND outcome IS NULL"
         self._db.execute(update, (outcome, job, attempt))
 
     def note_late(self, job: str, attempt: int, answer: Answer) -> None:
         """Write an answer down that came after its attempt was given up."""
+        assert attempt >= 1, f"attempts of a job count from 1; job {job} was answered in {attempt}"
         row = (job, attempt, digest_of(answer), answer.model_dump_json())
         self._db.execute("INSERT OR IGNORE INTO late VALUES (?, ?, ?, ?)", row)
 
@@ -187,6 +189,7 @@ class Store:
         Raises:
             CampaignError: it was begun with other settings.
         """
+        assert settings, "a hunt looks for something"
         self._db.execute("INSERT OR IGNORE INTO hunts VALUES (1, ?)", (settings,))
         (kept,) = self._db.execute("SELECT plan FROM hunts").fetchone()
         if kept != settings:
@@ -194,10 +197,13 @@ class Store:
 
     def begin_attempt(self, job: str, attempt: int, slot: int) -> None:
         """Write an attempt down before it runs."""
+        made = self.attempts_made(job)
+        assert attempt > made, f"attempt {attempt} of job {job} begins after attempt {made}"
         self._db.execute("INSERT INTO attempts VALUES (?, ?, ?, NULL)", (job, attempt, slot))
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
         """Write the report of a shard down; one that has a report keeps it."""
+        assert report.traces == job.shard.traces, f"{job.shard.traces} traces, of which {report.traces} are reported"
         row = (job.key, job.role, job.shard.number, digest_of(report), report.model_dump_json())
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
@@ -212,6 +218,7 @@ class Store:
 
     def keep_trial(self, job: TrialJob, attempt: int, trial: Trial) -> None:
         """Write a trial down; one that was kept before stays."""
+        assert (trial.fault, trial.number) == (job.fault, job.number), "an answer to another trial"
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute("INSERT OR IGNORE INTO trials VALUES (?, ?)", (job.key, trial.model_dump_json()))
@@ -228,6 +235,7 @@ class Store:
 
     def keep_finding(self, bug: str, state: str) -> None:
         """Write down how far a finding has been worked on."""
+        assert bug, "a finding has a name"
         self._db.execute("INSERT OR REPLACE INTO findings VALUES (?, ?)", (bug, state))
 
     def finding(self, bug: str) -> str | None:

@@ -75,7 +75,7 @@ def parts_on(device: Device) -> Parts:
     """
     if device == "sim":
         return CLEAN
-    _load_triton(device)
+    _load_triton(interprets=device == "triton-cpu")
     twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
     return Parts(**twins)
 
@@ -108,9 +108,9 @@ def machine_on(device: Device, lanes: Sequence[str], schedule: Schedule, watch: 
     return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor)
 
 
-def _load_triton(device: Device) -> None:
+def _load_triton(interprets: bool) -> None:
     """Load Triton as a device needs it: it decides once, when it is loaded, whether it interprets kernels."""
-    interprets = device == "triton-cpu"
+    device = "triton-cpu" if interprets else "cuda"
     if "triton" in sys.modules:
         if (os.environ.get(_INTERPRET) == "1") != interprets:
             raise DeviceError(f"{device}: Triton was loaded for another device in this process")
