@@ -1,1 +1,1 @@
-"""Where traces run, and what becomes of the verdicts."""
+"""Control plane: command line, campaigns, dispatch to workers, storage, reports and statistics."""

@@ -1,4 +1,4 @@
-"""`python -m cluster` is `specstorm`."""
+"""Entry point of `python -m cluster`, which is `specstorm`."""
 
 from cluster.cli.main import main
 

@@ -310,6 +310,12 @@ def test_nothing_that_judges_loads_what_is_judged(room: str) -> None:
         assert [name for name in loaded_by(module_of(path)) if any(is_in(name, prefix) for prefix in judged)] == []
 
 
+def test_campaigns_load_neither_ray_nor_commands() -> None:
+    for path in files_of("cluster/campaigns"):
+        loaded = loaded_by(module_of(path))
+        assert [name for name in loaded if is_in(name, "ray") or is_in(name, "cluster.cli")] == []
+
+
 def test_planners_know_nothing_of_pools_and_only_the_driver_builds_a_coordinator() -> None:
     hidden = ("cluster.dispatch.pool", "cluster.dispatch.host", "cluster.dispatch.session", "cluster.campaigns.driver")
     planners = [path for path in files_of("cluster/campaigns") if path.name != "driver.py"]

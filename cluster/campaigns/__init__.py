@@ -1,1 +1,1 @@
-"""What runs next, and what its answers come to."""
+"""Campaigns: planners of what runs next, and the driver that carries them out."""

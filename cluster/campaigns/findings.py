@@ -1,4 +1,4 @@
-"""Follow one bug from the trace it was first met on to a small artefact: explain, shrink, confirm.
+"""Finding: state machine of one bug from the trace it was met on to a small artefact: explain, shrink, confirm.
 
 A pure state machine: it asks for jobs and takes their answers; `FindingState` is all that has to be kept.
 """

@@ -1,4 +1,4 @@
-"""Hunter: every decision of a hunt, pure but for the ledger that keeps what must not be lost.
+"""Hunter: the decisions of a hunt, pure but for the ledger that keeps what must not be lost.
 
 Reports are taken in the order of their shards, whoever is faster: the findings of a hunt, their counts and the trace
 each was first met on do not depend on how many workers there are.

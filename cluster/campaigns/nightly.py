@@ -1,4 +1,4 @@
-"""What a night does beside hunting: traces of known faults are replayed, and a part of the faults is measured.
+"""Nightly run: planner of regressions, which replays traces of known faults, and the faults measured that night.
 
 Each trace must still be found, and the clean engine must agree on it.
 """

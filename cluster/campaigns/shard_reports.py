@@ -1,4 +1,4 @@
-"""Reports of shards, added up and put together."""
+"""Arithmetic on shard reports: sums, and the join of parts of a shard."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""The commands of `specstorm`: options, inputs, messages, exit codes."""
+"""Command line of `specstorm`: options, inputs, messages, exit codes."""

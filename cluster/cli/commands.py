@@ -1,4 +1,4 @@
-"""The commands of `specstorm`; each returns its exit code."""
+"""Commands `run` and `replay`, and the table of all commands; each returns its exit code."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The commands about faults: list them, show one, measure how soon each is found."""
+"""Commands `faults list`, `faults show` and `faults measure`."""
 
 import sys
 from importlib.util import find_spec

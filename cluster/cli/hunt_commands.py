@@ -1,4 +1,4 @@
-"""The commands that look for bugs nobody wrote a scenario for: `hunt`, `nightly` and `shrink`."""
+"""Commands `hunt`, `nightly` and `shrink`."""
 
 import sys
 import time

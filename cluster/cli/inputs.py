@@ -1,4 +1,4 @@
-"""Read and check everything a command is given, before any work starts."""
+"""Inputs of commands, read and checked before any work starts."""
 
 import difflib
 import os

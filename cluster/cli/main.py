@@ -1,4 +1,4 @@
-"""The program's door: check the installation, run a command, turn what escapes it into an exit code."""
+"""Main function: check the installation, run a command, turn what escapes it into an exit code."""
 
 import os
 import signal

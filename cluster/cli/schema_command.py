@@ -1,4 +1,4 @@
-"""The command that prints the JSON Schema of scenario files and of what `--json` prints."""
+"""Command `schema`: JSON Schema of scenario files and of what `--json` prints."""
 
 import json
 from typing import Annotated

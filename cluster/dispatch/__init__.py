@@ -1,1 +1,1 @@
-"""Where a job runs: jobs, the coordinator, pools and the process that hosts a worker."""
+"""Dispatch: jobs, the coordinator, worker pools and the process that hosts a worker."""

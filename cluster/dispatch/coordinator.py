@@ -1,4 +1,4 @@
-"""Decide what runs where: a pure state machine from events of the pool to instructions for it and for the store.
+"""Coordinator: pure state machine from events of a pool to instructions for it and for the store.
 
 It has no clock, no processes and no randomness: the same events give the same instructions. Every job ends with
 exactly one `Record`, whatever is lost, repeated or late on the way.

@@ -1,4 +1,4 @@
-"""What lives in a worker process: a judge behind JSON."""
+"""Worker host: a judge behind JSON in a process of its own."""
 
 import os
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is sent to a worker and what comes back: a trace, a shard of a hunt, candidates of the shrinker, or a trial.
+"""Jobs and answers: what is sent to a worker and what comes back.
 
 A key says what is to be done and by which code.
 """

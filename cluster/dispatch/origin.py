@@ -1,4 +1,4 @@
-"""Make sure that our packages are ours: other distributions hold packages of the same names."""
+"""Origin check: other distributions hold packages of the same names as ours."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run jobs in this process or on Ray actors, and tell the coordinator what became of them.
+"""Worker pools: run jobs in this process or on Ray actors, and tell what became of them.
 
 Ray is imported when a `RayPool` starts, after its environment is set, and nowhere else. A pool never retries and never
 judges: whatever happens to a worker becomes an event.

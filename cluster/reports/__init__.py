@@ -1,1 +1,1 @@
-"""What people and programs read of a campaign."""
+"""Reports of campaigns for people and programs."""

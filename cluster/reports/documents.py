@@ -1,4 +1,4 @@
-"""Documents: every JSON document that a command prints or reads, by name, and its JSON Schema."""
+"""JSON documents by name, and the JSON Schema of each."""
 
 from collections.abc import Sequence
 from typing import Any

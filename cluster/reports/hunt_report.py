@@ -1,4 +1,4 @@
-"""Tell people and programs what a hunt came to, and how far it is."""
+"""Report and progress of hunts and nights, as text and as JSON documents."""
 
 import sys
 import time

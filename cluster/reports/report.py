@@ -1,4 +1,4 @@
-"""Tell people and programs what a campaign came to, and how far it is."""
+"""Report and progress of scenarios, as text and as JSON documents."""
 
 import sys
 import time

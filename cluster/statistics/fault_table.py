@@ -1,4 +1,4 @@
-"""What trials of faults come to: a line a fault, the table of all of them, and the documents a measurement leaves."""
+"""Fault table: what trials of each fault come to, as text and as JSON documents."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

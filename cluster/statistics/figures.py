@@ -1,4 +1,4 @@
-"""Pictures of a measurement of faults: how long they survive, and which checks catch them.
+"""Figures of a measurement of faults: survival curves and the kill matrix.
 
 Needs matplotlib (the extra `figures`); it is loaded when a picture is drawn, and nowhere else.
 """

@@ -1,4 +1,4 @@
-"""How long things take that did not happen in every trial: the estimator of Kaplan and Meier.
+"""Survival analysis: the Kaplan-Meier estimator and its median with confidence bounds.
 
 Source: Kaplan and Meier, JASA 53 (1958); Greenwood's variance on the log(-log) scale for the confidence bounds, and
 the interval of Brookmeyer and Crowley (Biometrics 38, 1982) for the median.

@@ -1,1 +1,1 @@
-"""What a campaign leaves on the disk: results, artefacts, corpora."""
+"""Storage of a campaign on disk: results, artefacts, corpora."""

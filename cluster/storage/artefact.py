@@ -1,4 +1,4 @@
-"""Write a finding down as a trace that replays to it, with what was found in a comment above."""
+"""Artefact: the trace of a finding as a file that replays it, with what was found in a comment above."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A corpus: known traces that a hunt begins from, kept as a snapshot in the campaign so that nothing changes it."""
+"""Corpus: known traces that a hunt begins from, kept as a read-only snapshot in the campaign."""
 
 import shutil
 from collections.abc import Sequence

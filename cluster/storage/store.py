@@ -1,4 +1,4 @@
-"""A campaign directory: results, attempts, artefacts of findings, and the traces that are being run.
+"""Store: a campaign directory with results, attempts, artefacts of findings, and the traces being run.
 
 One process writes a campaign, and commits after every result. `running/` is written ahead: the trace of a job is on
 the disk before the job is dispatched and stays there until its result is, so that a kill at any moment loses nothing.

@@ -21,7 +21,7 @@ from workers.lanes.base import Held
 from workers.lanes.lane import Machine
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine
-from workers.targets.target import DEVICES, Device, DeviceError, Watch
+from workers.targets.target import DEVICES, Device, DeviceError, RunConfig, Watch
 
 CLEAN = Parts()
 _OPS, _NUMPY, _TRITON = "workers.kernels.", ".vectorised", ".triton"

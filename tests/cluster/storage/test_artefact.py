@@ -12,6 +12,7 @@ from scenarios import codec
 from scenarios.codec import comment
 from tests.cluster.fake_judge import StandIn, difference, trace
 from workers.record.verdict import Crashed, Diverged, Judgement, Outcome, Stats, plane
+from workers.targets.target import RunConfig
 
 STATS = Stats(requests=1, steps=1, commits=1, captures=1, run_ahead_max=0, digest="", probes={})
 
@@ -40,6 +41,12 @@ def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None
         "# under lazy: diverged: tokens",
         f"# replay: specstorm replay {artefact_name(judgement)}",
     ]
+
+
+def test_the_command_in_the_comment_says_what_the_run_was_on() -> None:
+    judgement = StandIn().judge(trace("diverge"), True)
+    text = artefact_text(judgement, "a.yaml", RunConfig(engine="other", device="cuda"))
+    assert f"# replay: specstorm replay --engine other --device cuda {artefact_name(judgement)}\n" in text
 
 
 @given(st.text(max_size=200), st.text(max_size=40))
