@@ -4,21 +4,37 @@ An op takes one object. Its fields are flat buffers, annotated `In`, `Out` or `I
 buffer is a span, in the NumPy code an array, in the Triton code a tensor.
 """
 
-import ast
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 Memory: TypeAlias = Any
 Mode: TypeAlias = Literal["in", "out", "inout", "int"]
 
 A = TypeVar("A", bound="Arguments")
 
+# A name, a number, or a sum of them and of their multiples.
+_TERM = r"(?:\d+ \* )?\w+"
+_FACTOR = rf"(?:\w+|\({_TERM}(?: [+-] {_TERM})*\))"
+
 # What the letters of a shape are called among an op's integers.
 LETTERS = {"K": "num_speculative_tokens", "V": "vocab_size", "W": "conv_width"}
 # The dtype of buffers that may have any, but all the same one.
 ANY_DTYPE = "any"
+FIT_MAX = 4096
 # In `of`: a span of any name will do.
 ANY_NAME = "*"
 
@@ -63,16 +79,19 @@ class Arguments:
 
     # What each argument is, in order; None for an integer.
     declared: ClassVar[Mapping[str, Declaration | None]]
+    # Names, dtypes and sizes of spans, and integers, that were found to fit.
+    known_to_fit: ClassVar[set[tuple[Any, ...]]]
+
+    used: ClassVar[Mapping[str, Mode]]
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
         """Return how the op uses each argument, in order."""
-        return {name: "int" if declared is None else declared.mode for name, declared in cls.declared.items()}
+        return cls.used
 
     def on(self, memory: Mapping[str, Any]) -> Self:
         """Return the same arguments with other memory."""
-        changed: Self = replace(self, **memory)  # type: ignore[type-var]
-        return changed
+        return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
     def check(self) -> None:
         """Refuse spans that are not what is declared.
@@ -81,18 +100,34 @@ class Arguments:
             TypeError: a span has another dtype or name.
             ValueError: the sizes of the spans and the integers disagree.
         """
-        spans = {name: (each, getattr(self, name)) for name, each in self.declared.items() if each is not None}
-        op, free = type(self).__name__, {span.dtype for each, span in spans.values() if each.dtype == ANY_DTYPE}
-        for name, (each, span) in spans.items():
-            if span.dtype != each.dtype and (each.dtype != ANY_DTYPE or len(free) > 1):
-                raise TypeError(f"{op}.{name}: expected {each.dtype}, {span.name} is {span.dtype}")
-            if span.name not in (name, *each.of) and ANY_NAME not in each.of:
-                raise TypeError(f"{op}.{name}: expected {' or '.join((name, *each.of))}, got {span.name}")
-        integers = {name: getattr(self, name) for name, each in self.declared.items() if each is None}
-        known = integers | {letter: integers[name] for letter, name in LETTERS.items() if name in integers}
-        complaint = disagreement(((name, each.shape, span.size) for name, (each, span) in spans.items()), known)
-        if complaint is not None:
-            raise ValueError(f"{op}.{complaint}")
+        given = [getattr(self, name) for name in self.declared]
+        key = tuple([value if type(value) is int else value.described for value in given])
+        if key not in self.known_to_fit:
+            complaint = self._complaint(dict(zip(self.declared, given, strict=True)))
+            if complaint is not None:
+                raise complaint
+            if len(self.known_to_fit) >= FIT_MAX:
+                self.known_to_fit.clear()
+            self.known_to_fit.add(key)
+
+    def _complaint(self, given: Mapping[str, Any]) -> Exception | None:
+        """Return what is wrong with the arguments, by name."""
+        op, sizes, free = type(self).__name__, [], set()
+        known = {letter: given[name] for letter, name in LETTERS.items() if name in given}
+        for name, declared in self.declared.items():
+            if declared is None:
+                known[name] = given[name]
+                continue
+            found, dtype, size = given[name].described
+            sizes.append((name, declared.shape, size))
+            if declared.dtype == ANY_DTYPE:
+                free.add(dtype)
+            if dtype != declared.dtype != ANY_DTYPE or len(free) > 1:
+                return TypeError(f"{op}.{name}: expected {declared.dtype}, {found} is {dtype}")
+            if found != name and found not in declared.of and ANY_NAME not in declared.of:
+                return TypeError(f"{op}.{name}: expected {' or '.join((name, *declared.of))}, got {found}")
+        complaint = disagreement(sizes, known)
+        return None if complaint is None else ValueError(f"{op}.{complaint}")
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -110,56 +145,76 @@ def arguments(cls: type[A]) -> type[A]:
         if not marks and hints[field.name] is not int:
             raise TypeError(f"{cls.__name__}.{field.name} is neither In, Out, InOut nor int")
         declared[field.name] = marks[0] if marks else None
-    made.declared = declared
+    made.used = {name: "int" if each is None else each.mode for name, each in declared.items()}
+    made.declared, made.known_to_fit = declared, set()
     return made
 
 
-def disagreement(sizes: Iterable[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
+def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
     """Return why no lengths give buffers (name, shape, size) their sizes; None if some do, as far as they are known."""
-    bound, open_shapes = dict(known), [(name, shape, _factors(shape), size) for name, shape, size in sizes]
+    bound, still_open = dict(known), sizes
     while True:
         left = []
-        for name, shape, factors, size in open_shapes:
-            product, unknown = 1, []
-            for factor in factors:
-                value = _value(factor, bound)
+        for each in still_open:
+            name, shape, size = each
+            # Most shapes are one name, which is known after the first buffer.
+            if bound.get(shape) == size:
+                continue
+            product, unknown, num_unknown = 1, "", 0
+            for factor in factors_of(shape):
+                value = factor.value(bound)
                 if value is None:
-                    unknown.append(factor)
+                    unknown, num_unknown = factor.name, num_unknown + 1
                 else:
                     product *= value
-            if len(unknown) > 1 or (unknown and not isinstance(unknown[0], ast.Name)):
-                left.append((name, shape, factors, size))
-            elif size != product if not unknown or not product else size % product:
-                lengths = ", ".join(f"{key} = {value}" for key, value in bound.items() if key in shape)
+            if num_unknown > 1 or (num_unknown and not unknown):
+                left.append(each)
+            elif size != product if not num_unknown or not product else size % product:
+                lengths = ", ".join(f"{key} = {value}" for key, value in bound.items())
                 return f"{name}: expected {shape} elements, got {size} ({lengths})"
-            elif unknown and product:
-                assert isinstance(unknown[0], ast.Name)
-                bound[unknown[0].id] = size // product
-        if len(left) == len(open_shapes):
+            elif num_unknown and product:
+                bound[unknown] = size // product
+        if not left or len(left) == len(still_open):
             return None
-        open_shapes = left
+        still_open = left
+
+
+class Factor(NamedTuple):
+    """A sum of a constant and of multiples of names; `name` is the name alone that it is, if it is one."""
+
+    constant: int
+    terms: tuple[tuple[int, str], ...]
+    name: str
+
+    def value(self, known: Mapping[str, int]) -> int | None:
+        """Return its value; None if a name is not known."""
+        total = self.constant
+        for count, name in self.terms:
+            length = known.get(name)
+            if length is None:
+                return None
+            total += count * length
+        return total
 
 
 @cache
-def _factors(shape: str) -> tuple[ast.expr, ...]:
-    """Return the factors of a shape."""
-    factors, rest = [], ast.parse(shape, mode="eval").body
-    while isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Mult):
-        factors.append(rest.right)
-        rest = rest.left
-    return (rest, *reversed(factors))
+def factors_of(shape: str) -> tuple[Factor, ...]:
+    """Read a shape: names and numbers, or sums in brackets, times each other.
+
+    Raises:
+        ValueError: it is written in another way.
+    """
+    if not re.fullmatch(rf"{_FACTOR}( \* {_FACTOR})*", shape):
+        raise ValueError(f"a shape is a product of names, numbers and sums in brackets, not {shape}")
+    return tuple(_factor(each) for each in re.findall(_FACTOR, shape))
 
 
-def _value(factor: ast.expr, known: Mapping[str, int]) -> int | None:
-    """Return the value of a sum, difference or product of names and numbers; None if a name is not known."""
-    match factor:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.Name(id=name):
-            return known.get(name)
-        case ast.BinOp(left=left, op=op, right=right):
-            one, other = _value(left, known), _value(right, known)
-            if one is None or other is None:
-                return None
-            return one * other if isinstance(op, ast.Mult) else one + other if isinstance(op, ast.Add) else one - other
-    raise TypeError(f"a factor of a shape is a name, a number or a sum, not {ast.unparse(factor)}")
+def _factor(text: str) -> Factor:
+    constant, terms = 0, []
+    for sign, count, name in re.findall(r"([+-]?) ?(\d*)(?: \* )?([A-Za-z_]\w*|)", text.strip("()")):
+        number = (-1 if sign == "-" else 1) * int(count or 1)
+        if name:
+            terms.append((number, name))
+        elif count:
+            constant += number
+    return Factor(constant, tuple(terms), text if terms == [(1, text)] else "")

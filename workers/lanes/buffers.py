@@ -14,7 +14,7 @@ class FlatSpan:
     Ops see the `tensor`, where buffers have one.
     """
 
-    __slots__ = ("_readable", "_writable", "buffer", "key", "name", "tensor", "unnamed", "watched")
+    __slots__ = ("_readable", "_writable", "buffer", "described", "key", "name", "tensor", "unnamed", "watched")
 
     def __init__(self, buffer: "FlatBuffer", start: int, stop: int, name: str) -> None:
         self.buffer = buffer
@@ -22,23 +22,14 @@ class FlatSpan:
         # The one span of this range that the watcher knows, whatever else it is called.
         self.unnamed: FlatSpan = buffer.span(start, stop) if name else self
         self.key = (start, stop)
+        # What an op checks of it: name, dtype and size.
+        self.described = (self.name, buffer.dtype, stop - start)
         self.watched: Any = None
         self.tensor: Any = None if buffer.tensor is None else buffer.tensor[start:stop]
         self._writable = self._readable = buffer._data[start:stop]
         if isinstance(self._writable, np.ndarray):
             self._readable = self._writable.view()
             self._readable.flags.writeable = False
-
-    @property
-    def dtype(self) -> str:
-        """The type of its elements, as NumPy names it."""
-        return str(self._writable.dtype).removeprefix("torch.")
-
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        start, stop = self.key
-        return stop - start
 
 
 class FlatBuffer:
@@ -55,6 +46,7 @@ class FlatBuffer:
         "_spans",
         "accesses",
         "all",
+        "dtype",
         "lane",
         "name",
         "pinned",
@@ -77,6 +69,8 @@ class FlatBuffer:
         self.tensor = tensor
         self._data = data
         self._spans: dict[tuple[int, int, str], FlatSpan] = {}
+        # As NumPy names it.
+        self.dtype = str(data.dtype).removeprefix("torch.")
         # The slots of a ring share a name.
         self.span_name = name.partition("[")[0]
         self.all = self.span(0, len(data))

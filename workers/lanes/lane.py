@@ -6,7 +6,7 @@ An engine knows these alone; `simulated` and `cuda` are two implementations, nei
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -22,9 +22,6 @@ class Arguments(Protocol):
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
         """Return how the op uses each argument, in order."""
-
-    def on(self, memory: Mapping[str, Any]) -> Self:
-        """Return the same arguments with memory, by name, in the place of spans."""
 
     def check(self) -> None:
         """Refuse spans that are not what the op declares.

@@ -18,11 +18,12 @@ Function = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op: its name, its function, and the class of its arguments."""
+    """A device op: its name, its function, the class of its arguments, and how it uses each of them."""
 
     name: str
     function: Function
-    arguments: type[Arguments]
+    arguments: Any
+    modes: tuple[tuple[str, Mode], ...]
 
 
 @lru_cache(maxsize=1024)
@@ -36,7 +37,7 @@ def op_of(function: Function) -> Op:
     name = getattr(function, "op_name", function.__name__)
     if len(hints) != 1 or not hasattr(hints[0], "modes"):
         raise TypeError(f"op {name} does not take one object of arguments")
-    return Op(name, function, hints[0])
+    return Op(name, function, hints[0], tuple(hints[0].modes().items()))
 
 
 class Prepared:
@@ -54,22 +55,21 @@ class Prepared:
         self.outputs: list[FlatBuffer] = []
         if not isinstance(given, op.arguments):
             raise TypeError(f"op {op.name}: expected {op.arguments.__name__}, got {type(given).__name__}")
-        modes = given.modes()
-        memory: dict[str, Any] = {}
-        for name, mode in modes.items():
+        memory: list[Any] = []
+        for name, mode in op.modes:
             argument = getattr(given, name)
             if mode == "int":
                 if type(argument) is not int:
                     raise TypeError(f"op {op.name}, {name}: expected a plain int, got {type(argument).__name__}")
+                memory.append(argument)
             elif type(argument) is FlatSpan:
                 view = argument._readable if mode == "in" else argument._writable
-                memory[name] = view if argument.tensor is None else argument.tensor
+                memory.append(view if argument.tensor is None else argument.tensor)
+                self._access(lane, argument, mode)
             else:
                 raise TypeError(f"op {op.name}, {name}: expected a span of a buffer, got {type(argument).__name__}")
         given.check()
-        for name in memory:
-            self._access(lane, getattr(given, name), modes[name])
-        self.arguments = given.on(memory)
+        self.arguments: Any = op.arguments(*memory)
 
     def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
         buffer, span = span.buffer, span.unnamed
