@@ -11,7 +11,7 @@ Op: TypeAlias = Callable[[Any], None]
 
 def modes_of(op: Op) -> Mapping[str, Mode]:
     """Return how an op uses each of its arguments, in order."""
-    return op_of(op).arguments.modes()
+    return dict(op_of(op).modes)
 
 
 def run(op: Op, **arguments: Any) -> None:

@@ -1,0 +1,161 @@
+"""Arguments of ops: what is declared is what a launch takes, and two swapped buffers are refused."""
+
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from scenarios import codec
+from tests.workers.lanes.ops import device, machine
+from workers.kernels.argument import (
+    ANY_DTYPE,
+    ANY_NAME,
+    Arguments,
+    In,
+    Memory,
+    Out,
+    arguments,
+    disagreement,
+    factors_of,
+)
+from workers.lanes.buffers import FlatSpan
+from workers.lanes.prepared import Op, Prepared
+from workers.oracle.tape import Tapes
+from workers.run.check import Options, Run
+from workers.targets.specstorm import ours
+
+SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
+# Between them they launch every op that takes ten arguments or more.
+SCENARIOS = ("everything", "drawn_tokens", "sampling_params", "mtp_in_chunks")
+
+
+@arguments
+class Compare(Arguments):
+    """Compare two tables of rows."""
+
+    one: Annotated[Memory, In("int64", "B * width")]
+    other: Annotated[Memory, In("int64", "B * width", of=("spare",))]
+    result: Annotated[Memory, Out("int64", "B")]
+    width: int
+
+
+def compare(a: Compare) -> None:
+    """Compare."""
+
+
+OP = Op("compare", compare, Compare, tuple(Compare.modes().items()))
+
+
+def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
+    """Return a launch of every op of a scenario: its lane, the op and its arguments."""
+    run = Run(codec.load(SMOKE / f"{name}.yaml").explicit(), Tapes(), Options())
+    run.to_end()
+    lanes: Any = ours(run.target).machine
+    return {
+        op.__name__: (lane.name, lane._prepared[op, given].op, given)
+        for lane in lanes.lanes
+        for op, given in lane._prepared
+    }
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_two_swapped_buffers_of_a_launch_are_refused_unless_they_are_the_same(name: str) -> None:
+    swapped = 0
+    for lane, op, given in launches(name).values():
+        buffers = [argument for argument, mode in op.modes if mode != "int"]
+        for one, other in combinations(buffers, 2):
+            first, second = getattr(given, one), getattr(given, other)
+            if first is not second:
+                swapped += 1
+                with pytest.raises((TypeError, ValueError)):
+                    Prepared(lane, op, given.on({one: second, other: first}))
+                with pytest.raises(TypeError, match=rf"{type(given).__name__}\.\w+: expected"):
+                    given.on({one: second, other: first}).check()
+    assert swapped > 100
+
+
+def spans(**sizes: int) -> dict[str, FlatSpan]:
+    made = machine()
+    return {name: device(made, name, size).all for name, size in sizes.items()}
+
+
+def test_a_span_goes_where_its_name_says_and_where_an_op_expects_it() -> None:
+    own = spans(one=6, other=6, spare=6, result=3)
+    Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 2))
+    Prepared("a", OP, Compare(own["one"], own["spare"], own["result"], 2))
+    with pytest.raises(TypeError, match=r"Compare\.one: expected one, got spare"):
+        Prepared("a", OP, Compare(own["spare"], own["other"], own["result"], 2))
+    with pytest.raises(TypeError, match=r"Compare\.one: expected one, got other"):
+        Prepared("a", OP, Compare(own["other"], own["one"], own["result"], 2))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "width"), [((6, 6, 4), 2), ((6, 4, 3), 2), ((7, 7, 3), 2), ((6, 6, 3), 3), ((6, 6, 3), 0)]
+)
+def test_sizes_that_no_number_of_rows_explains_are_refused(sizes: tuple[int, int, int], width: int) -> None:
+    own = spans(one=sizes[0], other=sizes[1], result=sizes[2])
+    with pytest.raises(ValueError, match="elements, got"):
+        Prepared("a", OP, Compare(own["one"], own["other"], own["result"], width))
+
+
+def test_what_was_found_to_fit_is_remembered_by_sizes_and_integers() -> None:
+    own = spans(one=6, other=6, result=3)
+    Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 2))
+    with pytest.raises(ValueError, match=r"result: expected B elements, got 3"):
+        Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 1))
+
+
+def test_a_length_is_found_in_any_order_and_zero_leaves_it_open() -> None:
+    shapes = (("table", "B * K", 6), ("rows", "B", 3), ("wide", "slots * (2 + K)", 20))
+    assert disagreement(shapes, {}) is None
+    assert disagreement(shapes, {"K": 2}) is None
+    assert disagreement((*shapes, ("slots", "slots", 4)), {"K": 2}) == (
+        "slots: expected slots elements, got 4 (K = 2, B = 3, slots = 5)"
+    )
+    assert disagreement((("table", "B * K", 0), ("rows", "B", 3)), {"K": 0}) is None
+    assert disagreement((("table", "B * K", 6),), {"K": 0}) is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "value"), [("4", 4), ("K", 2), ("(1 + K)", 3), ("(1 + 2 * K)", 5), ("(W - 1)", 3), ("(W + K)", 6)]
+)
+def test_a_factor_is_a_name_a_number_or_a_sum_in_brackets(shape: str, value: int) -> None:
+    (factor,) = factors_of(shape)
+    assert factor.value({"K": 2, "W": 4}) == value
+
+
+@pytest.mark.parametrize("shape", ["B + 1", "B * ", "B*K", "(B", "B // 2", ""])
+def test_a_shape_written_in_another_way_is_refused(shape: str) -> None:
+    with pytest.raises(ValueError, match="a shape is a product"):
+        factors_of(shape)
+
+
+def test_an_argument_is_declared_or_an_int() -> None:
+    with pytest.raises(TypeError, match=r"Wrong\.scale is neither In, Out, InOut nor int"):
+
+        @arguments
+        class Wrong(Arguments):
+            scale: float
+
+
+def test_buffers_of_any_dtype_have_the_same_one() -> None:
+    @arguments
+    class Move(Arguments):
+        source: Annotated[Memory, In(ANY_DTYPE, "length", of=(ANY_NAME,))]
+        target: Annotated[Memory, Out(ANY_DTYPE, "length", of=(ANY_NAME,))]
+
+    made = machine()
+    words, more = device(made, "words").all, device(made, "more").all
+    floats = made.buffer("floats", more._writable.astype("float32")).all
+    Move(words, more).check()
+    with pytest.raises(TypeError, match=r"Move\.target: expected any, floats is float32"):
+        Move(words, floats).check()
+
+
+def test_arguments_are_compared_by_identity_and_never_change() -> None:
+    one, other = Compare(1, 2, 3, 4), Compare(1, 2, 3, 4)
+    assert one != other
+    assert len({one, other}) == 2
+    with pytest.raises(AttributeError):
+        one.width = 5  # type: ignore[misc]
