@@ -66,8 +66,7 @@ def _drawn(seed: int, count: int) -> list[Trace]:
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
     from hypothesis import seed as seeded  # noqa: PLC0415
 
-    from scenarios.provider import BACKEND  # noqa: PLC0415
-    from scenarios.strategies import traces  # noqa: PLC0415
+    from scenarios.strategies import BACKEND, traces  # noqa: PLC0415
 
     found: list[Trace] = []
 

@@ -1,215 +1,47 @@
-"""Random traces out of small integers: for Hypothesis, and from a seed alone.
+"""Random traces: Hypothesis strategies, and traces from a seed alone.
 
-Both feed `interpret`, which is total: any numbers make a valid trace, and any flat event may be deleted without
-moving another.
+Both draw small integers for `flat_traces.interpret`. What Hypothesis draws follows from its seed alone, too: `BACKEND`.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from scenarios import draw_params
-from scenarios.boundaries import begun_alike, prompt_edges
 from scenarios.draw import Digits
-from scenarios.events import (
-    LANES,
-    PLACES,
-    Abort,
-    AcceptRate,
-    AnyEvent,
-    NanLogits,
-    NoValidToken,
-    Preempt,
-    PreemptMode,
-    PromptDraw,
-    Reorder,
-    ResetPrefixCache,
-    Schedule,
-    SetK,
-    Stall,
-    Submit,
+from scenarios.events import PLACES
+from scenarios.flat_traces import (
+    CONV_WIDTHS,
+    DRAFTERS,
+    KINDS,
+    NUM_REQUESTS_MAX,
+    PATTERNS,
+    POLICIES,
+    FlatEvent,
+    SpecNumbers,
+    interpret,
+    spec_of,
 )
-from scenarios.late_requests import late_comers
-from scenarios.spec import REPEATING, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
-NUM_REQUESTS_MAX = 8
-KINDS = (
-    "submit",
-    "abort",
-    "preempt",
-    "stall",
-    "reorder",
-    "set_k",
-    "no_valid_token",
-    "nan_logits",
-    "reset_prefix_cache",
-)
-_HOW = get_args(Reorder.model_fields["how"].annotation)
-_DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
-_MODES = get_args(PreemptMode)
-_CONV_WIDTHS = (3, 2, 4, 5, 8)
-_POLICIES = get_args(Schedule.model_fields["policy"].annotation)
-_PATTERNS: tuple[str | AcceptRate, ...] = (
-    "all",
-    "none",
-    "alternate",
-    *(AcceptRate(rate=eighths / 8) for eighths in (1, 2, 4, 6, 7)),
-)
+BACKEND = "specstorm"
 
 
-class SpecNumbers(NamedTuple):
-    """What a specification, its seed and its schedule are made from; each number is clamped, 0 is the simplest."""
+class Provider(HypothesisProvider):
+    """Hypothesis as it is, but for the constants that it finds in the source of modules that happen to be loaded.
 
-    k: int = 0
-    is_synchronous: int = 0
-    is_attention_only: int = 0
-    is_host_counted: int = 0
-    is_unpadded: int = 0
-    num_rows: int = 0
-    num_blocks: int = 0
-    block_size: int = 0
-    budget: int = 0
-    chunk: int = 0
-    model_length: int = 0
-    token_multiple: int = 0
-    policy: int = 0
-    seed: int = 0
-    is_aligned: int = 0
-    is_cascading: int = 0
-    has_prefix_cache: int = 0
-    drafter: int = 0
-    drafter_length: int = 0
-    is_logprob_processed: int = 0
-    has_priorities: int = 0
-    method: int = 0
-    conv_width: int = 0
-    is_drawing: int = 0
-
-
-class FlatEvent(NamedTuple):
-    """One event; `a` to `i`: length, max_tokens, pattern, stop, variant, params, common, priority, chance of a submit.
-
-    Of any other event `a` is its size.
+    A worker, the coordinator and a replay load different modules; the traces of a shard are the same in all of them.
     """
 
-    kind: int
-    tick: int
-    place: int
-    who: int
-    a: int
-    b: int
-    c: int
-    d: int
-    e: int = 0
-    f: int = 0
-    g: int = 0
-    h: int = 0
-    i: int = 0
+    def _maybe_draw_constant(self, *of: object, **options: object) -> None:
+        """Draw no constant."""
+        return
 
 
-def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
-    """Return the trace that numbers stand for."""
-    numbers = SpecNumbers(*spec_numbers)
-    spec = _spec(numbers)
-    events = [_event(FlatEvent(*flat), spec) for flat in flat_events]
-    order = LANES[numbers.seed % len(LANES) :] + LANES[: numbers.seed % len(LANES)]
-    policy = _POLICIES[numbers.policy % len(_POLICIES)]
-    schedule = Schedule(
-        policy=policy,
-        order=order if policy == "lane_order" else LANES,
-        seed=numbers.seed if policy == "random" else 0,
-    )
-    return Trace(spec=spec, seed=numbers.seed, events=tuple(events), schedule=schedule)
-
-
-def _spec(numbers: SpecNumbers) -> EngineSpec:
-    drafter = "draft_model" if numbers.is_drawing else _DRAFTERS[numbers.drafter % len(_DRAFTERS)]
-    # A prefix cache is refused beside a drafter that carries words.
-    has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
-    # So it is where a draft model has a recurrent state, and where those of the target are not kept with blocks.
-    has_states = not has_prefix_cache or drafter != "draft_model"
-    k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
-    sampling, rates = draw_params.method_of(numbers.method)
-    return EngineSpec(
-        sampling=sampling,
-        synthetic_rates=rates,
-        layers="attention" if numbers.is_attention_only or not has_states else "hybrid",
-        depth=1 if numbers.is_synchronous or drafter in THROUGH_THE_HOST else 2,
-        accepted_counts="host" if numbers.is_host_counted else "device",
-        recurrent_cache="align" if numbers.is_aligned or has_prefix_cache else "none",
-        cascade=numbers.is_cascading > 0,
-        policy="priority" if numbers.has_priorities else "fcfs",
-        prefix_cache=has_prefix_cache,
-        logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
-        pad=not numbers.is_unpadded,
-        # What was there before comes again only where there are few tokens.
-        vocab_size=3 if drafter in REPEATING else 32,
-        num_speculative_tokens=k,
-        max_num_seqs=1 + min(numbers.num_rows, 15),
-        max_num_batched_tokens=1 + k + min(numbers.budget, 255),
-        long_prefill_token_threshold=min(numbers.chunk, 255),
-        max_model_len=128 - min(numbers.model_length, 112),
-        block_size=block_size,
-        # The shortest request of all, one token in and one out, fits into any pool.
-        num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
-        conv_width=_CONV_WIDTHS[numbers.conv_width % len(_CONV_WIDTHS)],
-        token_multiple=1 + min(numbers.token_multiple, 15),
-        drafter=drafter,
-        drafter_max_len=0 if drafter in WITHOUT_POSITIONS else min(numbers.drafter_length, 128),
-        draft_sampling="probabilistic" if numbers.is_drawing else "greedy",
-    )
-
-
-def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
-    tick, at = min(flat.tick, 255), PLACES[flat.place % len(PLACES)]
-    request = f"r{flat.who % NUM_REQUESTS_MAX}"
-    match KINDS[flat.kind % len(KINDS)]:
-        case "submit":
-            return _submit(flat, spec)
-        case "abort":
-            return Abort(tick=tick, at=at, request=request)
-        case "preempt":
-            return Preempt(tick=tick, at=at, request=request, mode=_MODES[flat.a % len(_MODES)])
-        case "stall":
-            return Stall(tick=tick, at=at, request=request, ticks=1 + min(flat.a, 15))
-        case "reorder":
-            return Reorder(tick=tick, at=at, how=_HOW[flat.a % len(_HOW)])
-        case "set_k":
-            return SetK(tick=tick, at=at, k=min(flat.a, spec.num_speculative_tokens))
-        case "nan_logits":
-            return NanLogits(tick=tick, at=at, request=request)
-        case "reset_prefix_cache":
-            return ResetPrefixCache(tick=tick, at=at, running=bool(flat.a % 2))
-        case _:
-            return NoValidToken(tick=tick, at=at, request=request)
-
-
-def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
-    """Return a submit that fits into the pool when it runs alone: its prompt is cut first, then its output."""
-    room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
-    is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
-    longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
-    length = 1 + min(flat.a, longest - 1)
-    max_tokens = 1 + min(flat.b, 255)
-    stop = ((flat.d - 1) % spec.vocab_size,) if flat.d else ()
-    return Submit(
-        tick=min(flat.tick, 255),
-        at=PLACES[flat.place % len(PLACES)],
-        request=f"r{flat.who % NUM_REQUESTS_MAX}",
-        prompt=PromptDraw(tokens=length, common=min(flat.g, 255), variant=min(flat.e, 255)),
-        max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
-        accept=_pattern(flat.c),
-        stop=stop,
-        params=draw_params.with_chance(draw_params.params_of(flat.f, spec), flat.i, spec),
-        priority=min(flat.h, 255),
-    )
-
-
-def _pattern(number: int) -> str | AcceptRate:
-    """Return a named pattern, a rate, or the bits of a larger number."""
-    return _PATTERNS[number] if number < len(_PATTERNS) else f"{number:b}"
+AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Provider"
 
 
 def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
@@ -226,15 +58,15 @@ def traces(num_events_max: int = 24) -> st.SearchStrategy[Trace]:
         st.integers(0, 8),
         st.integers(0, 112),
         st.integers(0, 7),
-        st.integers(0, len(_POLICIES) - 1),
+        st.integers(0, len(POLICIES) - 1),
         st.integers(0, 2**32 - 1),
         *(bit,) * 3,
-        st.integers(0, len(_DRAFTERS) - 1),
+        st.integers(0, len(DRAFTERS) - 1),
         st.sampled_from((0, 0, 0, 4, 8, 16, 32)),
         bit,
         bit,
         st.sampled_from((0, 0, 0, 0, 1, 2 + 4 * 40, 3)),
-        st.integers(0, len(_CONV_WIDTHS) - 1),
+        st.integers(0, len(CONV_WIDTHS) - 1),
         st.sampled_from((0, 0, 0, 1)),
     )
 
@@ -268,23 +100,23 @@ def random_trace(seed: int) -> Trace:
     others), and then how often each of them occurs.
     """
     numbers = _random_spec(seed)
-    spec = _spec(numbers)
+    spec = spec_of(numbers)
     requests = _random_submits(seed, spec)
     if (tight := Digits(seed, "pool", 0)).below(5) < 3:
         need = max(spec.blocks_needed(1 + flat.a, 1 + flat.b) for flat in requests)
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
     events = _random_events(seed, spec, len(requests))
     if spec.prefix_cache:
-        alike = [begun_alike(seed, flat.who, 1 + flat.a, spec.block_size) for flat in requests]
+        alike = [_common_beginning(seed, flat.who, 1 + flat.a, spec.block_size) for flat in requests]
         requests = tuple(
             flat._replace(a=length - 1, g=common) for flat, (length, common) in zip(requests, alike, strict=True)
         )
     if spec.policy == "priority":
         requests = tuple(flat._replace(h=Digits(seed, "priority", flat.who).below(3)) for flat in requests)
     reuse = _random_reuse(seed, requests)
-    for late in late_comers(seed, spec, len(requests)):
-        reuse.append(FlatEvent(0, late.tick, 0, late.who, late.num_prompt - 1, late.max_tokens - 1, 0, 0))
-        reuse.append(FlatEvent(KINDS.index("abort"), late.abort_tick, late.abort_place, late.who, 0, 0, 0, 0))
+    for aborted in _aborted_at_end(seed, spec, len(requests)):
+        reuse.append(FlatEvent(0, aborted.tick, 0, aborted.who, aborted.num_prompt - 1, aborted.max_tokens - 1, 0, 0))
+        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.who, 0, 0, 0, 0))
     return interpret(numbers, (*requests, *events, *reuse))
 
 
@@ -308,13 +140,13 @@ def _random_spec(seed: int) -> SpecNumbers:
         chunk=sizes.of((0, 0, 0, 1, 2, 3, 4, 7)),
         model_length=switches.of((0, 0, 0, 0, 0, 96, 104)),
         token_multiple=sizes.of((0, 3, 3, 7)),
-        policy=switches.below(len(_POLICIES)),
+        policy=switches.below(len(POLICIES)),
         seed=seed,
         is_aligned=Digits(seed, "aligned", 0).below(3) == 0,
         # Rows share blocks, and so a prefix, only where they take them over from the prefix cache.
         is_cascading=Digits(seed, "cascade", 0).below(2 if has_prefix_cache else 4) == 0,
         has_prefix_cache=has_prefix_cache,
-        drafter=_DRAFTERS.index("draft_model")
+        drafter=DRAFTERS.index("draft_model")
         if draw_params.needs_guesses(seed)
         else drafters.of((0, 0, 0, 0, 0, 8, 1, 1, 2, 2, 3, 4, 5, 6, 7)),
         drafter_length=4 + drafters.below(32) if drafters.below(6) == 0 else 0,
@@ -330,10 +162,10 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
     swarm = Digits(seed, "requests", 0)
     count = swarm.of((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
     spread = swarm.of((1, 8, 24))
-    has_late_places, has_stops = swarm.below(2), swarm.below(3) == 0
+    has_other_places, has_stops = swarm.below(2), swarm.below(3) == 0
     lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
     patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
-    edges = prompt_edges(spec.num_speculative_tokens, spec.block_size)
+    edges = _boundary_lengths(spec.num_speculative_tokens, spec.block_size)
     flats = []
     for who in range(count):
         digits = Digits(seed, "submit", who)
@@ -343,11 +175,11 @@ def _random_submits(seed: int, spec: EngineSpec) -> tuple[FlatEvent, ...]:
             FlatEvent(
                 kind=0,
                 tick=digits.below(spread),
-                place=digits.of((0, 0, 1, 2)) if has_late_places else 0,
+                place=digits.of((0, 0, 1, 2)) if has_other_places else 0,
                 who=who,
                 a=length - 1,
                 b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
-                c=pattern if pattern < len(_PATTERNS) else len(_PATTERNS) + digits.below(4096),
+                c=pattern if pattern < len(PATTERNS) else len(PATTERNS) + digits.below(4096),
                 d=1 + digits.below(spec.vocab_size) if has_stops else 0,
                 f=draw_params.random_params(seed, who),
                 i=draw_params.random_chance(seed, who),
@@ -397,3 +229,58 @@ def _random_events(seed: int, spec: EngineSpec, num_requests: int) -> list[FlatE
                 )
             )
     return flats
+
+
+def _boundary_lengths(num_speculative_tokens: int, block_size: int) -> tuple[int, ...]:
+    """Return the lengths of prompts beside which an index may be off by one."""
+    k, block = num_speculative_tokens, block_size
+    return (1, k, k + 1, block - 1, block, block + 1)
+
+
+def _common_beginning(seed: int, who: int, length: int, block_size: int) -> tuple[int, int]:
+    """Return the length of a prompt, longer by some blocks, and with how many tokens it begins as others do.
+
+    That is all of it or some blocks.
+    """
+    digits = Digits(seed, "common", who)
+    length += digits.below(4) * block_size
+    some = digits.below(2 + length // block_size) * block_size + digits.below(2)
+    return length, length if digits.below(2) else some
+
+
+class _AbortedAtEnd(NamedTuple):
+    """A request under the name of number `who`, and when and where an abort names it, about when it ends."""
+
+    who: int
+    tick: int
+    num_prompt: int
+    max_tokens: int
+    abort_tick: int
+    abort_place: int
+
+
+def _aborted_at_end(seed: int, spec: EngineSpec, num_requests: int) -> list[_AbortedAtEnd]:
+    """Return some requests in one trace of six; they come when most others have ended, so it is known when they end.
+
+    All their drafts are right, and most end with a whole run, so that a step is in flight. An abort comes in the tick
+    that ends with their last token, or in one of the next two.
+    """
+    swarm = Digits(seed, "late", 0)
+    found = []
+    for index in range(1 + swarm.below(2) if swarm.below(6) == 0 else 0):
+        digits = Digits(seed, "late", 1 + index)
+        tick, num_prompt, run = 40 + 12 * index + digits.below(8), 1 + digits.below(6), 1 + spec.num_speculative_tokens
+        max_tokens = 1 + run * (1 + digits.below(3)) if digits.below(3) else 2 + digits.below(8)
+        ends = _last_tick(spec, tick, num_prompt, max_tokens)
+        at = ends + digits.of((0, 1, 1, 1, 2)), digits.below(len(PLACES))
+        found.append(_AbortedAtEnd(digits.below(num_requests), tick, num_prompt, max_tokens, *at))
+    return found
+
+
+def _last_tick(spec: EngineSpec, tick: int, num_prompt: int, max_tokens: int) -> int:
+    """Return the tick that ends with the last token of a request that runs alone, if all its drafts are accepted."""
+    chunk = min(spec.long_prefill_token_threshold or spec.max_num_batched_tokens, spec.max_num_batched_tokens)
+    chunk = min(chunk, spec.block_size) if spec.is_aligned else chunk
+    num_behind = spec.length_limit(num_prompt, max_tokens) - num_prompt - 1
+    # A token is processed depth - 1 ticks after the step that sampled it.
+    return tick + -(-num_prompt // chunk) + -(-num_behind // (1 + spec.num_speculative_tokens)) + spec.depth - 2

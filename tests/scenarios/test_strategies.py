@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from scenarios.codec import dumps
 from scenarios.events import PromptDraw, Submit
+from scenarios.flat_traces import FlatEvent, SpecNumbers, interpret
 from scenarios.spec import EngineSpec
-from scenarios.strategies import FlatEvent, SpecNumbers, interpret, random_trace, traces
+from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace, problems
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,207 @@
+"""Flat traces: a trace as tuples of small integers, of which any make a valid one.
+
+`interpret` is total: it clamps what is too large, and any flat event may be deleted without moving another.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
+
+from scenarios import draw_params
+from scenarios.events import (
+    LANES,
+    PLACES,
+    Abort,
+    AcceptRate,
+    AnyEvent,
+    NanLogits,
+    NoValidToken,
+    Preempt,
+    PreemptMode,
+    PromptDraw,
+    Reorder,
+    ResetPrefixCache,
+    Schedule,
+    SetK,
+    Stall,
+    Submit,
+)
+from scenarios.spec import REPEATING, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.trace import Trace
+
+NUM_REQUESTS_MAX = 8
+KINDS = (
+    "submit",
+    "abort",
+    "preempt",
+    "stall",
+    "reorder",
+    "set_k",
+    "no_valid_token",
+    "nan_logits",
+    "reset_prefix_cache",
+)
+_HOW = get_args(Reorder.model_fields["how"].annotation)
+DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
+_MODES = get_args(PreemptMode)
+CONV_WIDTHS = (3, 2, 4, 5, 8)
+POLICIES = get_args(Schedule.model_fields["policy"].annotation)
+PATTERNS: tuple[str | AcceptRate, ...] = (
+    "all",
+    "none",
+    "alternate",
+    *(AcceptRate(rate=eighths / 8) for eighths in (1, 2, 4, 6, 7)),
+)
+
+
+class SpecNumbers(NamedTuple):
+    """What a specification, its seed and its schedule are made from; each number is clamped, 0 is the simplest."""
+
+    k: int = 0
+    is_synchronous: int = 0
+    is_attention_only: int = 0
+    is_host_counted: int = 0
+    is_unpadded: int = 0
+    num_rows: int = 0
+    num_blocks: int = 0
+    block_size: int = 0
+    budget: int = 0
+    chunk: int = 0
+    model_length: int = 0
+    token_multiple: int = 0
+    policy: int = 0
+    seed: int = 0
+    is_aligned: int = 0
+    is_cascading: int = 0
+    has_prefix_cache: int = 0
+    drafter: int = 0
+    drafter_length: int = 0
+    is_logprob_processed: int = 0
+    has_priorities: int = 0
+    method: int = 0
+    conv_width: int = 0
+    is_drawing: int = 0
+
+
+class FlatEvent(NamedTuple):
+    """One event; `a` to `i`: length, max_tokens, pattern, stop, variant, params, common, priority, chance of a submit.
+
+    Of any other event `a` is its size.
+    """
+
+    kind: int
+    tick: int
+    place: int
+    who: int
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int = 0
+    f: int = 0
+    g: int = 0
+    h: int = 0
+    i: int = 0
+
+
+def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
+    """Return the trace that numbers stand for."""
+    numbers = SpecNumbers(*spec_numbers)
+    spec = spec_of(numbers)
+    events = [_event(FlatEvent(*flat), spec) for flat in flat_events]
+    order = LANES[numbers.seed % len(LANES) :] + LANES[: numbers.seed % len(LANES)]
+    policy = POLICIES[numbers.policy % len(POLICIES)]
+    schedule = Schedule(
+        policy=policy,
+        order=order if policy == "lane_order" else LANES,
+        seed=numbers.seed if policy == "random" else 0,
+    )
+    return Trace(spec=spec, seed=numbers.seed, events=tuple(events), schedule=schedule)
+
+
+def spec_of(numbers: SpecNumbers) -> EngineSpec:
+    """Return the specification that numbers stand for."""
+    drafter = "draft_model" if numbers.is_drawing else DRAFTERS[numbers.drafter % len(DRAFTERS)]
+    # A prefix cache is refused beside a drafter that carries words.
+    has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
+    # So it is where a draft model has a recurrent state, and where those of the target are not kept with blocks.
+    has_states = not has_prefix_cache or drafter != "draft_model"
+    k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
+    sampling, rates = draw_params.method_of(numbers.method)
+    return EngineSpec(
+        sampling=sampling,
+        synthetic_rates=rates,
+        layers="attention" if numbers.is_attention_only or not has_states else "hybrid",
+        depth=1 if numbers.is_synchronous or drafter in THROUGH_THE_HOST else 2,
+        accepted_counts="host" if numbers.is_host_counted else "device",
+        recurrent_cache="align" if numbers.is_aligned or has_prefix_cache else "none",
+        cascade=numbers.is_cascading > 0,
+        policy="priority" if numbers.has_priorities else "fcfs",
+        prefix_cache=has_prefix_cache,
+        logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
+        pad=not numbers.is_unpadded,
+        # What was there before comes again only where there are few tokens.
+        vocab_size=3 if drafter in REPEATING else 32,
+        num_speculative_tokens=k,
+        max_num_seqs=1 + min(numbers.num_rows, 15),
+        max_num_batched_tokens=1 + k + min(numbers.budget, 255),
+        long_prefill_token_threshold=min(numbers.chunk, 255),
+        max_model_len=128 - min(numbers.model_length, 112),
+        block_size=block_size,
+        # The shortest request of all, one token in and one out, fits into any pool.
+        num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
+        conv_width=CONV_WIDTHS[numbers.conv_width % len(CONV_WIDTHS)],
+        token_multiple=1 + min(numbers.token_multiple, 15),
+        drafter=drafter,
+        drafter_max_len=0 if drafter in WITHOUT_POSITIONS else min(numbers.drafter_length, 128),
+        draft_sampling="probabilistic" if numbers.is_drawing else "greedy",
+    )
+
+
+def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
+    tick, at = min(flat.tick, 255), PLACES[flat.place % len(PLACES)]
+    request = f"r{flat.who % NUM_REQUESTS_MAX}"
+    match KINDS[flat.kind % len(KINDS)]:
+        case "submit":
+            return _submit(flat, spec)
+        case "abort":
+            return Abort(tick=tick, at=at, request=request)
+        case "preempt":
+            return Preempt(tick=tick, at=at, request=request, mode=_MODES[flat.a % len(_MODES)])
+        case "stall":
+            return Stall(tick=tick, at=at, request=request, ticks=1 + min(flat.a, 15))
+        case "reorder":
+            return Reorder(tick=tick, at=at, how=_HOW[flat.a % len(_HOW)])
+        case "set_k":
+            return SetK(tick=tick, at=at, k=min(flat.a, spec.num_speculative_tokens))
+        case "nan_logits":
+            return NanLogits(tick=tick, at=at, request=request)
+        case "reset_prefix_cache":
+            return ResetPrefixCache(tick=tick, at=at, running=bool(flat.a % 2))
+        case _:
+            return NoValidToken(tick=tick, at=at, request=request)
+
+
+def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
+    """Return a submit that fits into the pool when it runs alone: its prompt is cut first, then its output."""
+    room = spec.num_blocks * spec.block_size - 3 * spec.num_speculative_tokens
+    is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
+    longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
+    length = 1 + min(flat.a, longest - 1)
+    max_tokens = 1 + min(flat.b, 255)
+    stop = ((flat.d - 1) % spec.vocab_size,) if flat.d else ()
+    return Submit(
+        tick=min(flat.tick, 255),
+        at=PLACES[flat.place % len(PLACES)],
+        request=f"r{flat.who % NUM_REQUESTS_MAX}",
+        prompt=PromptDraw(tokens=length, common=min(flat.g, 255), variant=min(flat.e, 255)),
+        max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
+        accept=_pattern(flat.c),
+        stop=stop,
+        params=draw_params.with_chance(draw_params.params_of(flat.f, spec), flat.i, spec),
+        priority=min(flat.h, 255),
+    )
+
+
+def _pattern(number: int) -> str | AcceptRate:
+    """Return a named pattern, a rate, or the bits of a larger number."""
+    return PATTERNS[number] if number < len(PATTERNS) else f"{number:b}"
