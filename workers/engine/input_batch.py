@@ -44,6 +44,17 @@ def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
     return [rows[index] for index in order]
 
 
+# The life of a row: whoever a step leaves out loses its row, and joins again in another one.
+#
+#   rows             a  b  c  d  e     of the step before
+#   remove           a  .  c  .  e     the plan holds a, c, e and f
+#   add              a  f  c  .  e     who joins takes the first hole
+#   condense         a  f  c  e        the last row moves into the hole that is left: moves == [(3, 4)]
+#   permute                            by an event alone
+#   prev_positions   0 -1  2  4        where the device finds what the step before left for each row
+#
+# A row moves on the host while copies of the step before, in that step's order of rows, may still be in flight: whoever
+# reads what they bring goes through prev_positions, or through the rows that a Step keeps.
 class InputBatch:
     """Rows 0..n-1 without holes between steps.
 

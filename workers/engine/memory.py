@@ -209,6 +209,16 @@ class Memory:
         return found
 
 
+# A step uses slot `step % size` of each ring. At depth 2:
+#
+#   step                     0    1    2    3     a slot is used again when
+#   staging, D slots         0    1    0    1     the step D before has been processed: its copies have been read
+#   output, D slots          0    1    0    1     the same
+#   counts, 2 slots          0    1    0    1     the next step has been launched: the host reads them right after that
+#   num_computed, 2 halves   0    1    0    1     on the device: a step reads the other half, by the rows of the step
+#                                                 before, and writes its own
+#
+# At depth 1 staging and output have one slot; the other two stay as they are.
 def ring_size(ring: str, spec: EngineSpec) -> int:
     """Return the number of slots of a ring of pinned memory."""
     return 2 if ring == "counts" else spec.depth

@@ -6,6 +6,16 @@ from workers.engine.block_pool import Pool
 from workers.record import model
 
 
+# The life of a block; each state names where it stands:
+#
+#     ┌────────────────────────── reset ─────────────────────────────┐
+#     ▼                                                              │
+#   free ── take ──► held ── register ──► held and known ◄─ share ─ idle: known, nobody's
+#   _free            references           references, _block_of      idle, _block_of
+#     ▲                │                    └────── last release ──► ▲ │
+#     └─ last release ─┘                                               └─ take, once none is free: its hash is forgotten
+#
+# No transition waits for the device: the step that hands a block out poisons it, in stream order behind its readers.
 class CachingPool(Pool):
     """A pool whose blocks have reference counts, and contents that may be found again by their hash.
 

@@ -26,7 +26,10 @@ class Shape:
     """The padded layout of a batch: its rows and tokens, and where each row's tokens start.
 
     A uniform batch (every row verifies K drafts) has 1 + K tokens in every row, padding rows too; any other is ragged
-    with its padding at the end.
+    with its padding at the end. Three rows, `.` is padding, K = 2, tokens to a multiple of 4::
+
+        ragged    a a a b c c . .            starts 0 3 4 6   token_row 0 0 0 1 2 2 - -
+        uniform   a a a b b b c c c . . .    starts 0 3 6 9   token_row 0 0 0 1 1 1 2 2 2 - - -
     """
 
     num_rows: int

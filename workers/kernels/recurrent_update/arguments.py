@@ -13,6 +13,16 @@ class RecurrentUpdate(Arguments):
     j-th verified token; the window that belongs to states[slot, j] is conv[slot, j : j + W - 1]. A row that has
     computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) come last and are left
     alone. What no count of this step leads to, behind 2 + d states and W + d inputs of a slot, may hold anything.
+
+    A slot after a step that verified d = 2 drafts x, y behind token t; K = 3, W = 4, and a, b, c came before t::
+
+        accepted     0          1         2         3         (what `count_sampled` finds; the next step reads there)
+        states       before t   after t   after x   after y   -
+        conv         a  b  c  t  x  y  -
+        window of    [0: a b c]   [1: b c t]   [2: c t x]   [3: t x y]
+
+    Accepted is 0 if nothing valid was sampled: t is run again. Where one is sampled and no draft is kept it is 1.
+
     Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
     that a row without a valid token (accepted = 0) can be run again.
     """
