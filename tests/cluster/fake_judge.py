@@ -24,12 +24,12 @@ from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
-STAND_IN = "tests.cluster.fake_judge:StandIn"
-SLEEPY = "tests.cluster.fake_judge:Sleepy"
+FAKE_JUDGE = "tests.cluster.fake_judge:FakeJudge"
+BLIND_JUDGE = "tests.cluster.fake_judge:BlindJudge"
 UNSTARTABLE = "tests.cluster.fake_judge:Unstartable"
 
 
-class StandIn:
+class FakeJudge:
     """Judges a trace by the first word of its first request's name, after `seed` milliseconds for `slow`."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
@@ -56,7 +56,7 @@ class StandIn:
         )
 
 
-class Sleepy(StandIn):
+class BlindJudge(FakeJudge):
     """Hunts, and sees nothing."""
 
     def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:

@@ -9,7 +9,7 @@ from cluster.dispatch.job import AnyJob, Job
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
-from tests.cluster.fake_judge import STAND_IN, trace
+from tests.cluster.fake_judge import FAKE_JUDGE, trace
 from workers.record.verdict import Judgement, Lost
 
 
@@ -62,7 +62,7 @@ def test_every_task_is_begun_and_answered_once_and_in_turn() -> None:
     planner, stop = Chain("agree", "raise", "diverge"), Stop()
     keys = [job.key for job in planner.left]
     progress = Noting(stop, 99)
-    drive(planner, InProcessPool(STAND_IN), stop, progress)
+    drive(planner, InProcessPool(FAKE_JUDGE), stop, progress)
     assert [record.job for record in planner.records] == [key for key, _, _ in planner.begun] == keys
     assert [type(record.result) for record in planner.records] == [Judgement, Lost, Judgement]
     assert progress.seen[-1] == 3
@@ -71,7 +71,7 @@ def test_every_task_is_begun_and_answered_once_and_in_turn() -> None:
 
 def test_after_a_stop_nothing_more_is_asked_for() -> None:
     planner, stop = Chain("agree", "agree-2", "agree-3"), Stop()
-    drive(planner, InProcessPool(STAND_IN), stop, Noting(stop, 1))
+    drive(planner, InProcessPool(FAKE_JUDGE), stop, Noting(stop, 1))
     assert len(planner.records) == 1
     assert len(planner.left) == 2
 
@@ -80,5 +80,5 @@ def test_attempts_go_on_counting_where_the_store_says_they_are(tmp_path: Path) -
     planner = Chain("agree")
     with Store(tmp_path) as store:
         store.begin_attempt(planner.left[0].key, 4, 0)
-        drive(planner, InProcessPool(STAND_IN), Stop(), store=store)
+        drive(planner, InProcessPool(FAKE_JUDGE), Stop(), store=store)
     assert [(attempt, slot) for _, attempt, slot in planner.begun] == [(5, 0)]

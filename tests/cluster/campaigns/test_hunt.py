@@ -27,7 +27,7 @@ from scenarios.trace import Trace
 from tests.cluster.campaigns.test_hunter import Memory
 from tests.cluster.cli.test_commands import SECONDS_MAX, start, wait_for
 from tests.cluster.documents import document_of
-from tests.cluster.fake_judge import SLEEPY
+from tests.cluster.fake_judge import BLIND_JUDGE
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Agreed, Diverged
 
@@ -160,7 +160,7 @@ def test_a_hunt_that_does_not_find_its_canary_is_blind_and_judges_nothing(tmp_pa
     stop = Stop()
     with Store(tmp_path) as store:
         hunt = Hunt(HuntSettings(), store, 12)
-        drive(hunt, InProcessPool(SLEEPY), stop, StopAfter(stop, 99), store)
+        drive(hunt, InProcessPool(BLIND_JUDGE), stop, StopAfter(stop, 99), store)
         assert hunt.exit_code() == EXIT_NOT_JUDGED
         lines = list(hunt_lines(hunt.hunter, tmp_path))
     assert any(line.startswith(f"BLIND: the canary {BACKUP} was not found in 8 shards") for line in lines)

@@ -19,7 +19,7 @@ from cluster.storage.store import CampaignError, Store
 from scenarios.shards import Shard
 from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, run_through
 from tests.cluster.cli.test_commands import SCENARIO, specstorm
-from tests.cluster.fake_judge import STAND_IN, trace
+from tests.cluster.fake_judge import FAKE_JUDGE, trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
@@ -124,7 +124,7 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
     }
     with Store(tmp_path) as store:
         replayed = Regressions(traces, store, CUDA)
-        drive(replayed.suite, InProcessPool(STAND_IN), Stop(), QUIET, store)
+        drive(replayed.suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store)
     assert list(replayed.faulty) == [ON_THE_HOST]
     assert set(replayed.clean) == {IN_AN_OP, ON_THE_HOST}
     assert replayed.missed == []

@@ -24,10 +24,10 @@ from cluster.dispatch.coordinator import (
     WorkerReady,
 )
 from cluster.dispatch.job import Answer
-from tests.cluster.fake_judge import StandIn, trace
+from tests.cluster.fake_judge import FakeJudge, trace
 from workers.record.verdict import Lost
 
-JUDGEMENT = StandIn().judge(trace("agree"), True)
+JUDGEMENT = FakeJudge().judge(trace("agree"), True)
 
 
 @dataclass

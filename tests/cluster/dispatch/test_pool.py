@@ -13,7 +13,7 @@ from cluster.dispatch.job import AnyJob, Job
 from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool
 from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
-from tests.cluster.fake_judge import STAND_IN, UNSTARTABLE, trace
+from tests.cluster.fake_judge import FAKE_JUDGE, UNSTARTABLE, trace
 from tests.cluster.processes import descendants, listening, resident_bytes
 from workers.record.verdict import Agreed, Lost, Verdict
 
@@ -32,9 +32,9 @@ def campaign_of(pool: WorkerPool, folder: Path, *requests: str, seed: int = 0) -
 
 def test_actors_and_this_process_come_to_the_same_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
     requests = ("agree", "diverge", "crash", "stuck", "vacuous", "raise")
-    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
         on_ray = campaign_of(pool, tmp_path / "ray", *requests)
-    assert on_ray == campaign_of(InProcessPool(STAND_IN), tmp_path / "here", *requests)
+    assert on_ray == campaign_of(InProcessPool(FAKE_JUDGE), tmp_path / "here", *requests)
 
 
 class Killing(RayPool):
@@ -52,7 +52,7 @@ class Killing(RayPool):
 
 
 def test_a_killed_actor_is_replaced_and_its_job_is_run_again(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with Killing(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+    with Killing(ray_cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
         verdicts = campaign_of(pool, tmp_path, "slow-1", "slow-2", "slow-3", "slow-4", seed=300)
         assert pool.killed not in pool.pids
     assert [type(verdict) for verdict in verdicts] == [Agreed] * 4
@@ -65,7 +65,7 @@ def test_a_killed_actor_is_replaced_and_its_job_is_run_again(ray_cluster: RayClu
 def test_a_job_that_kills_its_worker_three_times_is_lost_and_the_others_are_not(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, STAND_IN) as pool:
+    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
         verdicts = campaign_of(pool, tmp_path, "agree-1", "die", "agree-2", "agree-3")
     assert verdicts[1] == Lost(reason="3 attempts were lost on 2 slots: its process died")
     assert [type(verdict) for verdict in verdicts] == [Agreed, Lost, Agreed, Agreed]
@@ -73,7 +73,7 @@ def test_a_job_that_kills_its_worker_three_times_is_lost_and_the_others_are_not(
 
 
 def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with RayPool(ray_cluster, 2, 3.0, STAND_IN) as pool:
+    with RayPool(ray_cluster, 2, 3.0, FAKE_JUDGE) as pool:
         verdicts = campaign_of(pool, tmp_path, "hang", "agree")
     reason = "3 attempts were lost on 2 slots: it took longer than the deadline of 3 s"
     assert verdicts[0] == Lost(reason=reason)
@@ -105,7 +105,7 @@ class Impatient(RayPool):
 
 def test_slots_without_a_cpu_are_given_up_and_the_others_do_the_work(ray_cluster: RayCluster, tmp_path: Path) -> None:
     requests = [f"slow-{index}" for index in range(16)]
-    with Impatient(ray_cluster, 3, DEADLINE_SECONDS, STAND_IN) as pool:
+    with Impatient(ray_cluster, 3, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
         verdicts = campaign_of(pool, tmp_path, *requests, seed=300)
         assert None in pool.pids
         assert pool.given_up == IDLE_LOSSES_MAX
@@ -116,7 +116,7 @@ class Counting(RayPool):
     """Notes how big its workers get and on which interfaces its processes listen."""
 
     def __init__(self, cluster: RayCluster) -> None:
-        super().__init__(cluster, 2, DEADLINE_SECONDS, STAND_IN)
+        super().__init__(cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE)
         self.bytes_max = 0
         self.sockets: dict[str, bool] = {}
 

@@ -8,13 +8,13 @@ import pytest
 
 from cluster.campaigns.planner import Counts
 from cluster.reports.report import Line, LineProgress, document, print_report
-from tests.cluster.fake_judge import StandIn, trace
+from tests.cluster.fake_judge import FakeJudge, trace
 from workers.record.verdict import Agreed, Judgement, Lost
 
 
 def line(request: str, **more: str) -> Line:
     """Return the line of a scenario whose first request has this name."""
-    return Line(f"scn/{request}.yaml", StandIn().judge(trace(request), True), **more)
+    return Line(f"scn/{request}.yaml", FakeJudge().judge(trace(request), True), **more)
 
 
 def printed(*lines: Line, remarks: tuple[str, ...] = ()) -> list[str]:
@@ -35,7 +35,7 @@ def test_a_scenario_that_agrees_is_one_line() -> None:
 
 
 def test_a_scenario_that_agrees_up_to_an_ambiguous_decision_says_so() -> None:
-    agreed = StandIn().judge(trace("agree"), True)
+    agreed = FakeJudge().judge(trace("agree"), True)
     assert isinstance(agreed.verdict, Agreed)
     stats = agreed.verdict.stats.model_copy(update={"probes": {"ambiguous_decision": 1}})
     judgement = agreed.model_copy(update={"verdict": Agreed(stats=stats)})

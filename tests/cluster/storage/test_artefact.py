@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cluster.storage.artefact import artefact_name, artefact_text, outcome_lines, write_artefact, write_atomically
 from scenarios import codec
 from scenarios.codec import comment
-from tests.cluster.fake_judge import StandIn, difference, trace
+from tests.cluster.fake_judge import FakeJudge, difference, trace
 from workers.record.verdict import Crashed, Diverged, Judgement, Outcome, Stats, plane
 from workers.targets.target import RunConfig
 
@@ -19,7 +19,7 @@ STATS = Stats(requests=1, steps=1, commits=1, captures=1, run_ahead_max=0, diges
 
 @pytest.mark.parametrize("request_name", ["diverge", "crash", "stuck"])
 def test_an_artefact_loads_as_the_trace_of_its_finding(tmp_path: Path, request_name: str) -> None:
-    judgement = StandIn().judge(trace(request_name), True)
+    judgement = FakeJudge().judge(trace(request_name), True)
     path = write_artefact(tmp_path, judgement, "scenarios/smoke/a.yaml")
     assert path.name == artefact_name(judgement)
     assert codec.load(path) == judgement.trace
@@ -27,7 +27,7 @@ def test_an_artefact_loads_as_the_trace_of_its_finding(tmp_path: Path, request_n
 
 
 def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None:
-    judgement = StandIn().judge(trace("diverge"), True)
+    judgement = FakeJudge().judge(trace("diverge"), True)
     head = [line for line in artefact_text(judgement, "scenarios/smoke/a.yaml").splitlines() if line.startswith("#")]
     assert head == [
         "# diverged: found by scenarios/smoke/a.yaml",
@@ -44,7 +44,7 @@ def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None
 
 
 def test_the_command_in_the_comment_says_what_the_run_was_on() -> None:
-    judgement = StandIn().judge(trace("diverge"), True)
+    judgement = FakeJudge().judge(trace("diverge"), True)
     text = artefact_text(judgement, "a.yaml", RunConfig(engine="other", device="cuda"))
     assert f"# replay: specstorm replay --engine other --device cuda {artefact_name(judgement)}\n" in text
 
@@ -58,8 +58,8 @@ def test_no_text_in_a_finding_can_break_out_of_the_comment(error: str, schedule:
 
 
 def test_the_same_finding_has_the_same_name_and_another_trace_another() -> None:
-    first, other = StandIn().judge(trace("diverge"), True), StandIn().judge(trace("diverge", seed=1), True)
-    assert artefact_name(first) == artefact_name(StandIn().judge(trace("diverge"), True))
+    first, other = FakeJudge().judge(trace("diverge"), True), FakeJudge().judge(trace("diverge", seed=1), True)
+    assert artefact_name(first) == artefact_name(FakeJudge().judge(trace("diverge"), True))
     assert artefact_name(first) != artefact_name(other)
     assert artefact_name(first).startswith("recurrent-")
 
@@ -67,7 +67,7 @@ def test_the_same_finding_has_the_same_name_and_another_trace_another() -> None:
 def test_only_findings_have_a_plane() -> None:
     assert plane(Diverged(stats=STATS, difference=difference("r0"))) == "recurrent"
     with pytest.raises(ValueError, match="agreed is not a finding"):
-        plane(StandIn().judge(trace("agree"), True).verdict)
+        plane(FakeJudge().judge(trace("agree"), True).verdict)
 
 
 def test_a_long_line_of_a_comment_is_cut() -> None:

@@ -14,7 +14,7 @@ from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.storage.store import CampaignError, Store, new_campaign_folder
 from scenarios import codec
-from tests.cluster.fake_judge import STAND_IN, StandIn, trace
+from tests.cluster.fake_judge import FAKE_JUDGE, FakeJudge, trace
 from workers.record.verdict import Agreed, Judgement, Lost
 
 
@@ -27,7 +27,7 @@ def run(folder: Path, *requests: str) -> Suite:
     """Run scenarios in this process."""
     with Store(folder) as store:
         suite = Suite([scenario(request) for request in requests], store)
-        drive(suite, InProcessPool(STAND_IN), Stop(), QUIET, store)
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store)
         return suite
 
 
@@ -91,8 +91,8 @@ def test_a_lost_job_keeps_its_trace_and_is_tried_again_by_the_next_run(tmp_path:
 def test_the_first_result_of_a_job_stays(tmp_path: Path) -> None:
     job = scenario("agree").job
     with Store(tmp_path) as store:
-        first = store.record(job, 1, StandIn().judge(job.trace, True), "agree.yaml")
-        second = store.record(job, 2, StandIn().judge(trace("diverge"), True), "agree.yaml")
+        first = store.record(job, 1, FakeJudge().judge(job.trace, True), "agree.yaml")
+        second = store.record(job, 2, FakeJudge().judge(trace("diverge"), True), "agree.yaml")
     assert first == second
 
 
@@ -100,9 +100,9 @@ def test_a_late_result_that_differs_is_a_contradiction_and_an_equal_one_is_not(t
     equal, different = scenario("agree").job, scenario("agree-2").job
     with Store(tmp_path) as store:
         for job in (equal, different):
-            store.record(job, 2, StandIn().judge(job.trace, True), "a.yaml")
-        store.note_late(equal.key, 1, StandIn().judge(equal.trace, True))
-        store.note_late(different.key, 1, StandIn().judge(trace("diverge"), True))
+            store.record(job, 2, FakeJudge().judge(job.trace, True), "a.yaml")
+        store.note_late(equal.key, 1, FakeJudge().judge(equal.trace, True))
+        store.note_late(different.key, 1, FakeJudge().judge(trace("diverge"), True))
         assert store.contradictions() == [different.key]
 
 
@@ -137,7 +137,7 @@ def test_new_campaign_folders_do_not_collide(tmp_path: Path) -> None:
 
 def test_what_was_not_judged_never_hides_a_finding() -> None:
     verdicts = {
-        request: StandIn().judge(trace(request), True).verdict
+        request: FakeJudge().judge(trace(request), True).verdict
         for request in ("agree", "diverge", "crash", "stuck", "vacuous")
     }
     assert exit_code([]) == 0
@@ -150,7 +150,7 @@ def test_what_was_not_judged_never_hides_a_finding() -> None:
 
 
 def test_a_campaign_with_more_than_one_ambiguous_decision_in_a_thousand_was_not_judged() -> None:
-    agreed = StandIn().judge(trace("agree"), True).verdict
+    agreed = FakeJudge().judge(trace("agree"), True).verdict
     assert isinstance(agreed, Agreed)
 
     def drawn(**probes: int) -> Agreed:
@@ -172,7 +172,7 @@ class Stopping(InProcessPool):
     """Asks for a stop while its second job is under way."""
 
     def __init__(self, stop: Stop) -> None:
-        super().__init__(STAND_IN)
+        super().__init__(FAKE_JUDGE)
         self._stop = stop
         self._waits = 0
 
@@ -194,6 +194,6 @@ def test_a_stop_keeps_what_is_recorded_and_a_resume_does_the_rest(tmp_path: Path
         assert suite.exit_code() == 3
     with Store(tmp_path) as store:
         suite = Suite(scenarios, store)
-        drive(suite, InProcessPool(STAND_IN), Stop(), QUIET, store)
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store)
         assert suite.kept == 2
         assert suite.exit_code() == 0
