@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.hunter import Hunter, HuntSettings
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, Counts, Task
+from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, ShardJob
 from cluster.storage.artefact import schema_line, write_atomically

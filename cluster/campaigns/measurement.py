@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_NOT_JUDGED, Counts, Task
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, TrialJob
 from cluster.statistics.fault_table import Line

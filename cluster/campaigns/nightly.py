@@ -5,7 +5,7 @@ Each trace must still be found, and the clean engine must agree on it.
 
 from collections.abc import Iterator, Mapping
 
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
 from cluster.storage.artefact import finding_lines

@@ -1,14 +1,11 @@
 """Planner: what a campaign runs next and what the results come to, knowing nothing of pools and processes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.dispatch.coordinator import LOSSES_MAX, Record
 from cluster.dispatch.job import AnyJob
-from workers.record.verdict import Agreed, Verdict, is_finding, is_too_ambiguous
-
-EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +47,3 @@ class Planner(Protocol):
 
     def counts(self) -> Counts:
         """Return how far it is."""
-
-
-def exit_code(verdicts: Iterable[Verdict | None]) -> int:
-    """Return what verdicts come to; None is a scenario without one. Findings weigh more than gaps."""
-    seen = list(verdicts)
-    if any(verdict is not None and is_finding(verdict) for verdict in seen):
-        return EXIT_FOUND
-    agreed = [verdict.stats for verdict in seen if isinstance(verdict, Agreed)]
-    return EXIT_AGREED if len(agreed) == len(seen) and not is_too_ambiguous(agreed) else EXIT_NOT_JUDGED

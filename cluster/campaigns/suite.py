@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_NOT_JUDGED, Counts, Task, exit_code
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
+from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job
 from cluster.storage.store import Result, Store

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.driver import drive
-from cluster.campaigns.planner import exit_code
+from cluster.campaigns.exit_codes import exit_code
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.hunt_commands import hunt, nightly, shrink

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.driver import drive
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError

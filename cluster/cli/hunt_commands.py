@@ -9,12 +9,12 @@ from typing import Annotated, get_args
 import typer
 
 from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.exit_codes import exit_code
 from cluster.campaigns.findings import FindingState, Pursuit, Shrink
 from cluster.campaigns.hunt import Hunt, keep_seldom_hit
 from cluster.campaigns.hunter import CANARY, HuntSettings
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
-from cluster.campaigns.planner import exit_code
 from cluster.cli.inputs import (
     InputError,
     check_engine,

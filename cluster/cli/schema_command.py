@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaigns.planner import EXIT_AGREED
+from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.inputs import InputError
 from cluster.reports.documents import DOCUMENTS, SCENARIO, document_schema
 

@@ -11,9 +11,10 @@ import pytest
 
 from benchmarks.kills import Kills, compare
 from cluster.campaigns.driver import drive
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.hunt import Hunt
 from cluster.campaigns.hunter import HuntSettings
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED, Counts
+from cluster.campaigns.planner import Counts
 from cluster.cli import main as cli
 from cluster.dispatch.job import load_judge
 from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
 from cluster.campaigns.hunt import Hunt
 from cluster.campaigns.hunter import CANARY, Hunter, HuntSettings
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
-from cluster.campaigns.planner import EXIT_BAD_INPUT
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
 from cluster.dispatch.pool import InProcessPool, gpu_share

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
 from cluster.campaigns.hunt import keep_seldom_hit
 from cluster.campaigns.hunter import Hunter, HuntSettings
-from cluster.campaigns.planner import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
 from cluster.cli import main as cli
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, PARENTS_PER_SHARD, Corpus, kept_corpus

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.driver import QUIET, drive
-from cluster.campaigns.planner import exit_code
+from cluster.campaigns.exit_codes import exit_code
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.coordinator import Event
 from cluster.dispatch.job import Job, job_key

@@ -1,0 +1,16 @@
+"""Exit codes: what a command's verdicts come to, for whoever called it."""
+
+from collections.abc import Iterable
+
+from workers.record.verdict import Agreed, Verdict, is_finding, is_too_ambiguous
+
+EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
+
+
+def exit_code(verdicts: Iterable[Verdict | None]) -> int:
+    """Return what verdicts come to; None is a scenario without one. Findings weigh more than gaps."""
+    seen = list(verdicts)
+    if any(verdict is not None and is_finding(verdict) for verdict in seen):
+        return EXIT_FOUND
+    agreed = [verdict.stats for verdict in seen if isinstance(verdict, Agreed)]
+    return EXIT_AGREED if len(agreed) == len(seen) and not is_too_ambiguous(agreed) else EXIT_NOT_JUDGED
