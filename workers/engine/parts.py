@@ -12,7 +12,6 @@ from workers.engine.block_pool import Pool
 from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
-from workers.engine.handover import staging_slot, wait_for_output, wait_for_readers
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
 from workers.engine.params_line import params_line
 from workers.engine.prefix_cache import CachingPool
@@ -23,7 +22,7 @@ from workers.engine.rules import (
     blocks_to_free,
     budgeted,
     clip_to_block,
-    delivered_late,
+    delivered_stale,
     drafts_after,
     drain_stale,
     end_of,
@@ -44,7 +43,14 @@ from workers.engine.rules import (
     tokens_to_cache,
     usable_hits,
 )
-from workers.engine.staging import is_uniform, pad_state_slots, row_params
+from workers.engine.staging import (
+    is_uniform,
+    pad_state_slots,
+    row_params,
+    staging_slot,
+    wait_for_output,
+    wait_for_readers,
+)
 from workers.kernels.attention.arguments import Attention
 from workers.kernels.attention.vectorised import attention
 from workers.kernels.cascade_attention.arguments import CascadeAttention
@@ -181,7 +187,7 @@ class Parts:
     take_state_slot: Callable[[Request, Pool], int] = take_state_slot
     drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = drain_stale
     reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
-    delivered_late: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = delivered_late
+    delivered_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = delivered_stale
     is_over: Callable[[Request], bool] = is_over
     reason_of_abort: Callable[[Request], str] = reason_of_abort
     runs_drafter: Callable[[Sequence[PlanRow]], bool] = runs_drafter

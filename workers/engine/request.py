@@ -1,10 +1,11 @@
 """Requests, and plans of steps with a row for each request, as the scheduler knows them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scenarios.sampling import SamplingParams
-from workers.record.log import SkipReason
+from workers.record.log import Scheduled, ScheduledRow, SkipReason
 
 _NOTHING = SamplingParams()
 
@@ -107,3 +108,25 @@ class OpenPlan:
         self.preempted = self.has_prefill = False
         self.rows.clear()
         self.skipped.clear()
+
+
+def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]], block_size: int) -> Scheduled:
+    """Return the log entry of a plan: what the step computes, and why every other request waits."""
+    rows = tuple(
+        ScheduledRow(
+            row.request.index,
+            row.epoch,
+            row.step_in_epoch,
+            row.n,
+            row.d,
+            row.new_blocks,
+            row.request.state_slot,
+            row.padded,
+            row.invalid,
+            row.spoiled,
+            len(row.shared_blocks) * block_size,
+            row.shared_blocks,
+        )
+        for row in plan.rows
+    )
+    return Scheduled(plan.step, tick, plan.k_step, rows, tuple(skipped))

@@ -117,7 +117,7 @@ def reset_counts(request: Request, mode: PreemptMode) -> None:
     request.num_computed = request.num_placeholders = request.num_drafts_next = 0
 
 
-def delivered_late(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
+def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
     """Return what a row of an earlier epoch still brings: all it sampled, unless the request dropped that epoch."""
     return () if row.epoch < request.drop_before else sampled
 

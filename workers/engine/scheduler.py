@@ -8,9 +8,8 @@ from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
 from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
-from workers.engine.plan_entry import entry_of
 from workers.engine.prefixes import Prefixes
-from workers.engine.request import OpenPlan, Plan, PlanRow, Request
+from workers.engine.request import OpenPlan, Plan, PlanRow, Request, entry_of
 from workers.record.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
 from workers.record.observation import Observation
 
@@ -334,7 +333,7 @@ class Scheduler:
         if self._parts.is_over(request):
             return ()
         if stale:
-            sampled = self._parts.delivered_late(request, row, sampled)
+            sampled = self._parts.delivered_stale(request, row, sampled)
         if not stale and not row.discard:
             request.num_accepted_last = len(sampled)
             self._parts.roll_back(request, row.d, len(sampled))

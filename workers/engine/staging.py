@@ -17,6 +17,7 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
 from workers.engine.request import Plan, PlanRow
 from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, UNKNOWN_TOKEN
+from workers.lanes.lane import Event, Lane
 
 _GREEDY = SamplingParams()
 
@@ -138,3 +139,18 @@ def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
     table.fill(PAD_BLOCK)
     for index, row in enumerate(rows):
         table[index, : len(row.blocks)] = row.blocks
+
+
+def staging_slot(step: int, num_slots: int) -> int:
+    """Return the slot of the staging ring in which a step is prepared."""
+    return step % num_slots
+
+
+def wait_for_readers(h2d: Lane, inputs_read: Event) -> None:
+    """Let no copy of inputs run before the step before has read its own."""
+    h2d.wait(inputs_read)
+
+
+def wait_for_output(output_done: Event) -> None:
+    """Block the host until the sampled tokens of a step have landed."""
+    output_done.synchronize()

@@ -30,27 +30,27 @@ def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
 
 
 def _late_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
-    def delivered_late(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
-        if request.num_placeholders or not parts.delivered_late(request, row, sampled):
-            return parts.delivered_late(request, row, sampled)
+    def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
+        if request.num_placeholders or not parts.delivered_stale(request, row, sampled):
+            return parts.delivered_stale(request, row, sampled)
         reached()
         return ()
 
-    return replace(parts, delivered_late=delivered_late)
+    return replace(parts, delivered_stale=delivered_stale)
 
 
 def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
     dropped: set[tuple[int, int]] = set()
 
-    def delivered_late(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
+    def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
         key = request.index, request.drop_before
         if row.epoch >= request.drop_before or not sampled or key not in dropped:
             dropped.update([key] if sampled and row.epoch < request.drop_before else [])
-            return parts.delivered_late(request, row, sampled)
+            return parts.delivered_stale(request, row, sampled)
         reached()
         return sampled
 
-    return replace(parts, delivered_late=delivered_late)
+    return replace(parts, delivered_stale=delivered_stale)
 
 
 def _dropping_keeps_placeholders(parts: Parts, reached: Reached) -> Parts:

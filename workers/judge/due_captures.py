@@ -49,10 +49,10 @@ class DueCaptures:
         self.on_host: tuple[str, int] | None = None
         after_sampling = (*(("kept",) if keeps_states_with_blocks(spec) else ()),)
         after_sampling += ("drafted",) if spec.drafter in SHOWS_MORE else ()
-        self._certain = self._shown("inputs", "sampled", *after_sampling, "state")
-        self._drawn = self._shown("inputs", "sampling", "sampled", *after_sampling, "state")
+        self._certain = self._observed_among("inputs", "sampled", *after_sampling, "state")
+        self._drawn = self._observed_among("inputs", "sampling", "sampled", *after_sampling, "state")
 
-    def _shown(self, *points: str) -> tuple[str, ...]:
+    def _observed_among(self, *points: str) -> tuple[str, ...]:
         return tuple(point for point in points if point in self._points)
 
     def before(self, entry: Entry) -> str | None:

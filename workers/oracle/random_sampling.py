@@ -28,7 +28,7 @@ BLOCK_SIZE_MIN, BLOCKS_MAX = 4096, 32
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selection:
     """A token, or None where there is no distribution, and whether float32 could choose another."""
 
     token: int | None
@@ -167,13 +167,13 @@ def select(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]
     return first, is_ambiguous
 
 
-def choose(logits: Sequence[float], params: SamplingParams, position: int) -> Choice:
+def choose(logits: Sequence[float], params: SamplingParams, position: int) -> Selection:
     """Return the token that the noise of a position selects from the target distribution."""
     target = target_of(logits, params)
     if target is None:
-        return Choice(None, is_ambiguous=False)
+        return Selection(None, is_ambiguous=False)
     token, is_ambiguous = select(target.masses, noise(params, position, SELECT_STREAM))
-    return Choice(token, is_ambiguous or target.is_ambiguous)
+    return Selection(token, is_ambiguous or target.is_ambiguous)
 
 
 class Proposal(NamedTuple):

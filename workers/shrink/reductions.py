@@ -43,12 +43,12 @@ def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
     """Yield eager schedules with one exception: the first access of the missing order is late."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
-    holds = () if plain or not isinstance(verdict, Diverged) else _late(verdict.difference.missing_order or "")
+    holds = () if plain or not isinstance(verdict, Diverged) else _delayed(verdict.difference.missing_order or "")
     for hold in holds:
         yield _with(trace, schedule=Schedule(holds=(hold,)))
 
 
-def _late(missing_order: str) -> Iterator[Hold]:
+def _delayed(missing_order: str) -> Iterator[Hold]:
     """Yield holds of the first op of a missing order until the second, or until points of the host around it."""
     accesses = _ACCESS.findall(missing_order)
     if len(accesses) != 2 or accesses[0][0] == "host":
