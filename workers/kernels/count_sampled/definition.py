@@ -1,4 +1,4 @@
-"""What a step sampled, counted one row and one column at a time."""
+"""Definition of the count of sampled tokens: a loop over the rows and columns of a step."""
 
 from workers.kernels.count_sampled.arguments import CountSampled
 from workers.kernels.sentinels import PAD_STATE_SLOT

@@ -1,4 +1,4 @@
-"""A drafter with fewer positions than the target, one token and one row at a time."""
+"""Definition of the limit of a drafter with fewer positions than the target: loops over tokens and rows."""
 
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT

@@ -1,4 +1,4 @@
-"""A drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more."""
+"""Limit of a drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""A drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more.
+"""Limit of a drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more.
 
 Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
 """

@@ -1,4 +1,4 @@
-"""What the definitions of drafters share: the words a row has cached, what its script says, and its scratch words."""
+"""Shared definitions of drafters: the words a row has cached, what its script says, and its scratch words."""
 
 from collections.abc import Sequence
 from typing import TypeAlias

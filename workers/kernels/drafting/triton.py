@@ -1,4 +1,4 @@
-"""What the Triton kernels of drafters share: where a row goes on from, and its scratch words in the cache."""
+"""Shared Triton code of drafters: where a row goes on from, and its scratch words in the cache."""
 
 import triton
 import triton.language as tl

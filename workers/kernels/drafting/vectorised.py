@@ -1,4 +1,4 @@
-"""What the NumPy definitions of draft ops share: sums over a drafter's cache, and where a chain may write in it."""
+"""Shared NumPy code of drafters: sums over a drafter's cache, and where a chain may write in it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Hidden words written out for a consumer, one token at a time; the one draft is the token just sampled."""
+"""Definition of the extraction of hidden states: a loop over tokens; the one draft is the token just sampled."""
 
 from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT

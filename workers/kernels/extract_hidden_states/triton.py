@@ -1,4 +1,4 @@
-"""No drafter at all: the target's hidden words are written out for whoever consumes them."""
+"""Extraction of hidden states: the target's hidden words are written out for whoever consumes them."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""What a grammar that the host follows does to a step: drafts that the host has checked, masks of what may come."""
+"""Structured output on the device: drafts that the host has checked, and masks of the tokens that may come."""
 
 from typing import Annotated
 

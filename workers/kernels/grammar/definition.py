@@ -1,4 +1,4 @@
-"""What a grammar that the host follows does to a step, one draft and one token at a time."""
+"""Definition of structured output on the device: loops over drafts and tokens."""
 
 import numpy as np
 

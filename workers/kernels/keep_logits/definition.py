@@ -1,4 +1,4 @@
-"""Logits kept before they are processed in place, one at a time."""
+"""Definition of kept logits: a loop that copies them before they are processed in place."""
 
 from workers.kernels.keep_logits.arguments import KeepLogits
 

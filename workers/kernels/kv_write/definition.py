@@ -1,4 +1,4 @@
-"""Tokens embedded, and their keys and values stored, one at a time."""
+"""Definition of the write of keys and values: a loop over tokens."""
 
 from workers.kernels.arithmetic.definition import embed, kv_word
 from workers.kernels.kv_write.arguments import KvWrite

@@ -1,4 +1,4 @@
-"""Memory that changes hands made unreadable, one word at a time."""
+"""Definition of poison: a loop over the words of memory that changes hands."""
 
 from workers.kernels.poison.arguments import Poison, PoisonStates
 from workers.kernels.sentinels import POISON

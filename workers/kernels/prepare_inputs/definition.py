@@ -1,4 +1,4 @@
-"""The host's optimistic tables turned into a step's true inputs, one row and one token at a time."""
+"""Definition of a step's true inputs: loops over the rows and tokens of the host's optimistic tables."""
 
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, PAD_ROW, PAD_SLOT, PAD_STATE_SLOT

@@ -1,4 +1,4 @@
-"""The recurrent layer, one row and one token at a time."""
+"""Definition of the recurrent layer: a loop over rows and their tokens."""
 
 from workers.kernels.arithmetic.definition import advance, after_recurrent
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate

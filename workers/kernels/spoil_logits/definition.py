@@ -1,4 +1,4 @@
-"""Logits that are no numbers any more, one at a time."""
+"""Definition of spoiled logits: a loop that makes each of a row's no number."""
 
 import numpy as np
 
