@@ -13,6 +13,7 @@ HELD = {
     "modules directly in workers/ and cluster/": 2,
     "folders of a room with an arrow running back": 0,
     "pairs of such folders that import each other": 0,
+    "methods that change state without an assertion": 0,
 }
 
 

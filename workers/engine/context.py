@@ -43,6 +43,8 @@ class Context:
         return self._keep((op, given), op(*given)) if found is None else found
 
     def _keep(self, key: tuple[Any, ...], made: A) -> A:
+        assert made is not None, f"nothing was made of {key}: it would be made again at every launch"
+        assert key not in self.built, f"{key} was made twice: a lane knows arguments by their identity"
         if len(self.built) >= BUILT_MAX:
             self.built.clear()
         self.built[key] = made

@@ -80,6 +80,7 @@ class Engine:
 
         `happen` is called at each place of the step at which events take effect.
         """
+        assert len(self._in_flight) < self._spec.depth, f"{len(self._in_flight)} steps fill the rings of pinned memory"
         self._machine.step = self.scheduler.tick = self.tick
         happen("before_schedule")
         self._in_flight.append(self._launch(self._schedule()))
@@ -102,6 +103,7 @@ class Engine:
 
     def _launch(self, plan: Plan) -> Step:
         """Enqueue a step; rows are permuted by an event that waits for a step with rows."""
+        assert plan.step == self.tick, f"step {plan.step} is launched at tick {self.tick}"
         permute: Permutation | None = None
         if self._reorder is not None and plan.rows:
             permute, self._reorder = Permutation(self._reorder.how, self._seed, self.tick), None
@@ -114,6 +116,8 @@ class Engine:
 
     def _process(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         """Commit the results of a step to the requests that are still alive."""
+        oldest = self.tick - len(self._in_flight)
+        assert step.number == oldest, f"step {step.number} is processed where step {oldest} is the oldest"
         self._machine.point("process")
         self.log.append(Processed(step.number))
         logprobs, on_device = self.runner.logprobs(step, outputs), self.runner.drafts(step)
@@ -180,6 +184,7 @@ class Engine:
         reason = self._parts.reason_of_abort(request)
         self.observer.aborted(request)
         if request.finish_reason is not None:
+            assert not request.running, f"request {name} ended by {request.finish_reason} and still runs"
             request.finish_reason = reason
             return
         self.log.append(Aborted(request.index, self.tick))
@@ -187,6 +192,7 @@ class Engine:
 
     def apply(self, event: AnyEvent) -> None:
         """Let an event happen that is neither a submit nor an abort."""
+        assert event.tick == self.tick, f"an event of tick {event.tick} is applied at tick {self.tick}"
         match event:
             case Reorder():
                 self._reorder = event
@@ -204,6 +210,8 @@ class Engine:
                 raise AssertionError(f"{event.do} has a method of its own")
 
     def _apply_to(self, event: Preempt | Stall | NoValidToken | NanLogits, request: Request) -> None:
+        ended = request.finish_reason
+        assert ended is None, f"request {request.name} ended by {ended}, and {event.do} is to change it"
         match event:
             case Preempt(mode=mode):
                 if request.running:

@@ -42,6 +42,8 @@ class Grammars:
             words = staged[self._columns_max :].reshape(self._columns_max, self._num_words)
             for row in planned:
                 first = place[row.request.index, row.epoch] * (1 + spec.num_speculative_tokens)
+                # Columns and the words of masks share a buffer: one column more would be read as a mask.
+                assert at + row.d < self._columns_max, f"{at + 1 + row.d} masks, room for {self._columns_max}"
                 for index in range(1 + row.d):
                     staged[at], words[at] = first + index, masks[start + index]
                     at += 1

@@ -77,6 +77,7 @@ class InputBatch:
     def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
         """Bring the rows in line with a plan: remove, refresh, add into the smallest holes, condense, permute."""
         wanted = {(row.request.index, row.epoch): row for row in plan.rows}
+        assert len(wanted) == len(plan.rows), f"step {plan.step}: {len(plan.rows)} rows of {len(wanted)} requests"
         if permute is None and len(wanted) == len(self.rows) and all(row.key in wanted for row in self.rows):
             for row in self.rows:
                 self._refresh(row, wanted[row.key])
@@ -94,12 +95,15 @@ class InputBatch:
         if permute is not None and rows:
             rows = self._permute_rows(rows, permute(len(rows)))
         self.rows = rows
+        assert len(rows) == len(plan.rows), f"step {plan.step}: {len(rows)} rows, {len(plan.rows)} were planned"
         self.moves = [
             (index, was[row.key]) for index, row in enumerate(rows) if row.key in was and was[row.key] != index
         ]
 
     @staticmethod
     def _refresh(row: Row, planned: PlanRow) -> None:
+        was, now = row.plan.step_in_epoch, planned.step_in_epoch
+        assert now == was + 1, f"request {planned.request.name}: step {now} of its epoch follows step {was}"
         row.plan = planned
         row.num_computed = planned.num_computed
         if planned.request.params.grammar:
@@ -136,8 +140,9 @@ class InputBatch:
 
         A row that follows a grammar goes on from what the host knows.
         """
-        self.previous = {
-            row.key: index
-            for index, row in enumerate(self.rows)
-            if not row.plan.discard and not row.plan.request.params.grammar
-        }
+        previous: dict[Key, int] = {}
+        for index, row in enumerate(self.rows):
+            assert row.key not in previous, f"request {row.plan.request.name} has rows {previous[row.key]} and {index}"
+            if not row.plan.discard and not row.plan.request.params.grammar:
+                previous[row.key] = index
+        self.previous = previous

@@ -205,6 +205,7 @@ class Memory:
         key = (step % NUM_COMPUTED_RING, num_rows, num_tokens)
         found = self._views.get(key)
         if found is None:
+            assert 0 < num_rows <= self.rows_max, f"step {step}: {num_rows} rows, room for {self.rows_max}"
             found = self._views[key] = View(self, self._spec, *key)
         return found
 

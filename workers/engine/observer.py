@@ -120,6 +120,7 @@ class StepObserver:
     def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
         """Note that a step is scheduled beside others in flight; `num_gaps` requests that could go on are left out."""
         ahead = sum(step.number > step_begun for step in in_flight if step.rows)
+        assert ahead < self._spec.depth, f"{ahead} steps that have not begun, at depth {self._spec.depth}"
         self.run_ahead_max = max(self.run_ahead_max, ahead)
         probes = self.probes
         probes["gap"] += num_gaps
@@ -128,6 +129,7 @@ class StepObserver:
 
     def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         """Note that the results of a step have been processed."""
+        assert len(outputs) == len(step.rows), f"step {step.number}: {len(outputs)} results of {len(step.rows)} rows"
         self.num_commits += len(step.rows)
         for row, sampled in zip(step.rows, outputs, strict=True):
             if row.request.has_params and row.request.params.temperature:

@@ -47,6 +47,8 @@ class CachingPool(Pool):
 
     def _evict(self) -> int:
         block = next(iter(self.idle))
+        assert not self.references[block], f"block {block} is evicted while {self.references[block]} hold it"
+        assert self.hash_of[block] is not None, f"block {block} is evicted, and has no contents to lose"
         del self.idle[block]
         self._forget(block)
         return block
@@ -79,7 +81,9 @@ class CachingPool(Pool):
     def share(self, blocks: Sequence[int]) -> None:
         """Hold blocks for one request more."""
         for block in blocks:
+            assert self.hash_of[block] is not None, f"block {block} is taken over without contents"
             if not self.references[block]:
+                assert block in self.idle, f"block {block} is taken over, and nobody has it"
                 del self.idle[block]
             self.references[block] += 1
 
@@ -97,11 +101,15 @@ class CachingPool(Pool):
         self._block_of.clear()
         self.hash_of = [None] * self.size
         self._free.extend(idle)
+        held = self.size - self.references.count(0)
+        assert len(self._free) + held == self.size, f"{len(self._free)} free and {held} held of {self.size} blocks"
         return idle
 
     def _forget(self, block: int) -> None:
         content = self.hash_of[block]
         if content is not None:
+            known = self._block_of.get(content)
+            assert known == block, f"block {block} has contents that are found in block {known}"
             del self._block_of[content]
             self.hash_of[block] = None
 

@@ -33,6 +33,8 @@ class Prefixes:
 
     def begin_step(self) -> None:
         """Let everything that was registered so far be found with its recurrent state: its step has been launched."""
+        num_free, size = self.pool.num_free, self.pool.size
+        assert num_free <= size, f"{num_free} of {size} blocks are free: one is there twice"
         self._registered_now.clear()
 
     def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
@@ -42,6 +44,8 @@ class Prefixes:
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
         """Let full blocks be found whose tokens are final once what is launched has run: stream order does the rest."""
+        cached, held = request.num_cached, len(request.blocks)
+        assert cached <= held, f"request {request.name}: {cached} blocks are registered, of {held} that it has"
         count = min(self._parts.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
         if count > request.num_cached:
             extend_hashes(request.block_hashes, tokens, count, self._size)
@@ -58,6 +62,8 @@ class Prefixes:
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
         """Let others take over from a request that joins with the last of `rows`."""
         row = rows[-1]
+        assert row.request is request, f"request {request.name} joins with the row of {row.request.name}"
+        assert request.blocks[: len(shared)] == shared, f"{request.blocks} do not begin with {shared}"
         self._observer.joined(self.pool, shared, rows)
         request.num_cached = len(shared)
         self.register(request, request.tokens, row.num_computed + row.n)

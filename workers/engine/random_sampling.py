@@ -113,6 +113,7 @@ class Chance:
 
     def launch(self, forward: Forward) -> None:
         """Enqueue what samples a step, and capture what it went by."""
+        assert self.is_needed(forward.named), f"step {forward.step}: every row is greedy, and nothing was staged"
         key = forward.view, bool(forward.named.limited)
         if key not in self._calls:
             self._calls[key] = self._bind(*key)

@@ -100,10 +100,12 @@ class OpenPlan:
     def __init__(self) -> None:
         self.rows: list[PlanRow] = []
         self.skipped: list[tuple[int, SkipReason]] = []
+        self.budget = 0
         self.begin(0)
 
     def begin(self, budget: int) -> None:
         """Make it the plan of another step."""
+        assert self.budget >= 0, f"the step before took {-self.budget} tokens more than its budget"
         self.budget = budget
         self.preempted = self.has_prefill = False
         self.rows.clear()

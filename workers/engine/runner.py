@@ -78,6 +78,8 @@ class Runner:
         """Enqueue a step, then correct the host's mirrors by the step before."""
         machine, batch = self._machine, self.batch
         previous = self._previous
+        newest = previous.number if previous is not None else plan.step - 1
+        assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
             previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
@@ -103,6 +105,7 @@ class Runner:
         keys = tuple(row.key for row in batch.rows)
         requests = tuple(key[0] for key in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
+        assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
         step = Step(plan.step, rows, keys, plan.k_step)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
@@ -215,6 +218,8 @@ class Runner:
             step.counts_done.synchronize()
             with self._machine.host(step.counts, "r", step.number) as landed:
                 valid = tuple(landed.data)
+            known = len(step.computed)
+            assert known == len(step.keys), f"step {step.number}: {known} counts of {len(step.keys)} rows are known"
             here = {row.key: row for row in self.batch.rows}
             for index, key in enumerate(step.keys):
                 row = here.get(key)

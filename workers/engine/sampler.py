@@ -29,6 +29,7 @@ class Sampler:
         context, view = self._context, forward.view
         launch, parts = context.compute.launch, context.parts
         last, self._last = self._last, step
+        assert last is None or last.number < step.number, f"step {step.number} is sampled twice"
         if last is not None and last.output_done is not None:
             context.compute.wait(last.output_done)
         if self.chance.is_needed(forward.named):
@@ -46,6 +47,8 @@ class Sampler:
     def _launch_copies(self, forward: Forward, step: Step) -> None:
         context, view = self._context, forward.view
         parts, memory = context.parts, context.memory
+        assert step.output is None, f"step {step.number}: its results are copied twice"
+        assert len(step.rows) <= view.num_rows, f"step {step.number}: {view.num_rows} of {len(step.rows)} rows land"
         width = 1 + context.spec.num_speculative_tokens
         slot = step.number % len(memory.outputs)
         step.output = memory.outputs[slot].span(0, view.num_rows * width)

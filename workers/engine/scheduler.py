@@ -42,11 +42,14 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Put a request into the waiting queue: at its end or, with priorities, behind all that are as urgent."""
+        assert request not in self.waiting, f"request {request.name} waits already"
+        assert not request.running, f"request {request.name} runs already"
         self.waiting.append(request)
         self._sort_waiting()
 
     def _sort_waiting(self) -> None:
         if self.spec.policy == "priority":
+            assert not any(request.running for request in self.waiting), "a request that runs waits too"
             self.waiting = deque(sorted(self.waiting, key=lambda request: (request.priority, request.index)))
 
     def schedule(self, step: int) -> Plan:
@@ -66,12 +69,15 @@ class Scheduler:
         plan = Plan(step, self.k_step, tuple(draft.rows), tuple(self._poisoned))
         if plan.rows:
             self._poisoned.clear()
+        explained, alive = len(plan.rows) + len(draft.skipped), len(self.running) + len(self.waiting)
+        assert explained == alive, f"step {step}: {explained} of {alive} requests have a row or a reason to wait"
         self._log.append(entry_of(plan, self.tick, draft.skipped, self.spec.block_size))
         for row in plan.rows:
             self._advance(row, step)
         return plan
 
     def _schedule_running(self, request: Request, draft: OpenPlan) -> None:
+        assert request.state_slot >= 0, f"request {request.name} runs without a state slot"
         reason = self._reason_to_skip(request)
         if reason is None and draft.budget == 0:
             reason = "budget"
@@ -100,8 +106,10 @@ class Scheduler:
             draft.budget += self._parts.budgeted(row.n, row.d)
             victim.invalid_next |= row.invalid
             victim.spoiled_next |= row.spoiled
-            returned = row.new_blocks
-            del victim.blocks[len(victim.blocks) - len(returned) :]
+            assert not returned, f"request {victim.name} has two rows of a step"
+            returned, kept = row.new_blocks, len(victim.blocks) - len(row.new_blocks)
+            assert tuple(victim.blocks[kept:]) == returned, f"{victim.blocks} do not end with the row's {returned}"
+            del victim.blocks[kept:]
             self.blocks.release(returned)
             self._observer.row_withdrawn()
         return returned
@@ -139,6 +147,7 @@ class Scheduler:
 
     def _admit(self, draft: OpenPlan) -> None:
         kept: deque[Request] = deque()
+        alive = len(self.waiting) + len(self.running)
         while self.waiting:
             request = self.waiting.popleft()
             reason = self._try_admit(request, draft)
@@ -151,8 +160,12 @@ class Scheduler:
                 kept.extend(self.waiting)
                 self.waiting.clear()
         self.waiting = kept
+        left = len(self.waiting) + len(self.running)
+        assert left == alive, f"{alive} requests are alive, and {left} of them wait or run"
 
     def _try_admit(self, request: Request, draft: OpenPlan) -> SkipReason | None:
+        assert request.finish_reason is None, f"request {request.name} ended by {request.finish_reason} and waits"
+        assert not request.blocks, f"request {request.name} waits and holds blocks {request.blocks}"
         if draft.preempted:
             return "preempted"
         if request.stalled_until > self.tick:
@@ -182,6 +195,7 @@ class Scheduler:
         blocks = self._allocate(request, n, shared)
         if blocks is None:
             return "blocks"
+        assert request.state_slot < 0, f"request {request.name} is admitted and has state slot {request.state_slot}"
         request.state_slot = self._parts.take_state_slot(request, self.state_slots)
         request.running = True
         self.running.append(request)
@@ -198,7 +212,10 @@ class Scheduler:
             self.preempt(self.running[-1], "reset", "drop")
         self._log.append(CacheReset(self.tick))
         if self.cache is not None:
-            self._poisoned += self.cache.reset(preempts)
+            lost = self.cache.reset(preempts)
+            held = [block for block in lost if self.cache.pool.references[block]]
+            assert not held, f"blocks {held} lose their contents while somebody holds them"
+            self._poisoned += lost
 
     def _is_padded_decode(self, request: Request, wanted: int, draft: OpenPlan) -> bool:
         spec = self.spec
@@ -234,6 +251,7 @@ class Scheduler:
         request.blocks.extend(shared)
         request.blocks.extend(blocks)
         d = max(0, n + request.num_computed - known - request.num_placeholders)
+        assert d <= request.num_drafts_next, f"request {request.name}: {d} drafts of {request.num_drafts_next}"
         discard = request.num_computed + n < known + request.num_placeholders
         invalid = request.invalid_next and not discard
         if invalid:
@@ -267,6 +285,8 @@ class Scheduler:
 
     def _advance(self, row: PlanRow, step: int) -> None:
         request = row.request
+        assert row.epoch == request.epoch, f"request {request.name} gave way after its row was planned"
+        assert request.last_step < step, f"request {request.name} is scheduled twice in step {step}"
         request.num_computed += row.n
         request.num_in_flight += row.n
         request.step_in_epoch += 1
@@ -312,6 +332,7 @@ class Scheduler:
             self.waiting.remove(request)
 
     def _release(self, request: Request) -> None:
+        assert not request.running, f"request {request.name} gives its blocks back and runs"
         self._log.append(Freed(request.index, tuple(request.blocks), request.state_slot))
         self.on_release(request)
         self.blocks.release(self._parts.blocks_to_free(request, self.spec.block_size))
@@ -328,6 +349,7 @@ class Scheduler:
         request = row.request
         stale = row.epoch != request.epoch
         request.num_in_flight -= row.n
+        assert request.num_in_flight >= 0, f"request {request.name}: {request.num_in_flight} tokens in flight"
         if stale:
             self._drain(request, row, sampled)
         if self._parts.is_over(request):
@@ -358,6 +380,7 @@ class Scheduler:
         if not (sampled or row.discard or row.invalid or row.epoch < request.drop_before):
             self._observer.had_no_logit()
             reason = "error"
+        assert count <= len(sampled), f"request {request.name} takes {count} of {len(sampled)} tokens"
         taken = tuple(sampled[:count])
         request.tokens.extend(taken)
         if self.cache is not None and request.running and sampled:

@@ -87,10 +87,13 @@ class Suffix:
         """Drop the counts of a request."""
         self._counts.pop(request, None)
         self._num_seen.pop(request, None)
+        assert len(self._counts) == len(self._num_seen), f"{[*self._counts]} are counted, {[*self._num_seen]} seen"
 
     def _grow(self, request: int, tokens: Sequence[int]) -> dict[tuple[int, ...], Counter[int]]:
+        seen = self._num_seen.get(request, 0)
+        assert seen <= len(tokens), f"request {request}: {seen} tokens are counted, of which {len(tokens)} are left"
         counts = self._counts.setdefault(request, {})
-        for end in range(self._num_seen.get(request, 0), len(tokens)):
+        for end in range(seen, len(tokens)):
             for length in range(1, min(self._depth, end) + 1):
                 counts.setdefault(tuple(tokens[end - length : end]), Counter())[tokens[end]] += 1
         self._num_seen[request] = len(tokens)
@@ -119,6 +122,9 @@ class HostDrafts:
         on_device = on_device if on_device is not None else ((),) * len(step.rows)
         rows = zip(step.rows, delivered, on_device, strict=False)
         proposed = tuple(self._of_row(row, tokens, step.k_step, there) for row, tokens, there in rows)
+        assert len(proposed) == len(step.rows), (
+            f"step {step.number}: drafts for {len(proposed)} of {len(step.rows)} rows"
+        )
         self.columns = tuple(chain.from_iterable(map(self._padded, proposed)))
         return proposed
 
