@@ -1,4 +1,4 @@
-"""How many engine steps a second one core checks: 4 requests, K = 3, hybrid, every plane compared; and random traces.
+"""Checked steps a second on one core: 4 requests, K = 3, hybrid, every plane compared; and random traces.
 
 Run with `python -m benchmarks.checked_steps`. The reference of the ratios is the run with races on and prompts whose
 values are known, as in the 46 schedules of one scenario. Random traces are those of the soak, in which every feature

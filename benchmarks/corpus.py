@@ -1,4 +1,4 @@
-"""How much a corpus helps: traces that begin from known ones, beside fresh ones, on faults and on rare probes.
+"""Benefit of a corpus: traces that begin from known ones, beside fresh ones, on faults and on probes seldom hit.
 
 `python -m benchmarks.corpus` prints, for the faults that random traces find least often, how many of N traces find each
 and the processor time they take: fresh ones, descendants of the other faults' regressions, of the fault's own one, and

@@ -1,4 +1,4 @@
-"""How fast a hunt is, and where its time goes: `python -m benchmarks.rates`.
+"""Rate of a hunt, and where its time goes: `python -m benchmarks.rates`.
 
 On one core: engine steps a second with every check on, traces a second, what race detection costs, and what share of
 the time each generator takes; processor time, medians over shards. Then the same hunt on one and on two workers of a

@@ -1,4 +1,4 @@
-"""What running ahead buys: the period of the engine's loop at depth 1 and 2, against a model of it.
+"""Benefit of running ahead: the period of the engine's loop at depth 1 and 2, against a model of it.
 
 Run with `python -m benchmarks.seeds.zero_bubble` on a machine with a GPU. Each step is host work, a kernel that spins
 on the device, a copy of its results into pinned memory, and an event. The model of a period with device time g, host

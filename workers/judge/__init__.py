@@ -1,1 +1,1 @@
-"""What is compared with what: checker, referee, race detector."""
+"""Judges: checker, referee, properties, race detector, output comparison."""

@@ -1,1 +1,1 @@
-"""What every value must be: from the trace and the log alone."""
+"""Oracle: what every value must be, from the trace and the log alone."""

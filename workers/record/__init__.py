@@ -1,1 +1,1 @@
-"""What engine and judges both may see: the log, observations, verdicts, and the exact scalar world."""
+"""Record: what engine and judges both may see, namely log, observations, verdicts and the exact scalar world."""
