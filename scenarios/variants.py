@@ -7,7 +7,17 @@ seed. Events that the specification does not allow are left out: every list of e
 from collections.abc import Iterator
 
 from scenarios.draw import below
-from scenarios.events import PLACES, AnyEvent, PromptDraw, Reorder, ResetPrefixCache, SetK, Submit
+from scenarios.events import (
+    PLACES,
+    Abort,
+    AnyEvent,
+    NanLogits,
+    NoValidToken,
+    Preempt,
+    PromptDraw,
+    Stall,
+    Submit,
+)
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
@@ -83,8 +93,8 @@ def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):
             match event:
-                case Reorder() | SetK() | ResetPrefixCache():
-                    yield event
-                case _:
+                case Submit() | Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
                     name = f"x.{event.request}"[:NAME_MAX] if are_strangers else event.request
                     yield event.model_copy(update={"request": name})
+                case _:
+                    yield event
