@@ -87,8 +87,8 @@ class Deaf(Run):
     def __init__(self, trace: Trace, kind: type) -> None:
         super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
         last_tick = self.drive.events.last_tick
-        self.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
-        self.events.last_tick = last_tick
+        self.drive.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
+        self.drive.events.last_tick = last_tick
 
 
 @pytest.mark.parametrize("kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder])
