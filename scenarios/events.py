@@ -132,8 +132,17 @@ class NanLogits(Event):
     request: RequestName
 
 
+class DummyStep(Event):
+    """The next step that schedules nothing is not skipped: the target model runs over a batch of padding alone.
+
+    So does an idle worker for the sake of others that are not. It commits nothing and changes no request's state.
+    """
+
+    do: Literal["dummy_step"] = "dummy_step"
+
+
 AnyEvent: TypeAlias = Annotated[
-    Submit | Abort | Preempt | Stall | Reorder | SetK | ResetPrefixCache | NoValidToken | NanLogits,
+    Submit | Abort | Preempt | Stall | Reorder | SetK | ResetPrefixCache | NoValidToken | NanLogits | DummyStep,
     Field(discriminator="do"),
 ]
 

@@ -13,6 +13,7 @@ from scenarios.events import (
     Abort,
     AcceptRate,
     AnyEvent,
+    DummyStep,
     NanLogits,
     NoValidToken,
     Preempt,
@@ -39,6 +40,7 @@ KINDS = (
     "no_valid_token",
     "nan_logits",
     "reset_prefix_cache",
+    "dummy_step",
 )
 _HOW = get_args(Reorder.model_fields["how"].annotation)
 DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
@@ -177,6 +179,8 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
             return NanLogits(tick=tick, at=at, request=request)
         case "reset_prefix_cache":
             return ResetPrefixCache(tick=tick, at=at, running=bool(flat.a % 2))
+        case "dummy_step":
+            return DummyStep(tick=tick, at=at)
         case _:
             return NoValidToken(tick=tick, at=at, request=request)
 

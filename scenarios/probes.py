@@ -45,6 +45,7 @@ PROBES: Mapping[str, str] = {
     "gap": "a request that could go on is left out of a step after it was sampled in the one before",
     "limit_wait": "a request is left out because results in flight are about to end it",
     "empty_step": "a step schedules nothing",
+    "dummy_step": "such a step runs the target model over a batch of padding alone",
     "k_change": "the number of drafts to propose changes",
     "k_again": "drafts are to be proposed again after none were, while requests run",
     "draftless_decode": "a request decodes without drafts",

@@ -11,6 +11,7 @@ from scenarios.draw import draw
 from scenarios.events import (
     Abort,
     AnyEvent,
+    DummyStep,
     NanLogits,
     NoValidToken,
     Place,
@@ -65,6 +66,7 @@ class Engine:
         self._machine = machine
         self._in_flight: deque[Step] = deque()
         self._reorder: Reorder | None = None
+        self._is_dummy_due = False
 
     def drained(self) -> bool:
         """Tell whether nothing is left to do: no request alive, no step in flight."""
@@ -102,12 +104,14 @@ class Engine:
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Enqueue a step; rows are permuted by an event that waits for a step with rows."""
+        """Enqueue a step: what events wait for permutes the rows of the next with rows, or runs the next without."""
         assert plan.step == self.tick, f"step {plan.step} is launched at tick {self.tick}"
         permute: Permutation | None = None
         if self._reorder is not None and plan.rows:
             permute, self._reorder = Permutation(self._reorder.how, self._seed, self.tick), None
-        return self.runner.launch(plan, permute)
+        is_dummy = self._is_dummy_due and not plan.rows
+        self._is_dummy_due &= not is_dummy
+        return self.runner.launch(plan, permute, is_dummy)
 
     def _wait(self, step: Step) -> Sequence[Sequence[int]]:
         """Wait until what a step sampled has landed on the host."""
@@ -202,6 +206,8 @@ class Engine:
                 self.scheduler.k_step = k
             case ResetPrefixCache(running=running):
                 self.scheduler.reset_cache(running)
+            case DummyStep():
+                self._is_dummy_due = True
             case Preempt() | Stall() | NoValidToken() | NanLogits():
                 request = self.requests.get(event.request)
                 if request is not None and request.finish_reason is None:

@@ -138,9 +138,10 @@ class StepObserver:
 
     # What the runner does.
 
-    def step_was_empty(self) -> None:
-        """Note that a step runs nothing."""
+    def step_was_empty(self, is_dummy: bool) -> None:
+        """Note that a step schedules nothing; a dummy step runs all the same."""
         self.probes["empty_step"] += 1
+        self.probes["dummy_step"] += is_dummy
 
     def rows_moved(self, permuted: bool) -> None:
         """Note that rows have moved, because others left or because an event permutes them."""

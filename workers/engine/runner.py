@@ -27,6 +27,7 @@ from workers.engine.staging import (
     Shape,
     backup_tokens,
     blocks_to_poison,
+    pad_state_slots,
     shape_of,
     write_block_table,
     write_rows,
@@ -35,7 +36,7 @@ from workers.engine.staging import (
 from workers.engine.step import Step
 from workers.kernels.copies.arguments import CopyInputs, CopyScript
 from workers.kernels.poison.arguments import Poison
-from workers.kernels.sentinels import NO_TOKEN
+from workers.kernels.sentinels import NO_TOKEN, PAD_ROW
 from workers.lanes.lane import Machine, Span
 from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
@@ -65,6 +66,7 @@ class Runner:
         self.compute, self.h2d, d2h_output, d2h_counts = (machine.lane(name) for name in LANES)
         self._inputs_ready = machine.event("inputs_ready")
         self._inputs_read = machine.event("inputs_read")
+        self._dummy_done = [machine.event(f"dummy_done[{slot}]") for slot in range(spec.depth)]
         captures = Captures(spec, self.memory, self.compute, recorder)
         self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
         self._sampler = Sampler(self.context, machine)
@@ -74,8 +76,8 @@ class Runner:
         self.host_drafts = HostDrafts(spec, parts)
         self._previous: Step | None = None
 
-    def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> Step:
-        """Enqueue a step, then correct the host's mirrors by the step before."""
+    def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None, is_dummy: bool = False) -> Step:
+        """Enqueue a step, then correct the host's mirrors by the step before; a dummy step runs without rows."""
         machine, batch = self._machine, self.batch
         previous = self._previous
         newest = previous.number if previous is not None else plan.step - 1
@@ -86,7 +88,7 @@ class Runner:
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
         machine.point("condense")
-        step = self._enqueue(plan, previous) if batch.rows else self._skip(plan)
+        step = self._enqueue(plan, previous) if batch.rows else self._idle(plan, is_dummy)
         machine.point("launched")
         if previous is not None:
             self._correct(previous)
@@ -94,10 +96,38 @@ class Runner:
         self._previous = step
         return step
 
-    def _skip(self, plan: Plan) -> Step:
-        self._observer.step_was_empty()
+    def _idle(self, plan: Plan, is_dummy: bool) -> Step:
+        self._observer.step_was_empty(is_dummy)
+        if is_dummy:
+            return self._enqueue_dummy(plan)
         self._log.append(Launched(plan.step, (), 0, 0, False))
         return Step(plan.step)
+
+    def _enqueue_dummy(self, plan: Plan) -> Step:
+        """Enqueue the target model over one row of padding, which leaves everything of every request as it is."""
+        assert not self.batch.rows, "a dummy step has no rows"
+        memory, layout = self.memory, self.memory.layout
+        shape = Shape(1, self.spec.token_multiple, (), False)
+        view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
+        self._log.append(Launched(plan.step, (), shape.num_rows, shape.num_tokens, False))
+        staging = memory.staging[self._parts.staging_slot(plan.step, len(memory.staging))]
+        with self._machine.host(staging.inputs.all, "w") as staged:
+            table = staged[: layout.tokens].reshape(len(FIELDS), -1)
+            write_rows(table, (), (), shape, (), (), (), (), pad_state_slots)
+            staged[layout.tokens : layout.tokens + shape.num_tokens].fill(0)
+            staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
+            write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), ())
+        self._copy_inputs(staging)
+        self._inputs_ready.record(self.h2d)
+        self.compute.wait(self._inputs_ready)
+        forward = Forward(plan.step, view, (), 1, 1, plan.k_step, 0, processing.NOBODY)
+        launch_inputs(self.context, forward)
+        launch_target(self.context, forward)
+        self._inputs_read.record(self.compute)
+        # Nothing comes back, but the staging slot must outlive its copy.
+        done = self._dummy_done[plan.step % len(self._dummy_done)]
+        done.record(self.compute)
+        return Step(plan.step, output_done=done)
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
@@ -164,8 +194,7 @@ class Runner:
                 table, batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
             )
             self._write(staged, shape, fresh, named)
-        parts.wait_for_readers(self.h2d, self._inputs_read)
-        self.h2d.launch(parts.copy_inputs, self.context.arguments(CopyInputs, staging.inputs.all, memory.inputs.all))
+        self._copy_inputs(staging)
         self._copy_scripts(plan, staging)
         processing.copy_lines(self.context, machine, plan, staging)
         if named.grammar:
@@ -181,6 +210,12 @@ class Runner:
             )
             if self.spec.is_aligned:
                 launch_poison(self.context, span, len(fresh))
+
+    def _copy_inputs(self, staging: Staging) -> None:
+        """Enqueue the copy of a step's inputs, behind whatever reads those of the step before."""
+        copied = self.context.arguments(CopyInputs, staging.inputs.all, self.memory.inputs.all)
+        self._parts.wait_for_readers(self.h2d, self._inputs_read)
+        self.h2d.launch(self._parts.copy_inputs, copied)
 
     def _write(self, staged: NDArray[np.int64], shape: Shape, fresh: Sequence[int], named: NamedRows) -> None:
         """Write everything else the host says about a step into its staging slot."""
@@ -231,9 +266,10 @@ class Runner:
 
     def output(self, step: Step) -> Sequence[Sequence[int]]:
         """Wait for a step's sampled tokens and return the valid ones of each row; discarded rows have none."""
-        if step.output is None or step.output_done is None:
+        if step.output_done is not None:
+            self._parts.wait_for_output(step.output_done)
+        if step.output is None:
             return ()
-        self._parts.wait_for_output(step.output_done)
         with self._machine.host(step.output, "r", step.number) as landed:
             columns = tuple(landed.data)
         width = 1 + self.spec.num_speculative_tokens

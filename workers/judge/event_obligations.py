@@ -11,6 +11,7 @@ from scenarios.events import (
     PLACES,
     Abort,
     AnyEvent,
+    DummyStep,
     NanLogits,
     NoValidToken,
     Place,
@@ -35,12 +36,13 @@ class Duties:
 
     An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
     name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, the logits of
-    `spoiled` to be NaN, `reorder` waits for a batch.
+    `spoiled` to be NaN, `reorder` waits for a batch, a dummy step for a step without one.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         self.k_step = trace.spec.num_speculative_tokens
         self.reorder: Reorder | None = None
+        self.is_dummy_due = False
         self.samples_taken: set[int] = set()
         self.spoiled: set[int] = set()
         self._k_max = self.k_step
@@ -135,6 +137,8 @@ class Duties:
                 self.k_step = min(k, self._k_max)
             case Reorder():
                 self.reorder = event
+            case DummyStep():
+                self.is_dummy_due = True
             case ResetPrefixCache(tick=tick):
                 return f"the prefix cache was not reset, its event was due at tick {tick}"
             case Submit(request=name, tick=tick):

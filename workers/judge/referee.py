@@ -319,11 +319,14 @@ class Referee:
         order = self._row_order.update(scheduled.rows, scheduled.tick, duties.reorder)
         if entry.order != order:
             return f"step {entry.step} runs requests {entry.order}, due in row order are {order}"
+        is_dummy = not order and duties.is_dummy_due
         if order:
             duties.reorder = None
-        return self._shape(entry, scheduled)
+        if is_dummy:
+            duties.is_dummy_due = False
+        return self._shape(entry, scheduled, is_dummy)
 
-    def _shape(self, entry: Launched, scheduled: Scheduled) -> str | None:
+    def _shape(self, entry: Launched, scheduled: Scheduled, is_dummy: bool) -> str | None:
         spec, rows = self._spec, scheduled.rows
         k = spec.num_speculative_tokens
         is_uniform = bool(rows) and not [row for row in rows if row.n != 1 + k or row.d != k]
@@ -335,6 +338,8 @@ class Referee:
             num_tokens = (
                 num_rows * (1 + k) if is_uniform else -(-num_tokens // spec.token_multiple) * spec.token_multiple
             )
+        if is_dummy:
+            num_rows, num_tokens = 1, spec.token_multiple
         if (entry.num_rows, entry.num_tokens) != (num_rows, num_tokens):
             due = f"{num_rows} and {num_tokens}"
             return f"the batch is padded to {entry.num_rows} rows and {entry.num_tokens} tokens, due are {due}"

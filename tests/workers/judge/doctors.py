@@ -329,6 +329,14 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         "the batch is padded to",
         on(Launched, lambda p, e: [replace(e, num_tokens=e.num_tokens + 1)]),
     ),
+    "a dummy step that no event asks for": (
+        "the batch is padded to 1 rows",
+        on(Launched, lambda p, e: None if e.num_rows else [replace(e, num_rows=1, num_tokens=p.spec.token_multiple)]),
+    ),
+    "a dummy step that does not run": (
+        "the batch is padded to 0 rows and 0 tokens, due are 1",
+        on(Launched, lambda p, e: [replace(e, num_rows=0, num_tokens=0)] if e.num_rows and not e.order else None),
+    ),
     "too many in flight": (r"\d steps are in flight, depth is \d", on(Processed, one_too_many_in_flight)),
     "processed out of order": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [Processed(e.step + 1)])),
     "processed twice": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [e, e])),

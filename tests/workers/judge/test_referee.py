@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from scenarios.events import Abort, NoValidToken, Preempt, Reorder, ResetPrefixCache, SetK, Stall, Submit
+from scenarios.events import Abort, DummyStep, NoValidToken, Preempt, Reorder, ResetPrefixCache, SetK, Stall, Submit
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.judge.doctors import REFUSED, Doctor, Place
@@ -91,7 +91,9 @@ class Deaf(Run):
         self.drive.events.last_tick = last_tick
 
 
-@pytest.mark.parametrize("kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder])
+@pytest.mark.parametrize(
+    "kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder, DummyStep]
+)
 def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
     traces = (clean_log(seed)[0] for seed in SEEDS)
     asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]

@@ -8,6 +8,7 @@ from scenarios.events import (
     Abort,
     AcceptRate,
     AnyEvent,
+    DummyStep,
     NanLogits,
     NoValidToken,
     Preempt,
@@ -170,6 +171,11 @@ FEATURES = (
     ),
     Feature("other K", events=(SetK(tick=3, k=0), SetK(tick=5, k=2)), shows=("k_change", "draftless_decode")),
     Feature("no valid token", events=(NoValidToken(tick=3, request="a"),), shows=("no_valid_token",)),
+    Feature(
+        "dummy step",
+        events=(DummyStep(tick=4), *(Stall(tick=4, request=name, ticks=2) for name in "abc")),
+        shows=("dummy_step", "empty_step"),
+    ),
     Feature("logits that are no numbers", events=(NanLogits(tick=4, request="a"),), shows=("nan_logits", "no_logit")),
 )
 
