@@ -27,7 +27,6 @@ from workers.engine.staging import (
     Shape,
     backup_tokens,
     blocks_to_poison,
-    pad_state_slots,
     shape_of,
     write_block_table,
     write_rows,
@@ -113,7 +112,7 @@ class Runner:
         staging = memory.staging[self._parts.staging_slot(plan.step, len(memory.staging))]
         with self._machine.host(staging.inputs.all, "w") as staged:
             table = staged[: layout.tokens].reshape(len(FIELDS), -1)
-            write_rows(table, (), (), shape, (), (), (), (), pad_state_slots)
+            write_rows(table, (), (), shape, (), (), (), (), self._parts.pad_state_slots)
             staged[layout.tokens : layout.tokens + shape.num_tokens].fill(0)
             staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
             write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), ())

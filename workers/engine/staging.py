@@ -45,7 +45,7 @@ def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
 
 
 def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
-    """Return the state slots of the padding rows behind `rows`: none has one."""
+    """Return the state slots of the padding rows behind `rows`, of which a dummy step has none: no padding has one."""
     return (PAD_STATE_SLOT,) * num_pads
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
 from workers.engine.parts import Parts
+from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
@@ -52,7 +53,9 @@ def _swap_through_views(parts: Parts, reached: Reached) -> Parts:
 def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
     table: list[int] = []
 
-    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> list[int]:
+    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
+        if not rows:
+            return parts.pad_state_slots(rows, num_pads)
         own = [row.plan.request.state_slot for row in rows]
         table[: len(own)] = own
         kept = table[len(own) : len(own) + num_pads]
@@ -64,12 +67,32 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
 
 
 def _padding_folded_onto_a_slot(parts: Parts, reached: Reached) -> Parts:
-    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> list[int]:
+    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
+        if not rows:
+            return parts.pad_state_slots(rows, num_pads)
         num_slots = 1 + max(row.plan.request.state_slot for row in rows)
         # A batch may be padded to its own size alone; what is behind that is no row.
         if capture_size(len(rows)) > len(rows):
             reached()
         return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
+
+    return replace(parts, pad_state_slots=pad_state_slots)
+
+
+def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
+    first: list[tuple[Request, int]] = []
+
+    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
+        slots = parts.pad_state_slots(rows, num_pads)
+        if rows:
+            request = rows[0].plan.request
+            first[:] = [(request, request.state_slot)]
+            return slots
+        for request, slot in first:
+            if request.running and request.state_slot == slot:
+                reached()
+            return [slot, *slots[1:]]
+        return slots
 
     return replace(parts, pad_state_slots=pad_state_slots)
 
@@ -126,6 +149,15 @@ FAULTS = (
         plane="recurrent",
         requires=(("layers", "hybrid"), ("pad", True)),
         apply=_padding_folded_onto_a_slot,
+    ),
+    Fault(
+        id="vllm-37728-stale-row",
+        source="vllm PR #37728; there the row of a finished request, whose block is another's by then",
+        symptom="a step that runs nobody writes over the recurrent state of a request",
+        trigger="a dummy step while the request that was in row 0 last is held back: its row is not cleared",
+        plane="recurrent",
+        requires=(("layers", "hybrid"),),
+        apply=_row_is_not_cleared,
     ),
     Fault(
         id="trtllm-6136-padding-first",
