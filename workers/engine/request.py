@@ -94,8 +94,8 @@ class Plan:
     poisoned: tuple[int, ...] = ()
 
 
-class OpenPlan:
-    """A plan in the making; one is used again and again."""
+class PlanWorkspace:
+    """Mutable workspace of the scheduler, reused every step."""
 
     def __init__(self) -> None:
         self.rows: list[PlanRow] = []

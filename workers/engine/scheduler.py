@@ -9,7 +9,7 @@ from workers.engine.block_pool import Pool
 from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
 from workers.engine.prefixes import Prefixes
-from workers.engine.request import OpenPlan, Plan, PlanRow, Request, entry_of
+from workers.engine.request import Plan, PlanRow, PlanWorkspace, Request, entry_of
 from workers.record.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
 from workers.record.observation import Observation
 
@@ -25,7 +25,7 @@ class Scheduler:
         self.state_slots = Pool(spec.max_num_seqs)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
-        self._draft = OpenPlan()
+        self._workspace = PlanWorkspace()
         # Who runs when a step begins; some of them may be preempted for others.
         self._turns: list[Request] = []
         self.k_step = spec.num_speculative_tokens
@@ -54,56 +54,56 @@ class Scheduler:
 
     def schedule(self, step: int) -> Plan:
         """Choose the tokens of a step: running requests in order, then waiting ones if nothing was preempted."""
-        draft = self._draft
-        draft.begin(self.spec.max_num_batched_tokens)
+        work = self._workspace
+        work.begin(self.spec.max_num_batched_tokens)
         self._turns[:] = self.running
         for request in self._turns:
             if request.running:
-                self._schedule_running(request, draft)
+                self._schedule_running(request, work)
         if self.cache is not None:
             self.cache.begin_step()
-            for row in draft.rows:
+            for row in work.rows:
                 self.cache.register(row.request, row.request.tokens, row.num_computed + row.n)
         if self.waiting:
-            self._admit(draft)
-        plan = Plan(step, self.k_step, tuple(draft.rows), tuple(self._poisoned))
+            self._admit(work)
+        plan = Plan(step, self.k_step, tuple(work.rows), tuple(self._poisoned))
         if plan.rows:
             self._poisoned.clear()
-        explained, alive = len(plan.rows) + len(draft.skipped), len(self.running) + len(self.waiting)
+        explained, alive = len(plan.rows) + len(work.skipped), len(self.running) + len(self.waiting)
         assert explained == alive, f"step {step}: {explained} of {alive} requests have a row or a reason to wait"
-        self._log.append(entry_of(plan, self.tick, draft.skipped, self.spec.block_size))
+        self._log.append(entry_of(plan, self.tick, work.skipped, self.spec.block_size))
         for row in plan.rows:
             self._advance(row, step)
         return plan
 
-    def _schedule_running(self, request: Request, draft: OpenPlan) -> None:
+    def _schedule_running(self, request: Request, work: PlanWorkspace) -> None:
         assert request.state_slot >= 0, f"request {request.name} runs without a state slot"
         reason = self._reason_to_skip(request)
-        if reason is None and draft.budget == 0:
+        if reason is None and work.budget == 0:
             reason = "budget"
         if reason is not None:
             self._observer.left_out(request, reason)
-            draft.skipped.append((request.index, reason))
+            work.skipped.append((request.index, reason))
             return
         wanted = len(request.tokens) + request.num_drafts_next + request.num_placeholders - request.num_computed
-        n = self._clip(request, wanted, draft.budget)
+        n = self._clip(request, wanted, work.budget)
         blocks = self._allocate(request, n)
         while blocks is None:
             victim = self._choose_victim(self.running)
-            self.preempt(victim, "blocks", returned=self._take_out(victim, draft))
-            draft.preempted = True
+            self.preempt(victim, "blocks", returned=self._take_out(victim, work))
+            work.preempted = True
             if victim is request:
                 return
             blocks = self._allocate(request, n)
-        self._take(request, n, blocks, draft)
+        self._take(request, n, blocks, work)
 
-    def _take_out(self, victim: Request, draft: OpenPlan) -> tuple[int, ...]:
+    def _take_out(self, victim: Request, work: PlanWorkspace) -> tuple[int, ...]:
         """Undo what a step has in store for a request that is to give way; return the blocks that it gave."""
         returned: tuple[int, ...] = ()
-        draft.skipped[:] = [skipped for skipped in draft.skipped if skipped[0] != victim.index]
-        for row in [row for row in draft.rows if row.request is victim]:
-            draft.rows.remove(row)
-            draft.budget += self._parts.budgeted(row.n, row.d)
+        work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
+        for row in [row for row in work.rows if row.request is victim]:
+            work.rows.remove(row)
+            work.budget += self._parts.budgeted(row.n, row.d)
             victim.invalid_next |= row.invalid
             victim.spoiled_next |= row.spoiled
             assert not returned, f"request {victim.name} has two rows of a step"
@@ -145,28 +145,28 @@ class Scheduler:
         assert n > 0, f"request {request.name}: nothing to schedule"
         return n
 
-    def _admit(self, draft: OpenPlan) -> None:
+    def _admit(self, work: PlanWorkspace) -> None:
         kept: deque[Request] = deque()
         alive = len(self.waiting) + len(self.running)
         while self.waiting:
             request = self.waiting.popleft()
-            reason = self._try_admit(request, draft)
+            reason = self._try_admit(request, work)
             if reason is not None:
                 self._observer.left_out(request, reason)
                 kept.append(request)
-                draft.skipped.append((request.index, reason))
+                work.skipped.append((request.index, reason))
             if reason in ("budget", "blocks", "rows"):
-                draft.skipped.extend((behind.index, reason) for behind in self.waiting)
+                work.skipped.extend((behind.index, reason) for behind in self.waiting)
                 kept.extend(self.waiting)
                 self.waiting.clear()
         self.waiting = kept
         left = len(self.waiting) + len(self.running)
         assert left == alive, f"{alive} requests are alive, and {left} of them wait or run"
 
-    def _try_admit(self, request: Request, draft: OpenPlan) -> SkipReason | None:
+    def _try_admit(self, request: Request, work: PlanWorkspace) -> SkipReason | None:
         assert request.finish_reason is None, f"request {request.name} ended by {request.finish_reason} and waits"
         assert not request.blocks, f"request {request.name} waits and holds blocks {request.blocks}"
-        if draft.preempted:
+        if work.preempted:
             return "preempted"
         if request.stalled_until > self.tick:
             return "stalled"
@@ -177,21 +177,21 @@ class Scheduler:
         shared = self.cache.hits(request) if self.cache is not None else []
         request.num_computed = len(shared) * self.spec.block_size
         request.num_accepted_last = 0
-        reason = self._fit(request, shared, draft)
+        reason = self._fit(request, shared, work)
         if reason is not None:
             request.num_computed = request.num_drafts_next = 0
         return reason
 
-    def _fit(self, request: Request, shared: list[int], draft: OpenPlan) -> SkipReason | None:
+    def _fit(self, request: Request, shared: list[int], work: PlanWorkspace) -> SkipReason | None:
         """Admit a request that goes on from `shared` blocks, or say why not."""
         wanted = len(request.tokens) - request.num_computed
-        padded = self._is_padded_decode(request, wanted, draft)
+        padded = self._is_padded_decode(request, wanted, work)
         if padded:
             request.num_drafts_next = self.spec.num_speculative_tokens
             wanted += request.num_drafts_next
-        if draft.budget == 0 or (padded and draft.budget < wanted):
+        if work.budget == 0 or (padded and work.budget < wanted):
             return "budget"
-        n = self._clip(request, wanted, draft.budget)
+        n = self._clip(request, wanted, work.budget)
         blocks = self._allocate(request, n, shared)
         if blocks is None:
             return "blocks"
@@ -200,9 +200,9 @@ class Scheduler:
         request.running = True
         self.running.append(request)
         self._observer.admitted(request, self.waiting)
-        self._take(request, n, blocks, draft, padded, shared)
+        self._take(request, n, blocks, work, padded, shared)
         if self.cache is not None:
-            self.cache.joined(request, shared, draft.rows)
+            self.cache.joined(request, shared, work.rows)
         return None
 
     def reset_cache(self, running: bool) -> None:
@@ -217,14 +217,14 @@ class Scheduler:
             assert not held, f"blocks {held} lose their contents while somebody holds them"
             self._poisoned += lost
 
-    def _is_padded_decode(self, request: Request, wanted: int, draft: OpenPlan) -> bool:
+    def _is_padded_decode(self, request: Request, wanted: int, work: PlanWorkspace) -> bool:
         spec = self.spec
         return (
             spec.pad
             and wanted == 1
             and self.k_step == spec.num_speculative_tokens > 0
-            and bool(draft.rows)
-            and not draft.has_prefill
+            and bool(work.rows)
+            and not work.has_prefill
             and request.num_computed + 1 + spec.num_speculative_tokens <= spec.max_model_len
         )
 
@@ -243,7 +243,7 @@ class Scheduler:
         request: Request,
         n: int,
         blocks: tuple[int, ...],
-        draft: OpenPlan,
+        work: PlanWorkspace,
         padded: bool = False,
         shared: Sequence[int] = (),
     ) -> None:
@@ -259,7 +259,7 @@ class Scheduler:
         spoiled = request.spoiled_next and not discard
         if spoiled:
             request.spoiled_next = False
-        draft.rows.append(
+        work.rows.append(
             PlanRow(
                 request=request,
                 epoch=request.epoch,
@@ -279,9 +279,9 @@ class Scheduler:
                 shared_blocks=tuple(shared),
             )
         )
-        draft.budget -= self._parts.budgeted(n, d)
-        draft.has_prefill |= n > 1 + d or discard
-        self._observer.row_planned(draft.rows[-1])
+        work.budget -= self._parts.budgeted(n, d)
+        work.has_prefill |= n > 1 + d or discard
+        self._observer.row_planned(work.rows[-1])
 
     def _advance(self, row: PlanRow, step: int) -> None:
         request = row.request

@@ -14,7 +14,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from workers.engine.request import OpenPlan, Request
+from workers.engine.request import PlanWorkspace, Request
 from workers.engine.scheduler import Scheduler
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
@@ -54,13 +54,13 @@ def limit_is_off_by(by: int) -> Callable[[Patch], None]:
 
 def short_budget(patch: Patch) -> None:
     """Leave a token of each step's budget unused."""
-    begin, init = OpenPlan.begin, Decision.__init__
+    begin, init = PlanWorkspace.begin, Decision.__init__
 
     def of_the_judge(decision: Decision, *arguments: Any) -> None:
         init(decision, *arguments)
         decision._budget = max(1, decision._budget - 1)
 
-    patch.setattr(OpenPlan, "begin", lambda plan, budget: begin(plan, max(1, budget - 1)))
+    patch.setattr(PlanWorkspace, "begin", lambda plan, budget: begin(plan, max(1, budget - 1)))
     patch.setattr(Decision, "__init__", of_the_judge)
 
 
@@ -69,7 +69,7 @@ def skips_a_request(patch: Patch) -> None:
     reason, judged = Scheduler._reason_to_skip, Decision._reason_to_wait
 
     def of_the_engine(scheduler: Scheduler, request: Request) -> SkipReason | None:
-        return "stalled" if request.index == 1 and scheduler._draft.rows else reason(scheduler, request)
+        return "stalled" if request.index == 1 and scheduler._workspace.rows else reason(scheduler, request)
 
     def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
         return "stalled" if standing.request == 1 and decision.shares else judged(decision, standing)
