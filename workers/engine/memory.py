@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
 from workers.kernels.process_logits.arguments import line_of
-from workers.kernels.sentinels import POISON
+from workers.kernels.sentinels import PAD_SLOT, POISON
 from workers.lanes.lane import Buffer, Machine, Span
 
 FIELDS = (
@@ -143,7 +143,7 @@ class Memory:
         self.kv = words("kv", cache)
         self.drafter_kv = words("drafter_kv", cache)
         self._drafter_memory(spec, rows, tokens, words, scratch)
-        self._drawn_memory(spec, rows, machine)
+        self._chain_memory(spec, rows, machine)
         self.states = words("states", spec.max_num_seqs * (2 + k))
         self.conv = words("conv", spec.max_num_seqs * (spec.conv_width + k))
         kept = spec.num_blocks if spec.is_aligned else 0
@@ -163,8 +163,13 @@ class Memory:
         self.drafter_conv = words("drafter_conv", slots * (spec.conv_width + k))
         self.carried = words("carried", spec.max_num_seqs if spec.drafter == "mtp" else 0)
 
-    def _drawn_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
-        """Make what drawn drafts need: noise, and their logits, which stay in a state slot until they are verified."""
+    def _chain_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
+        """Make what the chain of a drafter needs: where its drafts are cached, their noise, and their logits.
+
+        No draft has a slot before the first step. Logits stay in a state slot until they are verified.
+        """
+        mapping = rows * spec.num_speculative_tokens if spec.drafter == "eagle" else 0
+        self.draft_slots = machine.buffer("draft_slots", device_array(mapping, fill=PAD_SLOT), lane="compute")
         drawn = spec.num_speculative_tokens if spec.draft_sampling == "probabilistic" else 0
         lines = device_array(spec.max_num_seqs * drawn * spec.vocab_size, np.float32, np.nan)
         self.draft_logits = machine.buffer("draft_logits", lines, lane="compute")
@@ -279,6 +284,7 @@ class View:
         self.attended = memory.attended.span(0, num_tokens)
         self.drafter_hidden = memory.drafter_hidden.span(0, num_tokens)
         self.drafter_slots = memory.drafter_slots.span(0, num_tokens) if spec.drafter_max_len else self.slots
+        self.draft_slots = memory.draft_slots.span(0, num_rows * k if spec.drafter == "eagle" else 0)
         is_model = spec.drafter == "draft_model"
         self.drafter_attended = memory.drafter_attended.span(0, num_tokens if is_model else 0)
         self.own = memory.own.span(0, num_rows * k if is_model else 0)

@@ -87,6 +87,8 @@ from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPas
 from workers.kernels.draft_model.vectorised import draft_model_chain, draft_model_pass
 from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
 from workers.kernels.draft_sampling.vectorised import draft_noise, drawn_chain
+from workers.kernels.draft_slots.arguments import DraftSlots
+from workers.kernels.draft_slots.vectorised import draft_slots
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
 from workers.kernels.drafter_limit.vectorised import limit_drafts, limit_slots
 from workers.kernels.draw_noise.arguments import DrawNoise
@@ -251,6 +253,7 @@ class Parts:
     flatten_logprobs: Kernel[FlattenLogprobs] = flatten_logprobs
     count_sampled: Kernel[CountSampled] = count_sampled
     draft_first_pass: Kernel[DraftFirstPass] = draft_first_pass
+    draft_slots: Kernel[DraftSlots] = draft_slots
     draft_chain: Kernel[DraftChain] = draft_chain
     draft_model_pass: Kernel[DraftModelPass] = draft_model_pass
     draft_model_chain: Kernel[DraftModelChain] = draft_model_chain

@@ -191,6 +191,10 @@ FED: Mapping[str, tuple[Fed, ...]] = {
         Fed("without the sampled token", "drafts", "next_tokens", lambda a: a.next_tokens * 0),
         Fed("nothing is cached", "drafts", "drafter_kv", lambda a: a.drafter_kv.copy()),
     ),
+    "draft_slots": (
+        Fed("one position early", "drafts", "positions", lambda a: np.maximum(a.positions - 1, 0)),
+        Fed("behind rejected tokens", "drafts", "block_table", table_of_the_first),
+    ),
     "draft_chain": (
         Fed("after no valid token", "drafts", "valid", lambda a: a.valid * 0 + 1),
         Fed("the script of slot 0", "drafts", "state_slot", lambda a: np.minimum(a.state_slot, 0)),

@@ -2,14 +2,16 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View
+from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 
 
 def launch(context: Context, forward: Forward) -> None:
-    """Enqueue the drafter's pass over the tokens of a step, and the chain that proposes its drafts."""
+    """Enqueue the drafter's pass over the tokens of a step, the slots of drafts, and the chain that proposes them."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
     launch(parts.draft_first_pass, context.once(_draft_first_pass, view))
+    launch(parts.draft_slots, context.once(_draft_slots, view, forward.k_step))
     launch(parts.draft_chain, context.once(_draft_chain, view, forward.num_blocks_max, forward.k_step))
 
 
@@ -28,6 +30,22 @@ def _draft_first_pass(context: Context, view: View) -> DraftFirstPass:
     )
 
 
+def _draft_slots(context: Context, view: View, k_step: int) -> DraftSlots:
+    spec = context.spec
+    return DraftSlots(
+        positions=view.positions,
+        token_index=view.token_index,
+        num_scheduled=view.num_scheduled,
+        block_table=view.block_table,
+        draft_slots=view.draft_slots,
+        block_size=spec.block_size,
+        max_blocks=context.memory.max_blocks,
+        max_model_len=spec.max_model_len,
+        num_speculative_tokens=spec.num_speculative_tokens,
+        num_proposed=k_step,
+    )
+
+
 def _draft_chain(context: Context, view: View, num_blocks_max: int, k_step: int) -> DraftChain:
     memory, spec = context.memory, context.spec
     return DraftChain(
@@ -38,6 +56,7 @@ def _draft_chain(context: Context, view: View, num_blocks_max: int, k_step: int)
         valid=view.valid,
         state_slot=view.state_slot,
         block_table=view.block_table,
+        draft_slots=view.draft_slots,
         script=memory.script.all,
         drafter_kv=memory.drafter_kv.all,
         raw=view.raw,

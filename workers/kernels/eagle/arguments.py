@@ -33,7 +33,7 @@ class DraftChain(Arguments):
 
     The drafter attends over its own cache; the word it computes is `raw`, the token it proposes is the script's at
     that position. A row without a valid token proposes NO_DRAFT, as do columns from `num_proposed` on. What the
-    chain writes to the cache is scratch. Padding rows come last; their `raw` is 0.
+    chain writes to the cache, at `draft_slots`, is scratch. Padding rows come last; their `raw` is 0.
     """
 
     drafter_hidden: Annotated[Memory, In("uint64", "T")]
@@ -43,6 +43,7 @@ class DraftChain(Arguments):
     valid: Annotated[Memory, In("int64", "B")]
     state_slot: Annotated[Memory, In("int64", "B")]
     block_table: Annotated[Memory, In("int64", "B * max_blocks")]
+    draft_slots: Annotated[Memory, In("int64", "B * K")]
     script: Annotated[Memory, In("int64", "num_state_slots * max_model_len")]
     drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
     raw: Annotated[Memory, Out("uint64", "B * K")]

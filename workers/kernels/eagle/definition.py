@@ -1,7 +1,7 @@
 """Definition of the EAGLE-like drafter's ops: loops over tokens, rows and drafts."""
 
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
-from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
+from workers.kernels.drafting.definition import attended, cached_words, scripted
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 from workers.kernels.sentinels import NO_DRAFT
 
@@ -41,7 +41,9 @@ def _propose(a: DraftChain, row: int) -> None:
             vector = draft_hidden(raw, draft)
             position += 1
             cached.append(kv_word(vector, position, DRAFTER_LAYER))
-            write_scratch(a, row, cached[-1], position)
+            slot = int(a.draft_slots[row * k + index - 1])
+            if slot >= 0:
+                a.drafter_kv[slot] = cached[-1]
         raw = mix(vector + attended(cached, position))
         draft = scripted(a, row, position + 2) if a.valid[row] > 0 else NO_DRAFT
         a.raw[row * k + index] = raw

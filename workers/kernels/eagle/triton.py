@@ -9,7 +9,7 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
-from workers.kernels.launch.triton import NO_DRAFT, PAD_BLOCK, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
 
 BLOCK_TOKENS = 64
 BLOCK_ROWS = 16
@@ -43,15 +43,15 @@ def draft_chain(a: DraftChain) -> None:
     """Propose `num_proposed` drafts for each row."""
     check_flat(
         a.drafter_hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
-        a.script, a.drafter_kv, a.raw,
+        a.draft_slots, a.script, a.drafter_kv, a.raw,
         a.draft_tokens,
     )  # fmt: skip
     num_rows = a.token_index.numel()
-    assert a.raw.numel() == a.draft_tokens.numel() == num_rows * a.num_speculative_tokens
+    assert a.raw.numel() == a.draft_tokens.numel() == a.draft_slots.numel() == num_rows * a.num_speculative_tokens
     grid = (-(-num_rows // BLOCK_ROWS),)
     launch(_chain_kernel, grid)(
         a.drafter_hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
-        a.script, a.drafter_kv, a.raw,
+        a.draft_slots, a.script, a.drafter_kv, a.raw,
         a.draft_tokens,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed,
         a.max_blocks,
@@ -90,8 +90,8 @@ def _first_pass_kernel(
 
 @triton.jit(do_not_specialize=["num_rows", "length", "max_model_len", "num_proposed", "max_blocks"])
 def _chain_kernel(
-    p_drafter_hidden, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_block_table, p_script,
-    p_drafter_kv, p_raw, p_draft_tokens,
+    p_drafter_hidden, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_block_table, p_draft_slots,
+    p_script, p_drafter_kv, p_raw, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed,
     max_blocks,
     BLOCK_SIZE: tl.constexpr, K: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
@@ -117,9 +117,8 @@ def _chain_kernel(
             b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
             b_sum += b_word
             b_sum_position += b_word * b_position.to(tl.uint64)
-            is_inside = is_real & (b_position < max_model_len)
-            b_block = tl.load(p_table + b_position // BLOCK_SIZE, mask=is_inside, other=PAD_BLOCK)
-            tl.store(p_drafter_kv + b_block * BLOCK_SIZE + b_position % BLOCK_SIZE, b_word, mask=b_block >= 0)
+            o_slot = tl.load(p_draft_slots + o_row * K + index - 1, mask=is_real, other=PAD_SLOT)
+            tl.store(p_drafter_kv + o_slot, b_word, mask=o_slot >= 0)
         o_script = tl.minimum(b_position + 2, max_model_len - 1)
         b_draft = tl.load(p_row_script + o_script, mask=is_valid, other=NO_DRAFT)
         b_raw = mix(attention(b_sum, b_sum_position, b_position) + b_vector)

@@ -18,7 +18,7 @@ from workers.kernels.arithmetic.vectorised import (
     mix,
     tiled,
 )
-from workers.kernels.drafting.vectorised import cached_sums, propose, scripted, write_scratch
+from workers.kernels.drafting.vectorised import cached_sums, propose, scripted
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 
 
@@ -65,5 +65,6 @@ def draft_chain(a: DraftChain) -> None:
     raw_2d[:num_real, : a.num_proposed] = vectors.T[:num_real]
     # The first pass has written the word of the first position.
     if a.num_proposed > 1:
-        chain, behind = stored[1:].T, position[:, 1:]
-        write_scratch(a.drafter_kv, chain, a.block_table, behind, num_real, a.block_size, a.max_model_len)
+        slots = a.draft_slots.reshape(num_rows, k)[:num_real, : a.num_proposed - 1].ravel()
+        is_mapped = slots >= ZERO
+        a.drafter_kv[slots[is_mapped]] = stored[1:].T[:num_real].ravel()[is_mapped]

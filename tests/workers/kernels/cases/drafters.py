@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import Array, Batch, batches, integers
 from workers.kernels.argument import Arguments
-from workers.kernels.sentinels import NO_TOKEN, PAD_BLOCK
+from workers.kernels.sentinels import NO_TOKEN, PAD_BLOCK, PAD_SLOT
 
 WIDTH = 3
 
@@ -36,13 +36,14 @@ def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
     max_model_len = int((batch.num_computed + batch.num_scheduled).max()) + 1
     valid = np.where(batch.is_real, rng.integers(0, 2 + batch.num_drafts), 0)
     valid[batch.num_real - 1] = 1 + batch.num_drafts[batch.num_real - 1]
+    table, last = shortened(batch), last_kept(batch, valid)
     return {
         "hidden": batch.words(batch.num_tokens),
         "input_ids": batch.ids(),
         "positions": batch.positions,
         "slots": batch.slots,
         "token_row": batch.token_row,
-        "token_index": last_kept(batch, valid),
+        "token_index": last,
         "next_tokens": np.where(valid > 0, rng.integers(0, batch.vocab_size, rows), NO_TOKEN),
         "num_computed": batch.num_computed,
         "query_start": batch.query_start,
@@ -51,7 +52,8 @@ def given_of(batch: Batch, num_proposed: int) -> dict[str, Any]:
         "valid": valid,
         "accepted": np.where(batch.is_real, rng.integers(0, 2 + k, rows), 0),
         "state_slot": batch.state_slot,
-        "block_table": shortened(batch),
+        "block_table": table,
+        "draft_slots": slots_behind(batch, table, batch.positions[last], max_model_len),
         "script": rng.integers(0, batch.vocab_size, batch.num_state_slots * max_model_len),
         "carried": batch.words(batch.num_state_slots),
         "drafter_hidden": batch.words(batch.num_tokens),
@@ -78,6 +80,16 @@ def last_kept(batch: Batch, valid: Array) -> Array:
     """Return the last token of each row that is kept; the one that is verified first if none is valid."""
     last: Array = batch.verified_first + np.maximum(valid - 1, 0)
     return last
+
+
+def slots_behind(batch: Batch, table: Array, last: Array, max_model_len: int) -> Array:
+    """Return the slots of the K positions behind the last kept one of each row, where it has a block for them."""
+    at = last[:, None] + 1 + np.arange(batch.k)
+    entry = np.minimum(at // batch.block_size, batch.max_blocks - 1)
+    block = table.reshape(batch.num_rows, -1)[np.arange(batch.num_rows)[:, None], entry]
+    is_mapped = (block >= 0) & (at < max_model_len) & batch.is_real[:, None]
+    slots: Array = np.where(is_mapped, block * batch.block_size + at % batch.block_size, PAD_SLOT).ravel()
+    return slots
 
 
 def shortened(batch: Batch) -> Array:

@@ -8,7 +8,7 @@ from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.drafters import VOCAB_SIZE, last_kept
 from tests.workers.kernels.triton.launches import launch
 from workers.kernels.eagle.triton import draft_chain
-from workers.kernels.sentinels import NO_DRAFT, PAD_BLOCK
+from workers.kernels.sentinels import NO_DRAFT, PAD_BLOCK, PAD_SLOT
 from workers.record import model
 
 
@@ -21,6 +21,7 @@ def chain_arguments(batch: Case, num_proposed: int) -> dict[str, Any]:
         "valid": np.where(batch.num_scheduled > 0, batch.rng.integers(0, 3, batch.num_rows), 0),
         "state_slot": batch.state_slot,
         "block_table": batch.block_table,
+        "draft_slots": np.full(batch.num_rows * batch.k, PAD_SLOT),
         "script": batch.rng.integers(NO_DRAFT, VOCAB_SIZE, batch.num_state_slots * batch.max_model_len),
         "drafter_kv": batch.words(batch.num_blocks * batch.block_size),
         "raw": batch.words(batch.num_rows * batch.k),

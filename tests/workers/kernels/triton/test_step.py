@@ -18,6 +18,9 @@ from workers.kernels.compute_logits import vectorised as compute_logits
 from workers.kernels.compute_logits.arguments import ComputeLogits
 from workers.kernels.copies import triton as copies
 from workers.kernels.copies.arguments import CopyInputs
+from workers.kernels.draft_slots import triton as triton_draft_slots
+from workers.kernels.draft_slots import vectorised as draft_slots
+from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.eagle import triton as triton_draft
 from workers.kernels.eagle import vectorised as draft
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
@@ -35,7 +38,7 @@ from workers.kernels.rejection_sample import vectorised as rejection_sample
 from workers.kernels.rejection_sample.arguments import RejectionSample
 
 K, VOCAB_SIZE, WIDTH, BLOCK_SIZE = 3, 31, 4, 4
-DEFINITIONS = (poison, kv_write, attention, recurrent_update, compute_logits, rejection_sample, draft)
+DEFINITIONS = (poison, kv_write, attention, recurrent_update, compute_logits, rejection_sample, draft_slots, draft)
 TWINS = (
     triton_poison,
     triton_kv_write,
@@ -43,10 +46,22 @@ TWINS = (
     triton_recurrent_update,
     triton_compute_logits,
     triton_rejection_sample,
+    triton_draft_slots,
     triton_draft,
 )
 # The states of columns that no row keeps are not the same in both.
-COMPARED = ("kv", "drafter_kv", "hidden", "attended", "logits", "sampled", "drafter_hidden", "raw", "draft_tokens")
+COMPARED = (
+    "kv",
+    "drafter_kv",
+    "hidden",
+    "attended",
+    "logits",
+    "sampled",
+    "drafter_hidden",
+    "raw",
+    "draft_slots",
+    "draft_tokens",
+)
 
 
 def buffers_of(batch: Case) -> dict[str, np.ndarray[Any, Any]]:
@@ -82,13 +97,14 @@ def buffers_of(batch: Case) -> dict[str, np.ndarray[Any, Any]]:
         "logits": np.full(rows * width * VOCAB_SIZE, np.nan, dtype=np.float32),
         "sampled": batch.integers(rows * width),
         "raw": batch.words(rows * K),
+        "draft_slots": batch.integers(rows * K),
         "draft_tokens": batch.integers(rows * K),
     }
 
 
 def step(ops: tuple[ModuleType, ...], batch: Case, b: dict[str, Any]) -> None:
     """Run target, verification and drafter over the buffers."""
-    poisoning, write, attend, recur, score, sample, drafter = ops
+    poisoning, write, attend, recur, score, sample, mapping, drafter = ops
     blocks, queries = batch.num_blocks_max, int(batch.num_scheduled.max())
     rows = (b["query_start"], b["num_scheduled"], b["num_drafts"])
     poisoning.poison(Poison(b["blocks"], b["kv"], b["drafter_kv"], 1, BLOCK_SIZE))
@@ -109,9 +125,13 @@ def step(ops: tuple[ModuleType, ...], batch: Case, b: dict[str, Any]) -> None:
         b["hidden"], b["input_ids"], b["positions"], b["slots"], b["token_index"], b["next_tokens"],
         b["num_scheduled"], b["drafter_hidden"], b["drafter_kv"],
     ))  # fmt: skip
+    mapping.draft_slots(DraftSlots(
+        b["positions"], b["token_index"], b["num_scheduled"], b["block_table"], b["draft_slots"],
+        BLOCK_SIZE, batch.max_blocks, batch.max_model_len, K, K,
+    ))  # fmt: skip
     drafter.draft_chain(DraftChain(
         b["drafter_hidden"], b["positions"], b["token_index"], b["num_scheduled"], b["valid"], b["state_slot"],
-        b["block_table"], b["script"], b["drafter_kv"], b["raw"], b["draft_tokens"],
+        b["block_table"], b["draft_slots"], b["script"], b["drafter_kv"], b["raw"], b["draft_tokens"],
         BLOCK_SIZE, batch.max_blocks, blocks, batch.max_model_len, K, K,
     ))  # fmt: skip
 

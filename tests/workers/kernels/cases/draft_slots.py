@@ -1,0 +1,16 @@
+"""Cases of the slot mapping of drafts: all of them fed again, all but one, or none."""
+
+from collections.abc import Iterator
+
+from tests.workers.kernels.cases.batch import integers
+from tests.workers.kernels.cases.drafters import drafting, made
+from workers.kernels.draft_slots.arguments import DraftSlots
+
+
+def cases() -> Iterator[DraftSlots]:
+    """Yield every batch; the model of some ends between its drafts, and the blocks of some rows do."""
+    for batch, num_proposed in drafting():
+        longest = int((batch.num_computed + batch.num_scheduled).max())
+        for count, behind in ((num_proposed, 1), (batch.k, 3), (min(batch.k, 1), 1)):
+            mapping = integers(batch.num_rows * batch.k)
+            yield made(DraftSlots, batch, count, draft_slots=mapping, max_model_len=longest + behind)

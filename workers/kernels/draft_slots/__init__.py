@@ -1,0 +1,1 @@
+"""The device op `draft_slots`: arguments, definition and twins."""
