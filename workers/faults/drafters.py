@@ -11,6 +11,7 @@ from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.count_sampled.arguments import CountSampled
 from workers.kernels.dflash.arguments import DflashBlock
 from workers.kernels.draft_model.arguments import DraftModelPass
+from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.drafter_limit.arguments import LimitDrafts
 from workers.kernels.eagle.arguments import DraftChain
 from workers.kernels.medusa.arguments import MedusaHeads
@@ -123,6 +124,22 @@ def _last_chunk_alone(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, runs_drafter=runs_drafter)
 
 
+def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached) -> Parts:
+    def body(given: DraftSlots) -> None:
+        held = given.draft_slots.copy()
+        parts.draft_slots(given)
+        columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
+        fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
+        # Slots of the scheduled tokens come first in the same buffer.
+        room = len(given.positions) + 2 * len(given.token_index) - int(given.num_scheduled.sum())
+        lost = fed[room:]
+        if not np.array_equal(given.draft_slots[lost], held[lost]):
+            reached()
+        given.draft_slots[lost] = held[lost]
+
+    return replace(parts, draft_slots=op_like(parts.draft_slots, body))
+
+
 FAULTS = (
     Fault(
         id="xllm-960-bonus-hole",
@@ -150,6 +167,15 @@ FAULTS = (
         plane="drafts",
         requires=(("drafter", "dflash"),),
         apply=_block_one_position_early,
+    ),
+    Fault(
+        id="ascend-14024-short-mapping",
+        source="vllm-ascend PR #14024; there the buffer was that of the largest batch",
+        symptom="a drafter caches drafts in slots of steps before, which hold kept tokens or are another request's",
+        trigger="K > 3, all rows decode, and slots are mapped for the padded tokens and two drafts a row",
+        plane="drafts",
+        requires=(("drafter", "eagle"), ("num_speculative_tokens", 4)),
+        apply=_mapping_of_two_drafts_a_row,
     ),
     Fault(
         id="trtllm-7803-drafter-row",
