@@ -55,6 +55,11 @@ class Declared(NamedTuple):
     dtype: str
     size: int
 
+    @property
+    def described(self) -> tuple[str, str, int]:
+        """Return what a span says of itself when arguments are checked."""
+        return self
+
 
 def cases_of(folder: str) -> Iterator[Arguments]:
     """Yield the cases of a folder's ops, after a check that they are what the ops declare."""
