@@ -5,9 +5,10 @@ buffer is a span, in the NumPy code an array, in the Triton code a tensor.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import (
     Any,
     ClassVar,
@@ -83,6 +84,8 @@ class Arguments:
     known_to_fit: ClassVar[set[tuple[Any, ...]]]
 
     used: ClassVar[Mapping[str, Mode]]
+    # Takes the arguments of an object, in order.
+    taken: ClassVar[Callable[[Any], Any]]
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
@@ -93,6 +96,11 @@ class Arguments:
         """Return the same arguments with other memory."""
         return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
+    def values(self) -> tuple[Any, ...]:
+        """Return all arguments, in order."""
+        taken: tuple[Any, ...] = type(self).taken(self)
+        return taken
+
     def check(self) -> None:
         """Refuse spans that are not what is declared.
 
@@ -100,10 +108,10 @@ class Arguments:
             TypeError: a span has another dtype or name.
             ValueError: the sizes of the spans and the integers disagree.
         """
-        given = [getattr(self, name) for name in self.declared]
-        key = tuple([value if type(value) is int else value.described for value in given])
+        values = self.values()
+        key = tuple([value if type(value) is int else value.described for value in values])
         if key not in self.known_to_fit:
-            complaint = self._complaint(dict(zip(self.declared, given, strict=True)))
+            complaint = self._complaint(dict(zip(self.declared, values, strict=True)))
             if complaint is not None:
                 raise complaint
             if len(self.known_to_fit) >= FIT_MAX:
@@ -132,12 +140,15 @@ class Arguments:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def arguments(cls: type[A]) -> type[A]:
-    """Make a class of arguments: an immutable dataclass whose objects are compared by identity.
+    """Make a class of arguments: a dataclass whose objects are compared by identity.
+
+    For type checkers they are immutable. At run time nobody stops a change: to make an object that does takes three
+    times as long, and a step of a new shape makes dozens.
 
     Raises:
         TypeError: an argument is neither a declared buffer nor an int.
     """
-    made = dataclass(frozen=True, slots=True, eq=False)(cls)
+    made = dataclass(slots=True, eq=False)(cls)
     hints = get_type_hints(made, include_extras=True)
     declared: dict[str, Declaration | None] = {}
     for field in fields(made):  # type: ignore[arg-type]
@@ -147,6 +158,8 @@ def arguments(cls: type[A]) -> type[A]:
         declared[field.name] = marks[0] if marks else None
     made.used = {name: "int" if each is None else each.mode for name, each in declared.items()}
     made.declared, made.known_to_fit = declared, set()
+    first, *rest = declared
+    made.taken = attrgetter(first, *rest) if rest else lambda given: (getattr(given, first),)
     return made
 
 

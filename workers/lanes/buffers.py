@@ -14,13 +14,11 @@ class FlatSpan:
     Ops see the `tensor`, where buffers have one.
     """
 
-    __slots__ = ("_readable", "_writable", "buffer", "described", "key", "name", "tensor", "unnamed", "watched")
+    __slots__ = ("_readable", "_writable", "buffer", "described", "key", "name", "tensor", "watched")
 
     def __init__(self, buffer: "FlatBuffer", start: int, stop: int, name: str) -> None:
         self.buffer = buffer
         self.name = name or buffer.span_name
-        # The one span of this range that the watcher knows, whatever else it is called.
-        self.unnamed: FlatSpan = buffer.span(start, stop) if name else self
         self.key = (start, stop)
         # What an op checks of it: name, dtype and size.
         self.described = (self.name, buffer.dtype, stop - start)

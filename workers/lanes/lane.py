@@ -23,6 +23,9 @@ class Arguments(Protocol):
     def modes(cls) -> Mapping[str, Mode]:
         """Return how the op uses each argument, in order."""
 
+    def values(self) -> tuple[Any, ...]:
+        """Return all arguments, in order."""
+
     def check(self) -> None:
         """Refuse spans that are not what the op declares.
 

@@ -56,8 +56,7 @@ class Prepared:
         if not isinstance(given, op.arguments):
             raise TypeError(f"op {op.name}: expected {op.arguments.__name__}, got {type(given).__name__}")
         memory: list[Any] = []
-        for name, mode in op.modes:
-            argument = getattr(given, name)
+        for (name, mode), argument in zip(op.modes, given.values(), strict=True):
             if mode == "int":
                 if type(argument) is not int:
                     raise TypeError(f"op {op.name}, {name}: expected a plain int, got {type(argument).__name__}")
@@ -72,7 +71,7 @@ class Prepared:
         self.arguments: Any = op.arguments(*memory)
 
     def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
-        buffer, span = span.buffer, span.unnamed
+        buffer = span.buffer
         if mode != "in":
             self.outputs.append(buffer)
         if buffer.lane is not None:
@@ -80,9 +79,12 @@ class Prepared:
                 raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
             return
         if buffer.whole:
-            if mode != "in" and span is not buffer.all:
+            if mode != "in" and span.key != buffer.all.key:
                 raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")
             span = buffer.all
+        else:
+            # The one span of this range that the watcher knows, whatever else it is called.
+            span = buffer.span(*span.key)
         if (span, mode) not in self.accesses:
             self.accesses.append((span, mode))
 

@@ -63,7 +63,8 @@ def test_a_range_has_a_span_a_name_and_the_watcher_knows_one_of_them() -> None:
     named = buffer.span(2, 5, "counts")
     assert named is buffer.span(2, 5, "counts")
     assert (named.name, buffer.span(2, 5).name) == ("counts", "cells")
-    assert named.unnamed is buffer.span(2, 5) is buffer.span(2, 5).unnamed
+    assert named is not buffer.span(2, 5)
+    assert named.key == buffer.span(2, 5).key
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (5, 4)])
