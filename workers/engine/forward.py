@@ -1,7 +1,7 @@
 """Forward pass of the target model: its inputs, corrected on the device, and its layers."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView, View
 from workers.kernels.attention.arguments import Attention
 from workers.kernels.cascade_attention.arguments import CascadeAttention
 from workers.kernels.compute_logits.arguments import ComputeLogits
@@ -21,11 +21,11 @@ def launch_target(context: Context, forward: Forward) -> None:
     """Enqueue the target model: attention, then a recurrent layer if it has one, then logits."""
     launch, parts, spec = context.compute.launch, context.parts, context.spec
     view = forward.view
-    launch(parts.kv_write, context.once(_kv_write, view))
+    launch(parts.kv_write, context.once(_kv_write, view.shape))
     _launch_attention(context, forward)
     if spec.layers == "hybrid":
         launch(parts.recurrent_update, context.once(_recurrent_update, view, forward.num_queries_max))
-    launch(parts.compute_logits, context.once(_compute_logits, view))
+    launch(parts.compute_logits, context.once(_compute_logits, view.shape))
 
 
 def _launch_attention(context: Context, forward: Forward) -> None:
@@ -33,10 +33,10 @@ def _launch_attention(context: Context, forward: Forward) -> None:
     if forward.num_common_blocks:
         context.compute.launch(
             parts.cascade_attention,
-            context.once(_cascade_attention, view, forward.num_blocks_max, forward.num_common_blocks),
+            context.once(_cascade_attention, view.shape, forward.num_blocks_max, forward.num_common_blocks),
         )
     else:
-        context.compute.launch(parts.attention, context.once(_attention, view, forward.num_blocks_max))
+        context.compute.launch(parts.attention, context.once(_attention, view.shape, forward.num_blocks_max))
 
 
 def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
@@ -71,7 +71,7 @@ def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
     )
 
 
-def _kv_write(context: Context, view: View) -> KvWrite:
+def _kv_write(context: Context, view: ShapeView) -> KvWrite:
     memory = context.memory
     return KvWrite(
         input_ids=view.input_ids,
@@ -83,7 +83,7 @@ def _kv_write(context: Context, view: View) -> KvWrite:
     )
 
 
-def _compute_logits(context: Context, view: View) -> ComputeLogits:
+def _compute_logits(context: Context, view: ShapeView) -> ComputeLogits:
     spec = context.spec
     return ComputeLogits(
         hidden=view.hidden,
@@ -114,7 +114,9 @@ def _recurrent_update(context: Context, view: View, num_queries_max: int) -> Rec
     )
 
 
-def _cascade_attention(context: Context, view: View, num_blocks_max: int, num_common_blocks: int) -> CascadeAttention:
+def _cascade_attention(
+    context: Context, view: ShapeView, num_blocks_max: int, num_common_blocks: int
+) -> CascadeAttention:
     memory, spec = context.memory, context.spec
     return CascadeAttention(
         kv=memory.kv.all,
@@ -130,7 +132,7 @@ def _cascade_attention(context: Context, view: View, num_blocks_max: int, num_co
     )
 
 
-def _attention(context: Context, view: View, num_blocks_max: int) -> Attention:
+def _attention(context: Context, view: ShapeView, num_blocks_max: int) -> Attention:
     memory, spec = context.memory, context.spec
     return Attention(
         kv=memory.kv.all,

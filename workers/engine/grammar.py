@@ -8,7 +8,7 @@ from itertools import chain
 
 from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
-from workers.engine.memory import View, device_array, ring_size
+from workers.engine.memory import ShapeView, device_array, ring_size
 from workers.engine.request import Plan
 from workers.kernels.copies.arguments import CopyMasks
 from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
@@ -56,7 +56,7 @@ class Grammars:
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
             rows = context.memory.named_rows("grammar", len(named))
-            context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view, rows))
+            context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view.shape, rows))
 
     def launch_masks(self, forward: Forward) -> None:
         """Enqueue what masks logits."""
@@ -68,7 +68,7 @@ class Grammars:
             context.compute.launch(context.parts.apply_masks, arguments)
 
 
-def _grammar_drafts(context: Context, view: View, rows: Span) -> GrammarDrafts:
+def _grammar_drafts(context: Context, view: ShapeView, rows: Span) -> GrammarDrafts:
     return GrammarDrafts(
         rows=rows,
         query_start=view.query_start,

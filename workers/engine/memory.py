@@ -211,7 +211,9 @@ class Memory:
         found = self._views.get(key)
         if found is None:
             assert 0 < num_rows <= self.rows_max, f"step {step}: {num_rows} rows, room for {self.rows_max}"
-            found = self._views[key] = View(self, self._spec, *key)
+            beside = self._views.get((1 - key[0], num_rows, num_tokens))
+            shape = beside.shape if beside is not None else ShapeView(self, self._spec, num_rows, num_tokens)
+            found = self._views[key] = View(self, shape, key[0])
         return found
 
 
@@ -230,10 +232,10 @@ def ring_size(ring: str, spec: EngineSpec) -> int:
     return 2 if ring == "counts" else spec.depth
 
 
-class View:
-    """The spans of one padded shape: `num_rows` rows and `num_tokens` tokens, in one slot of the ring of counts."""
+class ShapeView:
+    """The spans of one padded shape, `num_rows` rows and `num_tokens` tokens, that are the same in every step."""
 
-    def __init__(self, memory: Memory, spec: EngineSpec, slot: int, num_rows: int, num_tokens: int) -> None:
+    def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
         k, layout = spec.num_speculative_tokens, memory.layout
 
         def field(name: str) -> Span:
@@ -262,9 +264,6 @@ class View:
         self.token_row = memory.inputs.span(layout.token_row, layout.token_row + num_tokens, "token_row")
         table = layout.block_table
         self.block_table = memory.inputs.span(table, table + num_rows * memory.max_blocks, "block_table")
-        start, other = slot * memory.rows_max, (1 - slot) * memory.rows_max
-        self.num_computed = memory.num_computed.span(start, start + num_rows)
-        self.prev_num_computed = memory.num_computed.span(other, other + memory.rows_max, "prev_num_computed")
         self.seq_lens = memory.seq_lens.span(0, num_rows)
         self.positions = memory.positions.span(0, num_tokens)
         self.slots = memory.slots.span(0, num_tokens)
@@ -288,3 +287,17 @@ class View:
         is_model = spec.drafter == "draft_model"
         self.drafter_attended = memory.drafter_attended.span(0, num_tokens if is_model else 0)
         self.own = memory.own.span(0, num_rows * k if is_model else 0)
+
+
+class View(ShapeView):
+    """The spans of one padded shape in one slot of the ring of counts.
+
+    `shape` has those that are the same in every step: arguments that need no others are the same objects, too.
+    """
+
+    def __init__(self, memory: Memory, shape: ShapeView, slot: int) -> None:
+        vars(self).update(vars(shape))
+        self.shape = shape
+        start, other = slot * memory.rows_max, (1 - slot) * memory.rows_max
+        self.num_computed = memory.num_computed.span(start, start + self.num_rows)
+        self.prev_num_computed = memory.num_computed.span(other, other + memory.rows_max, "prev_num_computed")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
-from workers.engine.memory import Staging, View
+from workers.engine.memory import ShapeView, Staging, View
 from workers.engine.request import Plan
 from workers.kernels.copies.arguments import CopyLine
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
@@ -48,7 +48,7 @@ def launch(context: Context, forward: Forward) -> None:
     named = forward.named
     if named.spoiled:
         rows = memory.named_rows("spoiled", len(named.spoiled))
-        launch(parts.spoil_logits, context.once(_spoil_logits, view, rows))
+        launch(parts.spoil_logits, context.once(_spoil_logits, view.shape, rows))
     if not named.processed:
         return
     rows = memory.named_rows("processed", len(named.processed))
@@ -88,7 +88,7 @@ def _process_logits(context: Context, view: View, rows: Span) -> ProcessLogits:
     )
 
 
-def _spoil_logits(context: Context, view: View, rows: Span) -> SpoilLogits:
+def _spoil_logits(context: Context, view: ShapeView, rows: Span) -> SpoilLogits:
     spec = context.spec
     return SpoilLogits(
         rows=rows,

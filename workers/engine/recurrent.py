@@ -1,7 +1,7 @@
 """Recurrent states kept with cache blocks, so that whoever takes a block over can go on from its end."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView, View
 from workers.kernels.poison.arguments import PoisonStates
 from workers.kernels.state_copy.arguments import StateCopy
 from workers.kernels.state_restore.arguments import StateRestore
@@ -18,7 +18,7 @@ def launch_state_copy(context: Context, forward: Forward) -> None:
 def launch_state_restore(context: Context, forward: Forward) -> None:
     """Enqueue what lets rows that join go on from the states of the blocks they take over."""
     view = forward.view
-    context.compute.launch(context.parts.state_restore, context.once(_state_restore, view))
+    context.compute.launch(context.parts.state_restore, context.once(_state_restore, view.shape))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
@@ -46,7 +46,7 @@ def _state_copy(context: Context, view: View) -> StateCopy:
     )
 
 
-def _state_restore(context: Context, view: View) -> StateRestore:
+def _state_restore(context: Context, view: ShapeView) -> StateRestore:
     memory, spec = context.memory, context.spec
     return StateRestore(
         taken_over=view.taken_over,

@@ -2,7 +2,7 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.engine.random_sampling import Chance
 from workers.engine.step import Step
 from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyOutput
@@ -35,10 +35,10 @@ class Sampler:
         if self.chance.is_needed(forward.named):
             self.chance.launch(forward)
         else:
-            launch(parts.rejection_sample, context.once(_rejection_sample, view))
+            launch(parts.rejection_sample, context.once(_rejection_sample, view.shape))
         if last is not None and last.counts_done is not None:
             context.compute.wait(last.counts_done)
-        launch(parts.count_sampled, context.once(_count_sampled, view))
+        launch(parts.count_sampled, context.once(_count_sampled, view.shape))
         context.captures.sampled(view, step.number, forward.requests, bool(forward.named.processed))
         self.logprobs.launch(forward)
         self._sampled_ready.record(context.compute)
@@ -70,7 +70,7 @@ class Sampler:
         step.counts_done.record(context.d2h_counts)
 
 
-def _count_sampled(context: Context, view: View) -> CountSampled:
+def _count_sampled(context: Context, view: ShapeView) -> CountSampled:
     memory, spec = context.memory, context.spec
     return CountSampled(
         sampled=view.sampled,
@@ -91,7 +91,7 @@ def _count_sampled(context: Context, view: View) -> CountSampled:
     )
 
 
-def _rejection_sample(context: Context, view: View) -> RejectionSample:
+def _rejection_sample(context: Context, view: ShapeView) -> RejectionSample:
     spec = context.spec
     return RejectionSample(
         logits=view.logits,

@@ -1,7 +1,7 @@
 """Block drafter (dflash): a context of the target's hidden words, and one pass over a block of masked positions."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.kernels.dflash.arguments import DflashBlock, DflashContext
 
 
@@ -9,11 +9,11 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue what adds the tokens of a step to the context, and the block that proposes all drafts behind them."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.dflash_context, context.once(_dflash_context, view))
-    launch(parts.dflash_block, context.once(_dflash_block, view, forward.num_blocks_max, forward.k_step))
+    launch(parts.dflash_context, context.once(_dflash_context, view.shape))
+    launch(parts.dflash_block, context.once(_dflash_block, view.shape, forward.num_blocks_max, forward.k_step))
 
 
-def _dflash_context(context: Context, view: View) -> DflashContext:
+def _dflash_context(context: Context, view: ShapeView) -> DflashContext:
     memory = context.memory
     return DflashContext(
         hidden=view.hidden,
@@ -23,7 +23,7 @@ def _dflash_context(context: Context, view: View) -> DflashContext:
     )
 
 
-def _dflash_block(context: Context, view: View, num_blocks_max: int, k_step: int) -> DflashBlock:
+def _dflash_block(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> DflashBlock:
     memory, spec = context.memory, context.spec
     return DflashBlock(
         hidden=view.hidden,

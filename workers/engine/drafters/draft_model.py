@@ -4,7 +4,7 @@ Where drafts are drawn the script makes what they are drawn from another distrib
 """
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView, View
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
 from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
 
@@ -27,16 +27,17 @@ def _launch_chain(context: Context, forward: Forward, conv_width: int) -> None:
     view = forward.view
     context.compute.launch(
         context.parts.draft_model_chain,
-        context.once(_draft_model_chain, view, forward.num_blocks_max, forward.k_step, conv_width),
+        context.once(_draft_model_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width),
     )
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
     """Enqueue the noise of drafts, and the chain that draws them and keeps their logits in the slots of the rows."""
     view = forward.view
-    context.compute.launch(context.parts.draft_noise, context.once(_draft_noise, view))
+    context.compute.launch(context.parts.draft_noise, context.once(_draft_noise, view.shape))
     context.compute.launch(
-        context.parts.drawn_chain, context.once(_drawn_chain, view, forward.num_blocks_max, forward.k_step, conv_width)
+        context.parts.drawn_chain,
+        context.once(_drawn_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width),
     )
 
 
@@ -72,7 +73,7 @@ def _draft_model_pass(
 
 
 def _draft_model_chain(
-    context: Context, view: View, num_blocks_max: int, k_step: int, conv_width: int
+    context: Context, view: ShapeView, num_blocks_max: int, k_step: int, conv_width: int
 ) -> DraftModelChain:
     memory, spec = context.memory, context.spec
     return DraftModelChain(
@@ -102,7 +103,7 @@ def _draft_model_chain(
     )
 
 
-def _draft_noise(context: Context, view: View) -> DraftNoise:
+def _draft_noise(context: Context, view: ShapeView) -> DraftNoise:
     memory, spec = context.memory, context.spec
     return DraftNoise(
         seeds=memory.sampling_field("seeds", view.num_rows),
@@ -113,7 +114,7 @@ def _draft_noise(context: Context, view: View) -> DraftNoise:
     )
 
 
-def _drawn_chain(context: Context, view: View, num_blocks_max: int, k_step: int, conv_width: int) -> DrawnChain:
+def _drawn_chain(context: Context, view: ShapeView, num_blocks_max: int, k_step: int, conv_width: int) -> DrawnChain:
     memory, spec = context.memory, context.spec
     return DrawnChain(
         next_tokens=view.next_tokens,

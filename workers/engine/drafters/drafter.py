@@ -6,7 +6,7 @@ from typing import Protocol
 from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
 from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, medusa, mtp, ngram_gpu
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
 
 
@@ -26,9 +26,9 @@ class Limited:
     def launch(self, context: Context, forward: Forward) -> None:
         """Enqueue the drafter between what limits its slots and what limits its drafts."""
         launch, parts, view = context.compute.launch, context.parts, forward.view
-        launch(parts.limit_slots, context.once(_limit_slots, view))
+        launch(parts.limit_slots, context.once(_limit_slots, view.shape))
         self._drafter.launch(context, forward)
-        launch(parts.limit_drafts, context.once(_limit_drafts, view, forward.k_step))
+        launch(parts.limit_drafts, context.once(_limit_drafts, view.shape, forward.k_step))
 
 
 class OnHost:
@@ -57,7 +57,7 @@ def drafter_of(spec: EngineSpec) -> Drafter:
     return Limited(drafter) if spec.drafter_max_len else drafter
 
 
-def _limit_slots(context: Context, view: View) -> LimitSlots:
+def _limit_slots(context: Context, view: ShapeView) -> LimitSlots:
     spec = context.spec
     return LimitSlots(
         positions=view.positions,
@@ -67,7 +67,7 @@ def _limit_slots(context: Context, view: View) -> LimitSlots:
     )
 
 
-def _limit_drafts(context: Context, view: View, k_step: int) -> LimitDrafts:
+def _limit_drafts(context: Context, view: ShapeView, k_step: int) -> LimitDrafts:
     return LimitDrafts(
         positions=view.positions,
         token_index=view.token_index,

@@ -1,7 +1,7 @@
 """EAGLE-like drafter: fed with the target's hidden words, with a cache of its own, proposing by a script."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 
@@ -10,12 +10,12 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue the drafter's pass over the tokens of a step, the slots of drafts, and the chain that proposes them."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.draft_first_pass, context.once(_draft_first_pass, view))
-    launch(parts.draft_slots, context.once(_draft_slots, view, forward.k_step))
-    launch(parts.draft_chain, context.once(_draft_chain, view, forward.num_blocks_max, forward.k_step))
+    launch(parts.draft_first_pass, context.once(_draft_first_pass, view.shape))
+    launch(parts.draft_slots, context.once(_draft_slots, view.shape, forward.k_step))
+    launch(parts.draft_chain, context.once(_draft_chain, view.shape, forward.num_blocks_max, forward.k_step))
 
 
-def _draft_first_pass(context: Context, view: View) -> DraftFirstPass:
+def _draft_first_pass(context: Context, view: ShapeView) -> DraftFirstPass:
     memory = context.memory
     return DraftFirstPass(
         hidden=view.hidden,
@@ -30,7 +30,7 @@ def _draft_first_pass(context: Context, view: View) -> DraftFirstPass:
     )
 
 
-def _draft_slots(context: Context, view: View, k_step: int) -> DraftSlots:
+def _draft_slots(context: Context, view: ShapeView, k_step: int) -> DraftSlots:
     spec = context.spec
     return DraftSlots(
         positions=view.positions,
@@ -46,7 +46,7 @@ def _draft_slots(context: Context, view: View, k_step: int) -> DraftSlots:
     )
 
 
-def _draft_chain(context: Context, view: View, num_blocks_max: int, k_step: int) -> DraftChain:
+def _draft_chain(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> DraftChain:
     memory, spec = context.memory, context.spec
     return DraftChain(
         drafter_hidden=view.drafter_hidden,

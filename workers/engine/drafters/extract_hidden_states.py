@@ -1,7 +1,7 @@
 """Extraction of hidden states: they go to a cache for a consumer; the one draft is the token just sampled."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
 
 
@@ -9,11 +9,11 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue what writes the hidden words of a step out, and proposes its sampled tokens."""
     view = forward.view
     context.compute.launch(
-        context.parts.extract_hidden_states, context.once(_extract_hidden_states, view, forward.k_step)
+        context.parts.extract_hidden_states, context.once(_extract_hidden_states, view.shape, forward.k_step)
     )
 
 
-def _extract_hidden_states(context: Context, view: View, k_step: int) -> ExtractHiddenStates:
+def _extract_hidden_states(context: Context, view: ShapeView, k_step: int) -> ExtractHiddenStates:
     memory, spec = context.memory, context.spec
     return ExtractHiddenStates(
         hidden=view.hidden,

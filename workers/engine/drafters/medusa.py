@@ -1,17 +1,17 @@
 """Medusa heads: they run on the device behind a step; their drafts go to the host, and from there to the next step."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.kernels.medusa.arguments import MedusaHeads
 
 
 def launch(context: Context, forward: Forward) -> None:
     """Enqueue the heads; they have no cache, so nothing is done for any other token of the step."""
     view = forward.view
-    context.compute.launch(context.parts.medusa_heads, context.once(_medusa_heads, view, forward.k_step))
+    context.compute.launch(context.parts.medusa_heads, context.once(_medusa_heads, view.shape, forward.k_step))
 
 
-def _medusa_heads(context: Context, view: View, k_step: int) -> MedusaHeads:
+def _medusa_heads(context: Context, view: ShapeView, k_step: int) -> MedusaHeads:
     memory, spec = context.memory, context.spec
     return MedusaHeads(
         hidden=view.hidden,

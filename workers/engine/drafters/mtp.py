@@ -1,7 +1,7 @@
 """Multi-token prediction (mtp): one layer behind the target's, which carries a hidden word from step to step."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView, View
 from workers.kernels.mtp.arguments import MtpChain, MtpPass
 
 
@@ -10,7 +10,7 @@ def launch(context: Context, forward: Forward) -> None:
     launch, parts = context.compute.launch, context.parts
     view = forward.view
     launch(parts.mtp_pass, context.once(_mtp_pass, view))
-    launch(parts.mtp_chain, context.once(_mtp_chain, view, forward.num_blocks_max, forward.k_step))
+    launch(parts.mtp_chain, context.once(_mtp_chain, view.shape, forward.num_blocks_max, forward.k_step))
 
 
 def _mtp_pass(context: Context, view: View) -> MtpPass:
@@ -30,7 +30,7 @@ def _mtp_pass(context: Context, view: View) -> MtpPass:
     )
 
 
-def _mtp_chain(context: Context, view: View, num_blocks_max: int, k_step: int) -> MtpChain:
+def _mtp_chain(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> MtpChain:
     memory, spec = context.memory, context.spec
     return MtpChain(
         hidden=view.hidden,

@@ -1,7 +1,7 @@
 """Prompt lookup on the device (ngram_gpu): each row's history lies in blocks and is searched behind each step."""
 
 from workers.engine.context import Context, Forward
-from workers.engine.memory import View
+from workers.engine.memory import ShapeView
 from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
 
 
@@ -9,11 +9,11 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue what adds the tokens of a step to the history, and the search in it."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.write_tokens, context.once(_write_tokens, view))
-    launch(parts.ngram_search, context.once(_ngram_search, view, forward.num_blocks_max, forward.k_step))
+    launch(parts.write_tokens, context.once(_write_tokens, view.shape))
+    launch(parts.ngram_search, context.once(_ngram_search, view.shape, forward.num_blocks_max, forward.k_step))
 
 
-def _write_tokens(context: Context, view: View) -> WriteTokens:
+def _write_tokens(context: Context, view: ShapeView) -> WriteTokens:
     memory = context.memory
     return WriteTokens(
         input_ids=view.input_ids,
@@ -22,7 +22,7 @@ def _write_tokens(context: Context, view: View) -> WriteTokens:
     )
 
 
-def _ngram_search(context: Context, view: View, num_blocks_max: int, k_step: int) -> NgramSearch:
+def _ngram_search(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> NgramSearch:
     memory, spec = context.memory, context.spec
     return NgramSearch(
         next_tokens=view.next_tokens,
