@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVarTuple
 
 from scenarios.spec import EngineSpec
@@ -35,7 +36,8 @@ class Context:
         A lane knows arguments by their identity, and checks those it has not seen.
         """
         found: A | None = self.built.get((build, given))
-        return self._keep((build, given), build(self, *given)) if found is None else found
+        # A call of one tuple makes no list; one of `self` and a tuple would.
+        return self._keep((build, given), partial(build, self)(*given)) if found is None else found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
         """Return the arguments of an op that takes little, in their order: the same object for the same values."""
