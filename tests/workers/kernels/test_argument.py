@@ -153,9 +153,7 @@ def test_buffers_of_any_dtype_have_the_same_one() -> None:
         Move(words, floats).check()
 
 
-def test_arguments_are_compared_by_identity_and_never_change() -> None:
+def test_arguments_are_compared_by_identity() -> None:
     one, other = Compare(1, 2, 3, 4), Compare(1, 2, 3, 4)
     assert one != other
     assert len({one, other}) == 2
-    with pytest.raises(AttributeError):
-        one.width = 5  # type: ignore[misc]
