@@ -37,7 +37,7 @@ class Context:
         """
         found: A | None = self.built.get((build, given))
         # A call of one tuple makes no list; one of `self` and a tuple would.
-        return self._keep((build, given), partial(build, self)(*given)) if found is None else found
+        return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
         """Return the arguments of an op that takes little, in their order: the same object for the same values."""
