@@ -223,7 +223,7 @@ def cell_of(variable: str, index: int, run: Run, view: View | None, blocks: Sequ
         case "accepted_read" if spec.accepted_counts == "host":
             return "inputs", FIELDS.index("accepted_host") * rows_max + index
         case "top_k" | "seeds":
-            field = SAMPLING_FIELDS.index(variable.removesuffix("s"))
+            field = SAMPLING_FIELDS.index(variable)
             return "inputs", ours(run.target).engine.runner.memory.layout.sampling + field * rows_max + index
         case "draft_logits_read":
             row, column = divmod(index, k)
