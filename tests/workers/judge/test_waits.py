@@ -25,6 +25,8 @@ from workers.targets.specstorm import Specstorm, ours
 SEEDS = range(4)
 SEEDS_SILENT = range(100)
 SEEDS_SWEPT = range(100, 110)
+# A dummy step is needed to have ended only where its staging slot is used again before anything else is waited for.
+SEEDS_DUMMY = range(60)
 CONFIGURATIONS: tuple[Configuration, ...] = ("device", "host")
 SCHEDULES = (
     Schedule(policy="eager"),
@@ -73,8 +75,14 @@ def waits_of(seed: int, accepted_counts: Configuration) -> frozenset[Wait]:
 
 @cache
 def seen_waits(accepted_counts: Configuration) -> frozenset[Wait]:
-    """Return every wait, record and synchronisation of some clean runs."""
-    return frozenset[Wait]().union(*(waits_of(seed, accepted_counts) for seed in SEEDS))
+    """Return every wait, record and synchronisation of some clean runs, but for those of dummy steps."""
+    seen = frozenset[Wait]().union(*(waits_of(seed, accepted_counts) for seed in SEEDS))
+    return frozenset(wait for wait in seen if not is_of_dummy_step(wait))
+
+
+def is_of_dummy_step(wait: Wait) -> bool:
+    """Tell whether a wait or record is that of a dummy step: not every trace that has one needs it."""
+    return wait[1].startswith("dummy_done")
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
@@ -88,6 +96,20 @@ def test_an_eager_run_reports_every_wait_that_is_missing_but_those_listed(accept
             unreported.add(wait)
     assert len(seen_waits(accepted_counts)) > len(unreported) + 8
     assert unreported == REDUNDANT[accepted_counts]
+
+
+@pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
+def test_every_wait_for_a_dummy_step_is_missed_where_its_staging_slot_is_used_again(
+    accepted_counts: Configuration,
+) -> None:
+    outcomes: dict[Wait, list[Outcome]] = {}
+    for seed in SEEDS_DUMMY:
+        for wait in filter(is_of_dummy_step, waits_of(seed, accepted_counts)):
+            outcomes.setdefault(wait, []).append(eager(seed, accepted_counts, frozenset({wait})))
+    assert {place for place, _ in outcomes} == {"host", "record"}
+    for wait, seen in outcomes.items():
+        assert any(outcome.raced for outcome in seen), wait
+        assert all(outcome.raced or outcome.agreed for outcome in seen), wait
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
@@ -150,9 +172,13 @@ def test_a_staging_slot_fewer_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_host_that_waits_for_counts_before_it_stages_needs_one_staging_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What it waits for is behind the copies of the step before.
+    # What it waits for is behind the copies of the step before, unless that is a dummy step, which counts nothing.
     one_slot_fewer(monkeypatch, "staging")
-    assert all(eager(seed, "host") == Outcome(raced=False, agreed=True) for seed in SEEDS_SILENT)
+    plain = [
+        seed for seed in SEEDS_SILENT if not any(event.do == "dummy_step" for event in trace_of(seed, "host").events)
+    ]
+    assert len(plain) >= len(SEEDS_SILENT) // 3
+    assert all(eager(seed, "host") == Outcome(raced=False, agreed=True) for seed in plain)
 
 
 @pytest.mark.parametrize("accepted_counts", CONFIGURATIONS)
