@@ -174,7 +174,7 @@ def replay(
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
     _warn({str(file): trace})
     check_trace(trace, config, str(file))
-    kind_of(config.engine).require(config.device)
+    kind_of(config.engine).require(config)
     line = Line(str(file), load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:

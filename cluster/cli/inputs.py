@@ -116,7 +116,7 @@ def ray_address(choice: str, workers: int | None, config: RunConfig) -> str | No
     if choice == "off":
         if (workers or 1) > 1:
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
-        kind_of(config.engine).require(config.device)
+        kind_of(config.engine).require(config)
         return None
     address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
     if "://" in address:

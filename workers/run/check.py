@@ -52,7 +52,7 @@ class Run:
         self.detector = RaceDetector(capabilities.lanes) if options.races and capabilities.lanes else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.checker = Checker(trace, tapes)
-        self.target = kind.open(trace, config.device, Watch(self.detector, options.blame, options.without))
+        self.target = kind.open(trace, config, Watch(self.detector, options.blame, options.without))
         self.drive = Drive(trace, self.target, scripts)
         self._work = work_of(trace)
         self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)

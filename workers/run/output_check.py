@@ -24,7 +24,7 @@ class OutputRun:
     """One run of an engine with nothing looked at but its outputs."""
 
     def __init__(self, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> None:
-        self.target = kind.open(trace, config.device, Watch())
+        self.target = kind.open(trace, config, Watch())
         self.drive = Drive(trace, self.target, scripts_of(trace, tapes, kind.capabilities))
 
     def to_end(self, steps_max: int) -> bool:

@@ -93,17 +93,17 @@ def policy_of(schedule: Schedule) -> Policy:
             return Random(schedule.seed)
 
 
-def machine_on(device: Device, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
+def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
     """Return the machine of a run; `parts_on` has loaded what it needs."""
     policy = policy_of(schedule)
     held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
-    if device == "cuda":
+    if config.device == "cuda":
         machine: Machine = import_module("workers.lanes.cuda").CudaMachine(
             lanes, policy, watch.watcher, held, watch.without, watch.blame
         )
         return machine
     as_tensor: Callable[..., Any] | None = None
-    if device == "triton-cpu":
+    if config.device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
     return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor)
 

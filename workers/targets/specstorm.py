@@ -16,7 +16,7 @@ from workers.faults.registry import FAULTS
 from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Output, Recorder
 from workers.targets.devices import machine_on, parts_on
-from workers.targets.target import DEVICES, SPECSTORM, Device, Progress, Target, Watch
+from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, Watch
 
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
@@ -52,12 +52,12 @@ class Count:
 class SpecstormTarget:
     """One engine of ours on one machine."""
 
-    def __init__(self, trace: Trace, parts: Parts, device: Device, watch: Watch) -> None:
+    def __init__(self, trace: Trace, parts: Parts, config: RunConfig, watch: Watch) -> None:
         self.probes: dict[str, int] = defaultdict(int)
         for fault in trace.faults:
             parts = FAULTS[fault].apply(parts, Count(self.probes, f"fault {fault}"))
         self.recorder = Recorder(self._writers if watch.blame else None)
-        self.machine = machine_on(device, LANES, trace.schedule, watch)
+        self.machine = machine_on(config, LANES, trace.schedule, watch)
         self.engine = Engine(trace.spec, parts, self.machine, self.recorder, self.probes, trace.seed)
         self._spec = trace.spec
 
@@ -154,14 +154,14 @@ class Specstorm:
         unmet = (FAULTS[fault].missing(trace.spec) for fault in trace.faults)
         return next((message for message in unmet if message is not None), None)
 
-    def require(self, device: Device) -> None:
+    def require(self, config: RunConfig) -> None:
         """Make sure that this process can run it on a device."""
-        parts_on(device)
+        parts_on(config.device)
 
-    def open(self, trace: Trace, device: Device, watch: Watch) -> SpecstormTarget:
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
         """Start an engine as an explicit trace specifies it."""
-        parts = self._parts if self._parts is not None else parts_on(device)
-        return SpecstormTarget(trace, parts, device, watch)
+        parts = self._parts if self._parts is not None else parts_on(config.device)
+        return SpecstormTarget(trace, parts, config, watch)
 
 
 def ours(target: Target) -> SpecstormTarget:

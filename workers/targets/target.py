@@ -149,14 +149,14 @@ class TargetKind(Protocol):
     def unmet(self, trace: Trace) -> str | None:
         """Say which requirement of the faults in a trace its specification does not meet, or None."""
 
-    def require(self, device: Device) -> None:
-        """Make sure that this process can run it on a device.
+    def require(self, config: RunConfig) -> None:
+        """Make sure that this process can run it on the device of a configuration.
 
         Raises:
             DeviceError: it cannot; the message says why.
         """
 
-    def open(self, trace: Trace, device: Device, watch: Watch) -> Target:
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
         """Start an engine as an explicit trace specifies it, under its schedule and with its faults.
 
         Raises:

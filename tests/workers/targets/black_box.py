@@ -15,7 +15,7 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.targets.target import Device, DeviceError, Progress, Watch
+from workers.targets.target import DeviceError, Progress, RunConfig, Watch
 
 Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless"]
 
@@ -146,12 +146,12 @@ class BlackBoxKind:
     def unmet(self, trace: Trace) -> str | None:
         return None
 
-    def require(self, device: Device) -> None:
-        if device != "sim":
-            raise DeviceError(f"{device}: the black box runs on sim alone")
+    def require(self, config: RunConfig) -> None:
+        if config.device != "sim":
+            raise DeviceError(f"{config.device}: the black box runs on sim alone")
 
-    def open(self, trace: Trace, device: Device, watch: Watch) -> BlackBox:
-        self.require(device)
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
+        self.require(config)
         if self.mistake == "start":
             raise RuntimeError("no memory is left")
         box = BlackBox(trace, self.mistake)
