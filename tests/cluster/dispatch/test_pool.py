@@ -67,7 +67,9 @@ def test_a_job_that_kills_its_worker_three_times_is_lost_and_the_others_are_not(
 ) -> None:
     with RayPool(ray_cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
         verdicts = campaign_of(pool, tmp_path, "agree-1", "die", "agree-2", "agree-3")
-    assert verdicts[1] == Lost(reason="3 attempts were lost on 2 slots: its process died")
+    # Whether the other slot's worker is ready in time for another attempt is the machine's affair.
+    where = ("on one slot", "on 2 slots")
+    assert verdicts[1] in [Lost(reason=f"3 attempts were lost {each}: its process died") for each in where]
     assert [type(verdict) for verdict in verdicts] == [Agreed, Lost, Agreed, Agreed]
     assert len(list((tmp_path / "running").glob("*.yaml"))) == 1
 
