@@ -90,33 +90,42 @@ class Step:
 
     def calls(self) -> list[tuple[Callable[[Any], None], Arguments]]:
         """Return the ops of a decision with their arguments."""
-        lines = (self.logits, self.draft_logits, self.slots, self.floors, self.temperature)
-        sizes = (K, self.vocab_size, self.vocab_size, self.vocab_size, self.block_size)
-        of_blocks = (self.block_max, self.block_sum)
-        known = (self.drafts, self.num_drafts)
         method = BLOCK if self.kind == "block" else STANDARD
-        stats = (
-            *lines,
-            self.num_drafts,
-            self.point_mass,
-            *of_blocks,
-            self.block_best,
-            self.tile_sum,
-            *sizes,
-            TILE_SIZE,
-        )
-        mass = (*lines, *known, self.point_mass, *of_blocks, self.residual, *sizes)
-        decide = (
-            *lines, *known, self.scheduled, self.invalid, self.point_mass, self.rates, *of_blocks, self.block_best,
-            self.tile_sum, self.residual, self.accept, self.select, self.sampled, self.status, method, NUM_TRIES,
-            *sizes, TILE_SIZE,
-        )  # fmt: skip
+        distributions: dict[str, Any] = {
+            "logits": self.logits,
+            "draft_logits": self.draft_logits,
+            "draft_slots": self.slots,
+            "floors": self.floors,
+            "temperature": self.temperature,
+            "num_drafts": self.num_drafts,
+            "point_mass": self.point_mass,
+            "block_max": self.block_max,
+            "block_sum": self.block_sum,
+            "num_speculative_tokens": K,
+            "vocab_size": self.vocab_size,
+            "logits_stride": self.vocab_size,
+            "draft_stride": self.vocab_size,
+            "block_size": self.block_size,
+        }
+        tiles: dict[str, Any] = {"block_best": self.block_best, "tile_sum": self.tile_sum, "tile_size": TILE_SIZE}
+        mass: dict[str, Any] = {"drafts": self.drafts, "residual": self.residual}
+        decide: dict[str, Any] = {
+            "num_scheduled": self.scheduled,
+            "invalid": self.invalid,
+            "rates": self.rates,
+            "accept_noise": self.accept,
+            "select_noise": self.select,
+            "sampled": self.sampled,
+            "status": self.status,
+            "method": method,
+            "num_tries": NUM_TRIES,
+        }
         noise = (self.seeds, self.positions, self.accept, self.select, K, NUM_TRIES)
         return [
             *([] if self.kind == "greedy" else [(draw_noise, DrawNoise(*noise))]),
-            (sampler_stats, SamplerStats(*stats)),
-            *([(residual_mass, ResidualMass(*mass))] if self.kind == "block" else []),
-            (verify_drafts, VerifyDrafts(*decide)),
+            (sampler_stats, SamplerStats(**distributions, **tiles)),
+            *([(residual_mass, ResidualMass(**distributions, **mass))] if self.kind == "block" else []),
+            (verify_drafts, VerifyDrafts(**distributions, **tiles, **mass, **decide)),
         ]
 
     def bound(self) -> Callable[[], None]:

@@ -5,7 +5,8 @@ Source: DFlash, arXiv 2602.06036, for the block behind a context of the target's
 
 from typing import Annotated
 
-from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
+from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
+from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
 @arguments
@@ -19,7 +20,7 @@ class DflashContext(Arguments):
 
 
 @arguments
-class DflashBlock(Arguments):
+class DflashBlock(CachedDrafts):
     """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token.
 
     The block is the next token and `num_proposed` masks (id `vocab_size`) at the positions behind the context; each
@@ -30,20 +31,4 @@ class DflashBlock(Arguments):
 
     hidden: Annotated[Memory, In("uint64", "T")]
     next_tokens: Annotated[Memory, In("int64", "B")]
-    positions: Annotated[Memory, In("int64", "T")]
-    token_index: Annotated[Memory, In("int64", "B")]
-    num_scheduled: Annotated[Memory, In("int64", "B")]
-    valid: Annotated[Memory, In("int64", "B")]
-    state_slot: Annotated[Memory, In("int64", "B")]
-    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
-    script: Annotated[Memory, In("int64", "num_state_slots * max_model_len")]
-    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
-    raw: Annotated[Memory, Out("uint64", "B * K")]
-    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
-    block_size: int
-    max_blocks: int
-    num_blocks_max: int
-    max_model_len: int
-    num_speculative_tokens: int
-    num_proposed: int
     vocab_size: int

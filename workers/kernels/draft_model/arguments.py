@@ -7,6 +7,7 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.attention.arguments import Attention
+from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
 
 
@@ -44,7 +45,7 @@ class DraftModelPass(Arguments):
 
 
 @arguments
-class DraftModelChain(Arguments):
+class DraftModelChain(CachedDrafts):
     """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token.
 
     `raw` is the model's last hidden word, `own` the argmax of its logits, lowest first. The draft is `own` plus
@@ -54,26 +55,10 @@ class DraftModelChain(Arguments):
     """
 
     next_tokens: Annotated[Memory, In("int64", "B")]
-    positions: Annotated[Memory, In("int64", "T")]
-    token_index: Annotated[Memory, In("int64", "B")]
-    num_scheduled: Annotated[Memory, In("int64", "B")]
-    valid: Annotated[Memory, In("int64", "B")]
     accepted: Annotated[Memory, In("int64", "B")]
-    state_slot: Annotated[Memory, In("int64", "B")]
-    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
-    script: Annotated[Memory, In("int64", "num_scripts * max_model_len")]
     drafter_states: Annotated[Memory, In("uint64", "num_state_slots * (2 + K)")]
     drafter_conv: Annotated[Memory, In("uint64", "num_state_slots * (W + K)")]
-    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
-    raw: Annotated[Memory, Out("uint64", "B * K")]
     own: Annotated[Memory, Out("int64", "B * K")]
-    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
-    block_size: int
-    max_blocks: int
-    num_blocks_max: int
-    max_model_len: int
-    num_speculative_tokens: int
-    num_proposed: int
     vocab_size: int
     conv_width: int
 

@@ -8,14 +8,12 @@ import numpy as np
 from workers.kernels.arithmetic.definition import advance, after_attention, after_recurrent, embed, kv_word, logit
 from workers.kernels.attention.definition import attention
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
-from workers.kernels.draft_sampling.arguments import DrawnChain
 from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
 from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.definition import kv_write
 from workers.kernels.recurrent_update.definition import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_ROW, PAD_SLOT
 
-Chain: TypeAlias = DraftModelChain | DrawnChain
 # Of a row, the index of a draft, the hidden word and what the script says: the model's own token, and the draft.
 Predict: TypeAlias = Callable[[int, int, int, int], tuple[int, int]]
 
@@ -60,7 +58,7 @@ def likeliest(hidden: int, vocab_size: int) -> int:
     return best
 
 
-def run_chain(a: Chain, predict: Predict) -> None:
+def run_chain(a: DraftModelChain, predict: Predict) -> None:
     """Run the model behind each row's next token; `predict` says what it proposes."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
@@ -72,7 +70,7 @@ def run_chain(a: Chain, predict: Predict) -> None:
             _run_row(a, row, predict)
 
 
-def _run_row(a: Chain, row: int, predict: Predict) -> None:
+def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:
     """Run the model on its own drafts, beginning with the caches behind the last kept token."""
     k, width = a.num_speculative_tokens, a.conv_width
     position, token = int(a.positions[a.token_index[row]]), int(a.next_tokens[row])

@@ -4,7 +4,7 @@ Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for th
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,11 @@ from workers.kernels.arithmetic.vectorised import (
 from workers.kernels.arithmetic.vectorised import attention as weighted
 from workers.kernels.attention.vectorised import attention
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
-from workers.kernels.draft_sampling.arguments import DrawnChain
 from workers.kernels.drafting.vectorised import cached_sums, propose, scripted, write_scratch
 from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.vectorised import kv_write
 from workers.kernels.recurrent_update.vectorised import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
-
-Chain: TypeAlias = DraftModelChain | DrawnChain
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
@@ -55,13 +52,13 @@ def draft_model_chain(a: DraftModelChain) -> None:
     run_chain(choose, a)
 
 
-def scripted_behind(a: Chain) -> Integers:
+def scripted_behind(a: DraftModelChain) -> Integers:
     """Return what the script says of the drafts behind each row's next token, [num_rows, num_proposed]."""
     position = a.positions.take(a.token_index)[:, None] + 2 + arange(a.num_proposed)
     return scripted(a.script, a.state_slot, position, a.max_model_len)
 
 
-def run_chain(choose: Callable[[int, Words], tuple[Any, Any]], a: Chain) -> None:
+def run_chain(choose: Callable[[int, Words], tuple[Any, Any]], a: DraftModelChain) -> None:
     """Run the model behind each row's next token; `choose` returns, of hidden words [num_rows], `own` and the draft."""
     k, num_rows = a.num_speculative_tokens, len(a.token_index)
     raw_2d, own_2d, tokens_2d = (array.reshape(num_rows, k) for array in (a.raw, a.own, a.draft_tokens))

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
+from workers.kernels.draft_model.arguments import DraftModelChain
 
 # A block of the vocabulary, a tile of that, and a token of that are selected, each by a number.
 NUMBERS_PER_DRAFT = 3
@@ -24,7 +25,7 @@ class DraftNoise(Arguments):
 
 
 @arguments
-class DrawnChain(Arguments):
+class DrawnChain(DraftModelChain):
     """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain.
 
     The draft of such a row is drawn from the model's distribution, whose logits go to its slot. The script adds
@@ -33,30 +34,7 @@ class DrawnChain(Arguments):
     and leaves its slot as it is.
     """
 
-    next_tokens: Annotated[Memory, In("int64", "B")]
-    positions: Annotated[Memory, In("int64", "T")]
-    token_index: Annotated[Memory, In("int64", "B")]
-    num_scheduled: Annotated[Memory, In("int64", "B")]
-    valid: Annotated[Memory, In("int64", "B")]
-    accepted: Annotated[Memory, In("int64", "B")]
-    state_slot: Annotated[Memory, In("int64", "B")]
-    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
-    script: Annotated[Memory, In("int64", "num_scripts * max_model_len")]
     temperature_bits: Annotated[Memory, In("int64", "B")]
     point_mass: Annotated[Memory, In("int64", "B")]
     draft_noise: Annotated[Memory, In("float32", f"B * K * {NUMBERS_PER_DRAFT}")]
-    drafter_states: Annotated[Memory, In("uint64", "num_state_slots * (2 + K)")]
-    drafter_conv: Annotated[Memory, In("uint64", "num_state_slots * (W + K)")]
-    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
     draft_logits: Annotated[Memory, InOut("float32", "num_scripts * K * V")]
-    raw: Annotated[Memory, Out("uint64", "B * K")]
-    own: Annotated[Memory, Out("int64", "B * K")]
-    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
-    block_size: int
-    max_blocks: int
-    num_blocks_max: int
-    max_model_len: int
-    num_speculative_tokens: int
-    num_proposed: int
-    vocab_size: int
-    conv_width: int

@@ -1,25 +1,17 @@
 """Shared definitions of drafters: the words a row has cached, what its script says, and its scratch words."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from workers.kernels.arithmetic.definition import WORDS, attention_weight
-from workers.kernels.dflash.arguments import DflashBlock
-from workers.kernels.draft_model.arguments import DraftModelChain
-from workers.kernels.draft_sampling.arguments import DrawnChain
-from workers.kernels.eagle.arguments import DraftChain
-from workers.kernels.medusa.arguments import MedusaHeads
-from workers.kernels.mtp.arguments import MtpChain
-
-Chain: TypeAlias = DraftChain | DraftModelChain | DrawnChain | MtpChain | DflashBlock
+from workers.kernels.drafting.shared_arguments import CachedDrafts, ScriptedDrafts
 
 
-def table_of(a: Chain, row: int) -> list[int]:
+def table_of(a: CachedDrafts, row: int) -> list[int]:
     """Return the block table of a row."""
     return [int(a.block_table[row * a.max_blocks + entry]) for entry in range(a.max_blocks)]
 
 
-def cached_words(a: Chain, row: int, last: int) -> list[int]:
+def cached_words(a: CachedDrafts, row: int, last: int) -> list[int]:
     """Return the words that a row has cached at the positions up to `last`."""
     table = table_of(a, row)
     words = []
@@ -37,7 +29,7 @@ def attended(words: Sequence[int], position: int) -> int:
     return total % WORDS
 
 
-def write_scratch(a: Chain, row: int, word: int, position: int) -> None:
+def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
     """Write a word behind the last kept token, unless the model ends before it or the row has no block for it."""
     if position >= a.max_model_len:
         return
@@ -46,6 +38,6 @@ def write_scratch(a: Chain, row: int, word: int, position: int) -> None:
         a.drafter_kv[block * a.block_size + offset] = word
 
 
-def scripted(a: Chain | MedusaHeads, row: int, position: int) -> int:
+def scripted(a: ScriptedDrafts, row: int, position: int) -> int:
     """Return what the script of a row says at a position; past the end of the model, its last word."""
     return int(a.script[int(a.state_slot[row]) * a.max_model_len + min(position, a.max_model_len - 1)])

@@ -6,6 +6,7 @@ Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target besid
 from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
+from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
 @arguments
@@ -28,7 +29,7 @@ class DraftFirstPass(Arguments):
 
 
 @arguments
-class DraftChain(Arguments):
+class DraftChain(CachedDrafts):
     """Propose `num_proposed` drafts for each row.
 
     The drafter attends over its own cache; the word it computes is `raw`, the token it proposes is the script's at
@@ -37,20 +38,4 @@ class DraftChain(Arguments):
     """
 
     drafter_hidden: Annotated[Memory, In("uint64", "T")]
-    positions: Annotated[Memory, In("int64", "T")]
-    token_index: Annotated[Memory, In("int64", "B")]
-    num_scheduled: Annotated[Memory, In("int64", "B")]
-    valid: Annotated[Memory, In("int64", "B")]
-    state_slot: Annotated[Memory, In("int64", "B")]
-    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
     draft_slots: Annotated[Memory, In("int64", "B * K")]
-    script: Annotated[Memory, In("int64", "num_state_slots * max_model_len")]
-    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
-    raw: Annotated[Memory, Out("uint64", "B * K")]
-    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
-    block_size: int
-    max_blocks: int
-    num_blocks_max: int
-    max_model_len: int
-    num_speculative_tokens: int
-    num_proposed: int

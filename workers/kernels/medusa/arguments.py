@@ -5,11 +5,12 @@ Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the 
 
 from typing import Annotated
 
-from workers.kernels.argument import Arguments, In, Memory, Out, arguments
+from workers.kernels.argument import In, Memory, arguments
+from workers.kernels.drafting.shared_arguments import ScriptedDrafts
 
 
 @arguments
-class MedusaHeads(Arguments):
+class MedusaHeads(ScriptedDrafts):
     """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token.
 
     `raw` is what a head computes, the draft is the script's: no head sees the token that was just sampled, nor
@@ -17,14 +18,3 @@ class MedusaHeads(Arguments):
     """
 
     hidden: Annotated[Memory, In("uint64", "T")]
-    positions: Annotated[Memory, In("int64", "T")]
-    token_index: Annotated[Memory, In("int64", "B")]
-    num_scheduled: Annotated[Memory, In("int64", "B")]
-    valid: Annotated[Memory, In("int64", "B")]
-    state_slot: Annotated[Memory, In("int64", "B")]
-    script: Annotated[Memory, In("int64", "num_state_slots * max_model_len")]
-    raw: Annotated[Memory, Out("uint64", "B * K")]
-    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
-    max_model_len: int
-    num_speculative_tokens: int
-    num_proposed: int

@@ -5,7 +5,8 @@ Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for th
 
 from typing import Annotated
 
-from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
+from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
+from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 
 @arguments
@@ -30,7 +31,7 @@ class MtpPass(Arguments):
 
 
 @arguments
-class MtpChain(Arguments):
+class MtpChain(CachedDrafts):
     """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output.
 
     `raw` is what the layer computes, the draft is the script's. A row without a valid token proposes NO_DRAFT. What
@@ -39,19 +40,3 @@ class MtpChain(Arguments):
 
     hidden: Annotated[Memory, In("uint64", "T")]
     next_tokens: Annotated[Memory, In("int64", "B")]
-    positions: Annotated[Memory, In("int64", "T")]
-    token_index: Annotated[Memory, In("int64", "B")]
-    num_scheduled: Annotated[Memory, In("int64", "B")]
-    valid: Annotated[Memory, In("int64", "B")]
-    state_slot: Annotated[Memory, In("int64", "B")]
-    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
-    script: Annotated[Memory, In("int64", "num_state_slots * max_model_len")]
-    drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
-    raw: Annotated[Memory, Out("uint64", "B * K")]
-    draft_tokens: Annotated[Memory, Out("int64", "B * K")]
-    block_size: int
-    max_blocks: int
-    num_blocks_max: int
-    max_model_len: int
-    num_speculative_tokens: int
-    num_proposed: int

@@ -5,16 +5,11 @@ A vocabulary is cut into blocks, and a block into tiles. A token's weight is exp
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.sampler_stats.arguments import SamplerStats
-from workers.kernels.verify_drafts.arguments import VerifyDrafts
-
-Verified: TypeAlias = ResidualMass | VerifyDrafts
+from workers.kernels.probabilities.shared_arguments import Distributions, Verified
 
 LOG2E = np.float32(1.4426950408889634)
 NEVER = np.float32(-np.inf)
@@ -105,7 +100,7 @@ def line_of(
     return Line(logits, floor, scale, tuple(block_max), tuple(masses), maximum, added(masses))
 
 
-def num_blocks_of(a: SamplerStats | Verified) -> int:
+def num_blocks_of(a: Distributions) -> int:
     """Return how many blocks the vocabulary has."""
     return int(-(-a.vocab_size // a.block_size))
 

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from workers.kernels.argument import Arguments, In, Memory, Out, arguments
+from workers.kernels.argument import Memory, Out, arguments
+from workers.kernels.probabilities.shared_arguments import Distributions
 
 
 @arguments
-class SamplerStats(Arguments):
+class SamplerStats(Distributions):
     """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum.
 
     Rows of temperature 0 have no sums. Columns past the drafts, and the draft logits of rows of temperature 0 and
@@ -14,20 +15,8 @@ class SamplerStats(Arguments):
     written for them. A block with NaN or inf has the maximum NaN.
     """
 
-    logits: Annotated[Memory, In("float32", "B * (1 + K) * logits_stride")]
-    draft_logits: Annotated[Memory, In("float32", "num_state_slots * K * draft_stride")]
-    draft_slots: Annotated[Memory, In("int64", "B", of=("state_slot",))]
-    floors: Annotated[Memory, In("float32", "B * (1 + K)")]
-    temperature: Annotated[Memory, In("float32", "B")]
-    num_drafts: Annotated[Memory, In("int64", "B")]
-    point_mass: Annotated[Memory, In("int64", "B")]
     block_max: Annotated[Memory, Out("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
     block_sum: Annotated[Memory, Out("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
     block_best: Annotated[Memory, Out("int64", "B * (1 + K) * num_vocab_blocks")]
     tile_sum: Annotated[Memory, Out("float32", "B * (1 + K) * num_vocab_blocks * num_tiles")]
-    num_speculative_tokens: int
-    vocab_size: int
-    logits_stride: int
-    draft_stride: int
-    block_size: int
     tile_size: int

@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from workers.kernels.argument import Arguments, In, Memory, Out, arguments
+from workers.kernels.argument import In, Memory, Out, arguments
+from workers.kernels.probabilities.shared_arguments import Verified
 
 # The draft is kept iff it is what the noise of its position samples from the target; so tokens depend on no draft.
 STRICT = 0
@@ -19,7 +20,7 @@ DRAFT_UNDEFINED = 4
 
 
 @arguments
-class VerifyDrafts(Arguments):
+class VerifyDrafts(Verified):
     """Emit the drafts of each row that are kept, and one token more: recovered, or bonus.
 
     Rows of temperature 0 keep a draft iff it is the target's best token, lowest index first. A draft that was never
@@ -32,19 +33,9 @@ class VerifyDrafts(Arguments):
     a few are tried, and when all fail the residual is added up.
     """
 
-    logits: Annotated[Memory, In("float32", "B * (1 + K) * logits_stride")]
-    draft_logits: Annotated[Memory, In("float32", "num_state_slots * K * draft_stride")]
-    draft_slots: Annotated[Memory, In("int64", "B", of=("state_slot",))]
-    floors: Annotated[Memory, In("float32", "B * (1 + K)")]
-    temperature: Annotated[Memory, In("float32", "B")]
-    drafts: Annotated[Memory, In("int64", "B * K", of=("scheduled_drafts",))]
-    num_drafts: Annotated[Memory, In("int64", "B")]
     num_scheduled: Annotated[Memory, In("int64", "B")]
     invalid: Annotated[Memory, In("int64", "B")]
-    point_mass: Annotated[Memory, In("int64", "B")]
     rates: Annotated[Memory, In("float32", "K")]
-    block_max: Annotated[Memory, In("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
-    block_sum: Annotated[Memory, In("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
     block_best: Annotated[Memory, In("int64", "B * (1 + K) * num_vocab_blocks")]
     tile_sum: Annotated[Memory, In("float32", "B * (1 + K) * num_vocab_blocks * num_tiles")]
     residual: Annotated[Memory, In("float32", "B * K * num_vocab_blocks")]
@@ -54,9 +45,4 @@ class VerifyDrafts(Arguments):
     status: Annotated[Memory, Out("int64", "B", of=("sampler_status",))]
     method: int
     num_tries: int
-    num_speculative_tokens: int
-    vocab_size: int
-    logits_stride: int
-    draft_stride: int
-    block_size: int
     tile_size: int
