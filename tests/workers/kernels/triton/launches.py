@@ -38,7 +38,7 @@ class Guarded:
 def launch(twin: Op, **arguments: Any) -> dict[str, Array]:
     """Launch a Triton op on copies and return what it may have written; its inputs must be as they were."""
     modes = modes_of(twin)
-    assert list(arguments) == list(modes)
+    assert arguments.keys() == modes.keys()
     made = {name: Guarded(value) for name, value in arguments.items() if modes[name] != "int"}
     run(twin, **{name: made[name].tensor if name in made else value for name, value in arguments.items()})
     after = {name: guarded.read() for name, guarded in made.items()}

@@ -129,11 +129,17 @@ def step(ops: tuple[ModuleType, ...], batch: Case, b: dict[str, Any]) -> None:
         b["positions"], b["token_index"], b["num_scheduled"], b["block_table"], b["draft_slots"],
         BLOCK_SIZE, batch.max_blocks, batch.max_model_len, K, K,
     ))  # fmt: skip
-    drafter.draft_chain(DraftChain(
-        b["drafter_hidden"], b["positions"], b["token_index"], b["num_scheduled"], b["valid"], b["state_slot"],
-        b["block_table"], b["draft_slots"], b["script"], b["drafter_kv"], b["raw"], b["draft_tokens"],
-        BLOCK_SIZE, batch.max_blocks, blocks, batch.max_model_len, K, K,
-    ))  # fmt: skip
+    drafter.draft_chain(
+        DraftChain(
+            **{name: b[name] for name, mode in DraftChain.modes().items() if mode != "int"},
+            block_size=BLOCK_SIZE,
+            max_blocks=batch.max_blocks,
+            num_blocks_max=blocks,
+            max_model_len=batch.max_model_len,
+            num_speculative_tokens=K,
+            num_proposed=K,
+        )
+    )
 
 
 def tensors_of(buffers: dict[str, np.ndarray[Any, Any]]) -> dict[str, torch.Tensor]:
