@@ -22,6 +22,7 @@ from cluster.cli.inputs import (
     read_trace,
 )
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import WORKER, build, command, load_judge
@@ -187,8 +188,8 @@ def replay(
 app.command()(hunt)
 app.command()(nightly)
 app.command()(shrink)
-
-
+app.command()(report)
+app.command()(explain)
 app.command()(schema)
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)

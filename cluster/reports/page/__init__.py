@@ -1,0 +1,1 @@
+"""Report page: one offline HTML file about campaigns."""

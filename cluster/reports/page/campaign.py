@@ -1,0 +1,209 @@
+"""Campaign as the report page shows it: verdict, totals, results, findings, coverage, trials of faults."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
+from cluster.campaigns.findings import FindingState
+from cluster.campaigns.hunter import CANARY_SHARDS_MAX, HuntSettings
+from cluster.campaigns.shard_reports import Tally
+from cluster.reports.page.findings import Finding, config_of, of_state
+from cluster.storage.reader import DATABASE, CampaignReader, ResultRow
+from scenarios.probes import PROBES
+from workers.record.verdict import Judgement
+from workers.run.shard import ShardReport
+from workers.run.trials import Trial
+from workers.shrink.fingerprint import signature_of
+
+REGRESSIONS = "regressions"
+_FINDINGS = ("diverged", "crashed", "stuck")
+_COUNTED = ("requests", "steps", "captures", "run_ahead_max")
+
+
+@dataclass(slots=True)
+class Hunted:
+    """What a hunt came to: sums over its shards, how its canary fared, and whether its shards were alike twice."""
+
+    settings: HuntSettings
+    tally: Tally = field(default_factory=Tally)
+    canary_shards: int = 0
+    canary_found: int = 0
+    canary_missed: int = 0
+    judged_twice: int = 0
+    mismatches: int = 0
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the planted fault was looked for and not found."""
+        return self.canary_missed >= CANARY_SHARDS_MAX
+
+
+# One line of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
+Row = list[Any]
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One campaign directory, read once.
+
+    `probes` counts the runs (of a hunt: the traces) that hit each probe, out of `num_probed`; `known_found` and
+    `known_missed` are regressions whose faults were, or were not, found again.
+    """
+
+    name: str
+    folder: Path
+    rows: list[Row] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    totals: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    num_probed: int = 0
+    known_found: int = 0
+    known_missed: list[str] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    hunted: Hunted | None = None
+    num_damaged: int = 0
+
+    @property
+    def gaps(self) -> list[str]:
+        """Return what kept it from being judged to the end."""
+        found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
+        found += [f"the fault of {name} was not found any more" for name in self.known_missed]
+        if self.hunted is not None:
+            if not self.hunted.tally.traces:
+                found.append("no shard of the hunt was judged")
+            if self.hunted.is_blind:
+                found.append(f"blind: the canary {self.hunted.settings.canary} was not found")
+            if self.hunted.mismatches:
+                found.append(f"{self.hunted.mismatches} shards came out otherwise when judged twice")
+        if self.num_damaged:
+            found.append(f"{self.num_damaged} stored results were altered and are left out")
+        if not (self.rows or self.hunted or self.trials or self.known_found):
+            found.append("nothing has a result")
+        return found
+
+    @property
+    def exit_code(self) -> int:
+        """Return what it comes to; findings weigh more than gaps."""
+        if self.findings:
+            return EXIT_FOUND
+        return EXIT_NOT_JUDGED if self.gaps else EXIT_AGREED
+
+    @property
+    def probes_never_hit(self) -> list[str]:
+        """Return the probes that nothing hit, where something could have."""
+        return [probe for probe in PROBES if not self.probes[probe]] if self.num_probed else []
+
+
+def read_campaigns(folder: Path) -> Iterator[Campaign]:
+    """Yield the campaign of a folder, and that of its regressions if it was a night.
+
+    Raises:
+        CampaignError: the folder holds no campaign.
+    """
+    yield _read(folder, str(folder), is_regressions=False)
+    below = folder / REGRESSIONS
+    if (below / DATABASE).is_file():
+        yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
+
+
+def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
+    campaign = Campaign(name, folder)
+    with CampaignReader(folder) as reader:
+        for row in reader.results():
+            _add_result(campaign, row, is_regressions)
+        settings = reader.settings()
+        if settings is not None:
+            campaign.hunted = Hunted(HuntSettings.model_validate_json(settings))
+            _add_shards(campaign, campaign.hunted, reader)
+        campaign.trials = [Trial.model_validate_json(text) for text in reader.trials()]
+        campaign.num_damaged = reader.num_damaged
+    return campaign
+
+
+def _add_result(campaign: Campaign, row: ResultRow, is_regressions: bool) -> None:
+    """Count a result; what has no finding is read without its trace, for there are many."""
+    if row.verdict in _FINDINGS:
+        judgement = Judgement.model_validate_json(row.judgement)
+        if is_regressions and judgement.trace.faults:
+            campaign.known_found += 1
+            return
+        anchor = _add_finding(campaign, row, judgement)
+    elif is_regressions and from_json(row.judgement)["trace"]["faults"]:
+        campaign.known_missed.append(row.scenario)
+        return
+    else:
+        anchor = ""
+    values = from_json(row.judgement)
+    stats = values["verdict"].get("stats", {})
+    counted = [stats.get(name) for name in _COUNTED]
+    campaign.kinds[row.verdict] += 1
+    campaign.rows.append([row.scenario, row.verdict, *counted, values["schedules"], anchor])
+    campaign.totals.update(runs=values["schedules"], steps=stats.get("steps", 0), captures=stats.get("captures", 0))
+    if stats:
+        campaign.num_probed += 1
+        campaign.probes.update(dict.fromkeys(stats["probes"], 1))
+
+
+def _add_finding(campaign: Campaign, row: ResultRow, judgement: Judgement) -> str:
+    signature = signature_of(judgement.verdict, judgement.trace)
+    assert signature is not None, "a finding has a signature"
+    known = campaign.findings.get(signature.bug)
+    if known is None:
+        artefact = None if row.artefact is None else campaign.folder / row.artefact
+        config = config_of(artefact) if artefact is not None else config_of(campaign.folder)
+        known = Finding(signature.bug, judgement, config, row.artefact, campaign.folder)
+        campaign.findings[signature.bug] = known
+    known.met_by(row.scenario)
+    return known.anchor
+
+
+def _add_shards(campaign: Campaign, hunted: Hunted, reader: CampaignReader) -> None:
+    """Sum up the shards of a hunt; of one that was taken apart the whole counts, not its parts."""
+    hunts: dict[int, tuple[ShardReport, str]] = {}
+    again: dict[int, str] = {}
+    for row in reader.shards():
+        report = ShardReport.model_validate_json(row.report)
+        match row.role:
+            case "canary":
+                hunted.canary_shards += 1
+                hunted.canary_found += bool(report.hits)
+                hunted.canary_missed = 0 if report.hits else hunted.canary_missed + 1
+            case "again":
+                again[row.number] = row.report
+            case _:
+                known = hunts.get(row.number)
+                if known is None or known[0].traces < report.traces:
+                    hunts[row.number] = report, row.report
+    hunted.judged_twice = len(again)
+    hunted.mismatches = sum(number in hunts and hunts[number][1] != text for number, text in again.items())
+    counts: Counter[str] = Counter()
+    for report, _ in hunts.values():
+        hunted.tally.add(report)
+        for hit in report.hits:
+            counts[hit.signature.bug] += hit.count
+    tally = hunted.tally
+    campaign.probes.update(tally.probes)
+    campaign.num_probed += tally.traces
+    campaign.totals.update(runs=tally.runs, steps=tally.steps, captures=tally.captures)
+    _add_states(campaign, hunted, reader, counts)
+
+
+def _add_states(campaign: Campaign, hunted: Hunted, reader: CampaignReader, counts: Counter[str]) -> None:
+    """Add the findings of a hunt; one that came out as another is counted there."""
+    states = [FindingState.model_validate_json(text) for text in reader.findings()]
+    for state in sorted(states, key=lambda state: state.first):
+        if state.is_refuted or state.same_as is not None:
+            continue
+        found = of_state(state, hunted.settings.config, campaign.folder, counts[state.bug])
+        campaign.findings[state.bug] = found
+    for state in states:
+        into = campaign.findings.get(state.same_as or "")
+        if into is not None:
+            into.count += counts[state.bug]
+            into.remarks.append(f"also met as: {state.bug}")

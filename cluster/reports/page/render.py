@@ -1,0 +1,115 @@
+"""Rendering of the report page: templates, style and script become one file that loads nothing.
+
+Everything that came from a file or an engine is escaped in one place: Jinja's autoescape, behind `visible`.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
+from cluster.campaigns.exit_codes import EXIT_FOUND
+from cluster.dispatch.job import build
+from cluster.reports.glossary import GLOSSARY
+from cluster.reports.page.campaign import Campaign
+from cluster.reports.page.findings import Finding
+from scenarios.probes import PROBES
+
+_TEMPLATES = "templates"
+# Controls, and marks that turn the direction of text around: what is read must be what is there.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Overall:
+    """What all campaigns of a page come to: exit code, headline, and sums."""
+
+    exit_code: int
+    headline: str
+    totals: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One bug on the page: its finding in the last campaign that met it, and how often each campaign did."""
+
+    finding: Finding
+    met: tuple[tuple[str, int, str], ...]
+
+
+def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
+    """Return the bugs of all campaigns, in the order in which they were met; each is a name, a count and its unit."""
+    bugs = dict.fromkeys(bug for campaign in campaigns for bug in campaign.findings)
+    groups = []
+    for bug in bugs:
+        having = [campaign for campaign in campaigns if bug in campaign.findings]
+        met = []
+        for campaign in having:
+            count = campaign.findings[bug].count
+            unit = "trace" if campaign.hunted is not None else "scenario"
+            met.append((campaign.name, count, unit if count == 1 else f"{unit}s"))
+        groups.append(Group(having[-1].findings[bug], tuple(met)))
+    return groups
+
+
+def visible(value: object) -> object:
+    """Return text with characters that cannot be seen written out; other values and markup as they are."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
+    return value
+
+
+def overall(campaigns: Sequence[Campaign]) -> Overall:
+    """Return what campaigns come to together: the findings of any, else the gaps of any."""
+    codes = [campaign.exit_code for campaign in campaigns]
+    bugs = {bug for campaign in campaigns for bug in campaign.findings}
+    gaps = sum(bool(campaign.gaps) for campaign in campaigns)
+    if bugs:
+        code, headline = EXIT_FOUND, f"{len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}"
+    elif gaps:
+        code, headline = max(codes), "Not judged to the end"
+    else:
+        code, headline = max(codes), "All agreed"
+    totals = {name: sum(each.totals[name] for each in campaigns) for name in ("runs", "steps", "captures")}
+    return Overall(code, headline, totals)
+
+
+def render_page(campaigns: Sequence[Campaign]) -> str:
+    """Return the page about some campaigns."""
+    script, style = _text("script.js"), _text("style.css")
+    environment = Environment(
+        loader=PackageLoader("cluster.reports.page", _TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=visible,
+    )
+    environment.filters["number"] = _number
+    return environment.get_template("page.html").render(
+        build=build(),
+        campaigns=campaigns,
+        overall=overall(campaigns),
+        groups=groups_of(campaigns),
+        data=htmlsafe_json_dumps([campaign.rows for campaign in campaigns], separators=(",", ":")),
+        style=Markup(style),
+        script=Markup(script),
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        glossary=GLOSSARY,
+        probes=PROBES,
+    )
+
+
+def _text(name: str) -> str:
+    return files("cluster.reports.page").joinpath(_TEMPLATES, name).read_text(encoding="utf-8").strip()
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,83 @@
+"""Campaign directories made of verdicts that are given, and what a browser would read of a page."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from cluster.dispatch.job import Job
+from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.page.render import render_page
+from cluster.storage.store import Store
+from tests.cluster.fake_judge import FakeJudge, trace
+from workers.record.verdict import Judgement, Verdict
+
+
+def judged(request: str, verdict: Verdict | None = None) -> Judgement:
+    """Return the judgement of the fake judge, with another verdict if one is given."""
+    judgement = FakeJudge().judge(trace(request), True)
+    return judgement if verdict is None else judgement.model_copy(update={"verdict": verdict})
+
+
+def campaign_of(folder: Path, judgements: Mapping[str, Judgement]) -> Path:
+    """Write a campaign of scenarios by name, and return its folder."""
+    with Store(folder) as store:
+        for name, judgement in judgements.items():
+            job = Job.of(judgement.trace.model_copy(update={"seed": len(name)}), sweep=True)
+            store.begin_attempt(job.key, 1, 0)
+            store.record(job, 1, judgement, name)
+    return folder
+
+
+def page_of(*folders: Path) -> str:
+    """Return the page about some campaigns."""
+    return render_page([campaign for folder in folders for campaign in read_campaigns(folder)])
+
+
+@dataclass
+class Element:
+    """One element as a browser sees it, with the text that is directly in it."""
+
+    tag: str
+    attributes: dict[str, str | None]
+    text: str = ""
+
+
+@dataclass
+class Page(HTMLParser):
+    """The elements of a page in order."""
+
+    source: str
+    elements: list[Element] = field(default_factory=list)
+    _open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, dict(attrs))
+        self.elements.append(element)
+        if tag not in ("meta", "link", "br", "input", "img", "hr", "wbr"):
+            self._open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        opened = self._open.pop()
+        assert opened.tag == tag, f"</{tag}> closes <{opened.tag}>"
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self._open[-1].text += data
+
+    def all(self, tag: str) -> list[Element]:
+        """Return the elements of a kind."""
+        return [element for element in self.elements if element.tag == tag]
+
+    @property
+    def rows(self) -> Any:
+        """Return the rows of results that the page carries, by campaign."""
+        (data,) = [element for element in self.all("script") if element.attributes.get("id") == "rows"]
+        return json.loads(data.text)
