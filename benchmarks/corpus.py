@@ -2,7 +2,7 @@
 
 `python -m benchmarks.corpus` prints, for the faults that random traces find least often, how many of N traces find each
 and the processor time they take: fresh ones, descendants of the other faults' regressions, of the fault's own one, and
-of the first traces that hit rare probes; then the share of each rare probe among fresh traces and descendants.
+of the first traces that hit seldom probes; then the share of each seldom probe among fresh traces and descendants.
 """
 
 import argparse
@@ -35,7 +35,7 @@ RARELY_FOUND = (
     "beellama-165-second-roll-back",
     "ascend-9749-past-the-context",
 )
-RARE_SHARE = 0.02
+SELDOM_SHARE = 0.02
 
 
 def regressions() -> dict[str, Trace]:
@@ -82,21 +82,21 @@ def main() -> None:
     options = parser.parse_args()
     count, tapes, known = options.traces, Tapes(), regressions()
     before, firsts = probes_of(drawn(3 * count, 1, []), tapes)
-    rare = [probe for probe, hits in before.items() if hits <= RARE_SHARE * 3 * count]
-    rare_traces = [firsts[probe] for probe in rare]
-    columns = ("fresh", "of others", "of its own", "of rare")
+    seldom = [probe for probe, hits in before.items() if hits <= SELDOM_SHARE * 3 * count]
+    seldom_traces = [firsts[probe] for probe in seldom]
+    columns = ("fresh", "of others", "of its own", "of seldom")
     print(f"{f'found by, of {count} traces':<40} " + " ".join(f"{column:>12}" for column in columns))
     for fault in options.fault or RARELY_FOUND:
         others = [trace for other, trace in known.items() if other != fault]
         own = [known[fault]] if fault in known else []
         cells = []
-        for parents in ([], others, own, rare_traces):
+        for parents in ([], others, own, seldom_traces):
             found, seconds = detections(fault, drawn(count, 2, parents), tapes)
             cells.append(f"{found:>5} {seconds:>4.1f} s")
         print(f"{fault:<40} " + " ".join(f"{cell:>12}" for cell in cells), flush=True)
-    after, _ = probes_of(drawn(3 * count, 3, rare_traces), tapes)
-    print(f"\n{f'hit by, of {3 * count} traces':<40} {'fresh':>12} {'of rare':>12}")
-    for probe in rare:
+    after, _ = probes_of(drawn(3 * count, 3, seldom_traces), tapes)
+    print(f"\n{f'hit by, of {3 * count} traces':<40} {'fresh':>12} {'of seldom':>12}")
+    for probe in seldom:
         print(f"{probe:<40} {before[probe]:>12} {after[probe]:>12}")
 
 

@@ -112,10 +112,10 @@ class Result:
 
     def line(self) -> str:
         """Return the test as text."""
-        prompt, shown = " ".join(map(str, self.kind.prompt)), f"{1 + self.window[0]}-{self.window[1]}"
+        prompt, positions = " ".join(map(str, self.kind.prompt)), f"{1 + self.window[0]}-{self.window[1]}"
         return (
             f"{self.case.name:<20} {self.case.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
-            f"{shown:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
+            f"{positions:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
         )
 
 
@@ -183,10 +183,10 @@ def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Out
                 if share > 0:
                     longer[(*outcome, token)] = probability * share
         law = longer
-    shown: dict[Outcome, float] = {}
+    marginal: dict[Outcome, float] = {}
     for outcome, probability in law.items():
-        shown[outcome[window[0] :]] = shown.get(outcome[window[0] :], 0.0) + probability
-    return shown
+        marginal[outcome[window[0] :]] = marginal.get(outcome[window[0] :], 0.0) + probability
+    return marginal
 
 
 def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:

@@ -45,18 +45,18 @@ def _number(value: float | None) -> str:
 
 def with_cells(page: str, lines: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page with measured cells in place of whatever stood behind the known ones."""
-    shown = []
+    rows = []
     for text in page.splitlines():
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
         if cells[: len(KNOWN)] == list(KNOWN):
-            shown += [_row(KNOWN + MEASURED), "|" + "---|" * len(KNOWN + MEASURED)]
+            rows += [_row(KNOWN + MEASURED), "|" + "---|" * len(KNOWN + MEASURED)]
         elif len(cells) > len(KNOWN) and set(cells) == {"---"}:
             continue
         elif len(cells) > len(KNOWN) and text.startswith("| `"):
-            shown.append(_row((*cells[: len(KNOWN)], *cells_of(lines.get(cells[0].strip("`"))))))
+            rows.append(_row((*cells[: len(KNOWN)], *cells_of(lines.get(cells[0].strip("`"))))))
         else:
-            shown.append(text)
-    return "\n".join(shown) + "\n"
+            rows.append(text)
+    return "\n".join(rows) + "\n"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -189,9 +189,9 @@ def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
         drive(hunt, pool, Stop(), QUIET, store)
         wall, here, after = time.perf_counter() - start, time.process_time() - here, processor_times()
         assert hunt.hunter.tally.traces == traces, "the hunt did not end"
-        grown = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}
-        working = sum(grown.pop(pid) for pid in pool.pids if pid is not None)
-    return Row(workers, traces, wall, working, here, sum(grown.values()))
+        used = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}
+        working = sum(used.pop(pid) for pid in pool.pids if pid is not None)
+    return Row(workers, traces, wall, working, here, sum(used.values()))
 
 
 def print_rows(repeats: int, shards: int) -> None:

@@ -78,15 +78,15 @@ class Soak:
         self.generators += other.generators
         self.reached += other.reached
 
-    def too_rare(self) -> list[str]:
+    def seldom_reached(self) -> list[str]:
         """Return what was reached too rarely for the soak to mean anything."""
-        rare = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
+        seldom = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
         if self.with_three < LEAST_SHARE_OF_THREE * self.traces:
-            rare.append("three or more requests")
+            seldom.append("three or more requests")
         # One alone says nothing, in however short a soak.
         if self.ambiguous > 1 and self.ambiguous * DECISIONS_PER_AMBIGUOUS > self.drawn:
-            rare.append("decisions that are not ambiguous")
-        return rare
+            seldom.append("decisions that are not ambiguous")
+        return seldom
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -201,9 +201,9 @@ def main() -> int:
     print(f"  {seen.drawn} tokens were drawn, {seen.ambiguous} of them ambiguously")
     print("  also: " + ", ".join(f"{probe} {seen.share(probe):.1%}" for probe in sorted(seen.reached)))
     print("  never: " + (", ".join(probe for probe in PROBES if not seen.reached[probe]) or "no probe"))
-    rare = seen.too_rare()
-    if rare:
-        print("too rare: " + ", ".join(rare))
+    seldom = seen.seldom_reached()
+    if seldom:
+        print("too seldom: " + ", ".join(seldom))
         return 3
     return 0
 

@@ -64,6 +64,6 @@ class Digits:
         self._rest, number = divmod(self._rest, bound)
         return number
 
-    def of(self, choices: Sequence[int]) -> int:
+    def of(self, numbers: Sequence[int]) -> int:
         """Return one of some numbers; a number that stands there twice comes twice as often."""
-        return choices[self.below(len(choices))]
+        return numbers[self.below(len(numbers))]

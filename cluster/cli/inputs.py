@@ -107,20 +107,20 @@ def read_regressions(folder: Path) -> dict[str, Trace]:
     return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([folder])}
 
 
-def ray_address(choice: str, workers: int | None, config: RunConfig) -> str | None:
+def ray_address(setting: str, workers: int | None, config: RunConfig) -> str | None:
     """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
 
     Raises:
         DeviceError: there is no Ray, and this process cannot run on the device.
     """
-    if choice == "off":
+    if setting == "off":
         if (workers or 1) > 1:
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
         kind_of(config.engine).require(config)
         return None
-    address = (os.environ.get("RAY_ADDRESS") or "local") if choice == "auto" else choice
+    address = (os.environ.get("RAY_ADDRESS") or "local") if setting == "auto" else setting
     if "://" in address:
-        seen = "RAY_ADDRESS" if choice == "auto" else "--ray"
+        seen = "RAY_ADDRESS" if setting == "auto" else "--ray"
         raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
     return address
 

@@ -97,10 +97,10 @@ def table(lines: Sequence[Line]) -> list[str]:
     """Return the lines of a table for the terminal, and what they come to."""
     width = max((len(line.fault) for line in lines), default=0)
     columns = "found  traces to detection  steps  seconds  reached triggered  outputs: sync correct  events  by"
-    shown = [f"{'fault':{width}}  {columns}"]
+    printed = [f"{'fault':{width}}  {columns}"]
     for line in lines:
         by = next(iter(line.planes), "")
-        shown.append(
+        printed.append(
             f"{line.fault:{width}}  {line.detected:2}/{line.trials:2}  {_bounds(line.traces):19}  "
             f"{_number(line.steps.at):>5}  {_number(line.seconds.at, 2):>7}  "
             f"{_share(line.reached, line.judged):>7} {_share(line.triggered, line.judged):>9}  "
@@ -112,19 +112,19 @@ def table(lines: Sequence[Line]) -> list[str]:
         count for line in lines for by, count in line.planes.items() if by.split(":")[0] == line.expected_plane
     )
     total = sum(line.detected for line in lines)
-    shown.append("")
-    shown.append(
+    printed.append("")
+    printed.append(
         f"found in every trial: {found} of {len(lines)} faults; in the expected plane: {as_expected} of {total}"
     )
     if not all(line.baseline for line in lines):
-        return [*shown, "outputs were not compared"]
+        return [*printed, "outputs were not compared"]
     synchronous = sum(line.against_synchronous > 0 for line in lines)
     correct = sum(line.against_correct > 0 for line in lines)
-    shown.append(
+    printed.append(
         f"found by outputs in any trial: {synchronous} against a synchronous run of the same code, "
         f"{correct} against correct code"
     )
-    return shown
+    return printed
 
 
 def elsewhere_line(count: int, config: RunConfig) -> str:

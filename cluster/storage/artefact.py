@@ -94,8 +94,8 @@ def outcome_lines(outcomes: tuple[Outcome, ...]) -> list[str]:
             lines.append(f"{text}: {', '.join(simple + orders)}")
     pairs = telling_pairs(outcomes)
     if pairs:
-        shown = " and ".join(f"{first} before {second}" for first, second in pairs)
-        lines.append(f"it shows in exactly those lane orders with {shown}")
+        named = " and ".join(f"{first} before {second}" for first, second in pairs)
+        lines.append(f"it shows in exactly those lane orders with {named}")
     return lines
 
 

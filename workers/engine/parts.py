@@ -9,7 +9,6 @@ from scenarios.features import DEPTH_MAX
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
-from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
 from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tokens_of
@@ -44,6 +43,7 @@ from workers.engine.rules import (
     usable_hits,
 )
 from workers.engine.staging import (
+    common_blocks,
     is_uniform,
     pad_state_slots,
     row_params,

@@ -11,8 +11,7 @@ from workers.engine.captures import Captures
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
-from workers.engine.drafters.host_drafters import HostDrafts
-from workers.engine.drafts_to_host import DraftsToHost
+from workers.engine.drafters.host_drafters import DraftsToHost, HostDrafts
 from workers.engine.forward import launch_inputs, launch_target
 from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch

@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.features import is_switched_off
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
@@ -62,6 +63,23 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
         return Shape(padded, padded * width, tuple(range(0, padded * width, width)), True)
     num_tokens = -(-total // spec.token_multiple) * spec.token_multiple
     return Shape(padded, num_tokens, starts + (total,) * (padded - num_rows), False)
+
+
+def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
+    """Return how many leading blocks are the same for all rows and full, as far as the host's counts are true."""
+    count = min(row.num_computed for row in rows) // block_size
+    first = rows[0].blocks
+    for row in rows:
+        count = min(count, len(row.blocks))
+        count = next((column for column in range(count) if row.blocks[column] != first[column]), count)
+    return count
+
+
+def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
+    """Return the leading blocks of a batch that attention sums once for all rows; 0 for none."""
+    if not spec.cascade or is_switched_off(spec, "cascade"):
+        return 0
+    return shared_prefix(rows, spec.block_size)
 
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scenarios.spec import EngineSpec
-from workers.engine.cascade import shared_prefix
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
+from workers.engine.staging import shared_prefix
 from workers.faults.fault import Fault, Reached
 
 

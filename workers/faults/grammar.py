@@ -41,7 +41,7 @@ def _nobody_waits(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, waits_for_tokens=waits_for_tokens)
 
 
-def _decided_at_the_start(parts: Parts, reached: Reached) -> Parts:
+def _masked_if_the_first_row_is(parts: Parts, reached: Reached) -> Parts:
     def mask_rows(row: PlanRow, vocab_size: int) -> list[tuple[int, ...]]:
         masks, anything = list(parts.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
         if masks[0] != anything or all(mask == anything for mask in masks):
@@ -78,7 +78,7 @@ FAULTS = (
         trigger="a draft leads from a state of a grammar in which anything may come to one in which not",
         plane="logits",
         requires=(),
-        apply=_decided_at_the_start,
+        apply=_masked_if_the_first_row_is,
     ),
     Fault(
         id="sglang-25361-nobody-waits",

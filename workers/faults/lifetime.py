@@ -29,7 +29,7 @@ def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, drain_stale=drain_stale)
 
 
-def _late_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
+def _stale_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
     def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
         if request.num_placeholders or not parts.delivered_stale(request, row, sampled):
             return parts.delivered_stale(request, row, sampled)
@@ -132,7 +132,7 @@ FAULTS = (
         trigger="a request is preempted in deliver mode with a sample in flight",
         plane="tokens",
         requires=(),
-        apply=_late_results_are_swallowed,
+        apply=_stale_results_are_swallowed,
     ),
     Fault(
         id="vllm-48245-one-result",

@@ -130,8 +130,8 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
         floors = given.floors.reshape(-1, 1 + k).copy()
         # What comes after a rejected draft is drawn as it should be.
         floors[:, :k][is_kept] = NEVER
-        decided = np.where(is_kept, np.float32(0), np.float32(1))
-        parts.verify_drafts(replace(given, accept_noise=decided.reshape(-1), floors=floors.reshape(-1)))
+        certain = np.where(is_kept, np.float32(0), np.float32(1))
+        parts.verify_drafts(replace(given, accept_noise=certain.reshape(-1), floors=floors.reshape(-1)))
         if not np.array_equal(given.sampled, right):
             reached()
 

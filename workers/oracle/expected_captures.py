@@ -202,13 +202,13 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
     """
     size, count = spec.block_size, spec.conv_width - 1
     # A run of 1 + K tokens and the one before it touch at most so many blocks.
-    num_shown = 1 + (spec.num_speculative_tokens + size) // size
+    num_compared = 1 + (spec.num_speculative_tokens + size) // size
     states: list[Segment] = []
     windows: list[Segment] = []
     for index, row in enumerate(step.rows):
         first = max(0, row.base - 1) // size
         for column in range(first, -(-row.kept // size)):
-            at, end = index * num_shown + column - first, min((column + 1) * size, row.kept)
+            at, end = index * num_compared + column - first, min((column + 1) * size, row.kept)
             states.append((at, [row.tape.states[end - 1]], row, end - 1))
             windows.append((at * count, row.tape.window(end), row, end - count))
     return {"block_state": states, "block_window": windows}

@@ -145,12 +145,12 @@ def test_a_clean_hunt_says_what_it_did_and_what_it_never_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("hunt", "--traces", 12, "--ray", "off", "--out", tmp_path) == EXIT_AGREED
-    shown = capsys.readouterr().out
-    assert "12 traces (median " in shown
-    assert f"canary {BACKUP}: found at trace " in shown
-    assert "determinism: 1 shards were judged twice" in shown
-    assert "probes hit: " in shown
-    assert "no findings" in shown
+    printed = capsys.readouterr().out
+    assert "12 traces (median " in printed
+    assert f"canary {BACKUP}: found at trace " in printed
+    assert "determinism: 1 shards were judged twice" in printed
+    assert "probes hit: " in printed
+    assert "no findings" in printed
     assert run("hunt", "--traces", 12, "--ray", "off", "--out", tmp_path, "--json") == EXIT_AGREED
     told = document_of("hunt", capsys.readouterr().out)
     assert (told["traces"], told["exit_code"], told["findings"]) == (12, 0, [])

@@ -113,9 +113,9 @@ def test_a_finding_exits_with_1_and_replays_to_the_same_verdict(tmp_path: Path) 
     replayed = specstorm(tmp_path, "replay", str(artefact), "--json")
     assert replayed.returncode == 1
     assert document_of("replay", replayed.stdout)["scenarios"][0]["verdict"] == entry["verdict"]
-    shown = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND)
-    assert shown.returncode == 1
-    assert f"replay: specstorm replay {artefact}" in shown.stdout
+    result = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND)
+    assert result.returncode == 1
+    assert f"replay: specstorm replay {artefact}" in result.stdout
     healed = specstorm(tmp_path, "replay", str(artefact), "--no-faults")
     assert healed.returncode == 0
 
@@ -262,9 +262,9 @@ def test_a_killed_run_leaves_the_trace_it_was_running_and_resumes(tmp_path: Path
 
 def test_faults_are_listed_and_shown(tmp_path: Path) -> None:
     assert FOUND in specstorm(tmp_path, "faults", "list").stdout
-    shown = specstorm(tmp_path, "faults", "show", FOUND)
-    assert shown.returncode == 0
-    assert "source:   vllm" in shown.stdout
+    result = specstorm(tmp_path, "faults", "show", FOUND)
+    assert result.returncode == 0
+    assert "source:   vllm" in result.stdout
 
 
 def test_a_package_of_the_same_name_from_elsewhere_is_refused(tmp_path: Path) -> None:

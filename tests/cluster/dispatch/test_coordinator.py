@@ -32,7 +32,7 @@ JUDGEMENT = FakeJudge().judge(trace("agree"), True)
 
 @dataclass
 class SimulatedPool:
-    """Workers that do what a list of choices says; it checks each instruction on the way."""
+    """Workers that do what a list of numbers says; it checks each instruction on the way."""
 
     num_slots: int
     worker: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class SimulatedPool:
         self.worker = [0] * self.num_slots
         self.starting = list(range(self.num_slots))
 
-    def obey(self, instructions: list[Instruction]) -> None:
+    def carry_out(self, instructions: list[Instruction]) -> None:
         """Carry out instructions."""
         for instruction in instructions:
             match instruction:
@@ -75,9 +75,9 @@ class SimulatedPool:
                 case NoteLate():
                     self.late += 1
 
-    def event(self, choice: int) -> Event | None:
+    def event(self, number: int) -> Event | None:
         """Return the next thing to happen: a start, a result, a death, a late result or a repeated message."""
-        kind, index = choice % 8, choice // 8
+        kind, index = number % 8, number // 8
         if kind == 0 and self.given_up:
             late = self.given_up[index % len(self.given_up)]
             return ResultArrived(late.job, late.attempt, JUDGEMENT)
@@ -108,17 +108,17 @@ class SimulatedPool:
 @given(
     slots=st.integers(1, 4),
     jobs=st.integers(0, 12),
-    choices=st.lists(st.integers(0, 1 << 16), max_size=200),
+    numbers=st.lists(st.integers(0, 1 << 16), max_size=200),
 )
-def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: int, choices: list[int]) -> None:
+def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: int, numbers: list[int]) -> None:
     coordinator, pool = Coordinator(slots), SimulatedPool(slots)
     for job in range(jobs):
-        pool.obey(coordinator.handle(JobAdded(f"job {job}")))
-    # After the drawn choices nothing is lost any more, so every job must come to its end.
-    for choice in choices + [2] * (8 * (jobs + slots + 2)):
-        event = pool.event(choice)
+        pool.carry_out(coordinator.handle(JobAdded(f"job {job}")))
+    # After the drawn numbers nothing is lost any more, so every job must come to its end.
+    for number in numbers + [2] * (8 * (jobs + slots + 2)):
+        event = pool.event(number)
         if event is not None:
-            pool.obey(coordinator.handle(event))
+            pool.carry_out(coordinator.handle(event))
     assert coordinator.done
     assert sorted(record.job for record in pool.records) == sorted(f"job {job}" for job in range(jobs))
     for record in pool.records:
@@ -129,17 +129,17 @@ def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: in
             assert pool.losses[record.job] < LOSSES_MAX
 
 
-@given(choices=st.lists(st.integers(0, 1 << 16), max_size=60))
-def test_the_same_events_give_the_same_instructions(choices: list[int]) -> None:
+@given(numbers=st.lists(st.integers(0, 1 << 16), max_size=60))
+def test_the_same_events_give_the_same_instructions(numbers: list[int]) -> None:
     def instructions() -> list[Instruction]:
         coordinator, pool = Coordinator(2), SimulatedPool(2)
         given_out = [each for job in range(4) for each in coordinator.handle(JobAdded(f"job {job}"))]
-        pool.obey(given_out)
-        for choice in choices:
-            event = pool.event(choice)
+        pool.carry_out(given_out)
+        for number in numbers:
+            event = pool.event(number)
             if event is not None:
                 step = coordinator.handle(event)
-                pool.obey(step)
+                pool.carry_out(step)
                 given_out += step
         return given_out
 

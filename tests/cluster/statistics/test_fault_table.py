@@ -53,10 +53,10 @@ def test_a_fault_that_is_not_found_has_no_median_and_a_line_all_the_same() -> No
     assert line.traces.at is None
     assert line.detected == 0
     assert line.planes == {}
-    shown = table([line, line_of([found, found])])
-    assert " 0/ 2" in shown[1]
-    assert " 2/ 2" in shown[2]
-    assert "found in every trial: 1 of 2 faults; in the expected plane: 2 of 2" in shown
+    text = table([line, line_of([found, found])])
+    assert " 0/ 2" in text[1]
+    assert " 2/ 2" in text[2]
+    assert "found in every trial: 1 of 2 faults; in the expected plane: 2 of 2" in text
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

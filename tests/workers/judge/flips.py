@@ -50,7 +50,7 @@ class Snapshots(Checker):
         super().__init__(trace, tapes)
         self.steps: dict[int, Snapshot] = {}
         self.releases: list[Release] = []
-        self.shown: list[Observation] = []
+        self.observations: list[Observation] = []
 
     def follow(self, log: list[Entry | Observation]) -> Difference | None:
         for entry in log:
@@ -58,7 +58,7 @@ class Snapshots(Checker):
             if found is not None:
                 return found
             if isinstance(entry, Observation):
-                self.shown.append(entry)
+                self.observations.append(entry)
             if isinstance(entry, Launched) and entry.order:
                 truth = self.oracle.steps[entry.step]
                 self.steps[entry.step] = Snapshot(truth, self._live(truth))

@@ -146,21 +146,21 @@ def flipped(value: Any, bit: int) -> Any:
 
 def host_places(snapshots: Snapshots, variable: str) -> list[Place]:
     places = []
-    for number, shown in enumerate(snapshots.shown):
-        values = shown.values.get(variable)
+    for number, observation in enumerate(snapshots.observations):
+        values = observation.values.get(variable)
         if values is None:
             continue
         if isinstance(values, int) or (isinstance(values, tuple) and values):
-            places.append(Place(shown.point, number, -1, "", None))
+            places.append(Place(observation.point, number, -1, "", None))
             continue
-        for index, request in enumerate(() if isinstance(values, tuple) else shown.requests):
+        for index, request in enumerate(() if isinstance(values, tuple) else observation.requests):
             is_defined = flipped(values[index], 0) is not None
             if variable == "backup":
-                is_defined = shown.values["discard"][index]
+                is_defined = observation.values["discard"][index]
             if variable in ("computed", "placeholders"):
-                is_defined = shown.values["finish_reason"][index] is None
+                is_defined = observation.values["finish_reason"][index] is None
             if is_defined:
-                places.append(Place(shown.point, number, index, snapshots.oracle.requests[request].name, None))
+                places.append(Place(observation.point, number, index, snapshots.oracle.requests[request].name, None))
     return places
 
 
@@ -170,14 +170,14 @@ class Tampered(Run):
     def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
         super().__init__(trace, TAPES, Options(), Specstorm(Parts()))
         self._flip = (variable, place, bit)
-        self._num_shown = 0
+        self._num_observed = 0
 
     def _follow(self) -> Difference | None:
         variable, place, bit = self._flip
         log = ours(self.target).engine.log
         for at, entry in enumerate(log):
             if isinstance(entry, Observation):
-                if self._num_shown == place.step:
+                if self._num_observed == place.step:
                     values = dict(entry.values)
                     if place.at < 0:
                         values[variable] = flipped(values[variable], bit)
@@ -185,7 +185,7 @@ class Tampered(Run):
                         values[variable] = list(values[variable])
                         values[variable][place.at] = flipped(values[variable][place.at], bit)
                     log[at] = entry._replace(values=values)
-                self._num_shown += 1
+                self._num_observed += 1
         return super()._follow()
 
 
@@ -314,7 +314,7 @@ class FlipsOutside(Recorder):
         if point == "freed":
             number, self._num_releases = self._num_releases, self._num_releases + 1
         layout = layout_of(self._snapshots, point, number)
-        shown = []
+        copies = []
         for name, array in zip(names, arrays, strict=True):
             inside = [offset + at for offset, values, _, _ in layout.get(name, ()) for at in range(len(values))]
             outside = np.setdiff1d(np.arange(len(array)), inside)
@@ -323,8 +323,8 @@ class FlipsOutside(Recorder):
                 index = outside[below(len(outside), number, "outside", name, point == "freed")]
                 copy[index : index + 1].view(np.uint8)[0] ^= 1
                 self.flips[name] += 1
-            shown.append(copy)
-        super().capture(point, step, requests, names, shown)
+            copies.append(copy)
+        super().capture(point, step, requests, names, copies)
 
 
 def test_what_is_captured_outside_a_domain_is_not_compared() -> None:

@@ -45,7 +45,7 @@ def row(method: int, drafts: list[int], **changes: Any) -> Drafts:
     return replace(batch, **changes)
 
 
-def decided(batch: Drafts) -> tuple[list[int], int]:
+def sampled_of(batch: Drafts) -> tuple[list[int], int]:
     found = verify(batch)
     return found["sampled"].tolist(), int(found["status"][0])
 
@@ -59,11 +59,11 @@ CERTAIN: dict[str, Any] = {"point_mass": np.ones(1, dtype=np.int64)}
 def test_a_draft_that_cannot_be_verified_ends_the_drafts_and_the_target_goes_on(
     method: int, changes: dict[str, Any]
 ) -> None:
-    assert decided(row(method, [3, 3], **changes)) == ([3, 3, 3], 0)
-    assert decided(row(method, [3, NO_DRAFT], **changes)) == ([3, 3, NO_TOKEN], 0)
-    assert decided(row(method, [NO_DRAFT, 3], **changes)) == ([3, NO_TOKEN, NO_TOKEN], 0)
+    assert sampled_of(row(method, [3, 3], **changes)) == ([3, 3, 3], 0)
+    assert sampled_of(row(method, [3, NO_DRAFT], **changes)) == ([3, 3, NO_TOKEN], 0)
+    assert sampled_of(row(method, [NO_DRAFT, 3], **changes)) == ([3, NO_TOKEN, NO_TOKEN], 0)
     for outside in (V, -2, 1 << 40):
-        assert decided(row(method, [3, outside], **changes)) == ([3, 3, NO_TOKEN], DRAFT_OUTSIDE_VOCABULARY)
+        assert sampled_of(row(method, [3, outside], **changes)) == ([3, 3, NO_TOKEN], DRAFT_OUTSIDE_VOCABULARY)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -73,22 +73,22 @@ def test_a_row_ends_where_the_target_has_no_distribution(method: int, broken: li
         for column, expected in enumerate([[-1, -1, -1], [3, -1, -1], [3, 3, -1]]):
             batch = row(method, [3, 3], **changes)
             batch.logits[0, column] = broken
-            assert decided(batch) == (expected, TARGET_UNDEFINED)
+            assert sampled_of(batch) == (expected, TARGET_UNDEFINED)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_draft_without_draft_probabilities_is_not_kept(method: int) -> None:
     batch = row(method, [3, 3])
     batch.draft_logits[0, 1, 2] = np.nan
-    assert decided(batch) == ([3, 3, NO_TOKEN], DRAFT_UNDEFINED)
+    assert sampled_of(batch) == ([3, 3, NO_TOKEN], DRAFT_UNDEFINED)
     # Nobody looks at them in a greedy row, or where a draft is certain.
-    assert decided(replace(batch, **GREEDY)) == ([3, 3, 3], 0)
-    assert decided(replace(batch, **CERTAIN)) == ([3, 3, 3], 0)
+    assert sampled_of(replace(batch, **GREEDY)) == ([3, 3, 3], 0)
+    assert sampled_of(replace(batch, **CERTAIN)) == ([3, 3, 3], 0)
 
 
 def test_padding_and_rows_marked_invalid_sample_nothing() -> None:
     for changes in ({"num_scheduled": np.zeros(1)}, {"invalid": np.ones(1)}):
-        assert decided(row(STANDARD, [3, V], **changes)) == ([NO_TOKEN] * 3, 0)
+        assert sampled_of(row(STANDARD, [3, V], **changes)) == ([NO_TOKEN] * 3, 0)
 
 
 def test_a_draft_that_the_target_rules_out_is_replaced_even_by_noise_zero() -> None:
@@ -97,14 +97,14 @@ def test_a_draft_that_the_target_rules_out_is_replaced_even_by_noise_zero() -> N
         for changes in ({}, GREEDY, CERTAIN):
             batch = row(method, [1, 3], accept_noise=nothing, **changes)
             batch.draft_logits[0, 0] = 0
-            assert decided(batch)[0] == [3, NO_TOKEN, NO_TOKEN]
+            assert sampled_of(batch)[0] == [3, NO_TOKEN, NO_TOKEN]
 
 
 def test_synthetic_acceptance_follows_its_rates_and_not_the_probabilities() -> None:
     rates = np.array([0.75, 0.25], dtype=np.float32)
     for changes in ({}, GREEDY, CERTAIN):
-        assert decided(row(SYNTHETIC, [1, 1], rates=rates, **changes))[0] == [1, 3, NO_TOKEN]
-        assert decided(row(SYNTHETIC, [1, 1], rates=rates[::-1].copy(), **changes))[0] == [3, NO_TOKEN, NO_TOKEN]
+        assert sampled_of(row(SYNTHETIC, [1, 1], rates=rates, **changes))[0] == [1, 3, NO_TOKEN]
+        assert sampled_of(row(SYNTHETIC, [1, 1], rates=rates[::-1].copy(), **changes))[0] == [3, NO_TOKEN, NO_TOKEN]
 
 
 def kept(logits: list[float], top_k: int, top_p: float) -> list[int]:

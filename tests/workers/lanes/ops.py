@@ -85,7 +85,7 @@ def machine(
     return Machine(LANES, policy or Eager(), watcher, held, without, blame)
 
 
-def late_machine() -> Machine:
+def lazy_machine() -> Machine:
     """Make a machine on which nothing runs before the host is blocked, and then later lanes first."""
     return machine(LaneOrder(("host", *reversed(LANES))))
 

@@ -125,10 +125,10 @@ def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
 
 @on_a_gpu
 @pytest.mark.parametrize(
-    ("wait", "late"), [(("compute", "inputs_ready"), "copy_inputs"), (("host", "output_done"), "copy_output")]
+    ("wait", "held_op"), [(("compute", "inputs_ready"), "copy_inputs"), (("host", "output_done"), "copy_output")]
 )
-def test_an_op_that_is_held_back_makes_a_missing_wait_do_harm(wait: tuple[str, str], late: str) -> None:
-    held = Hold(op=Label(name=late, step=12), until=Label(name="schedule", step=14))
+def test_an_op_that_is_held_back_makes_a_missing_wait_do_harm(wait: tuple[str, str], held_op: str) -> None:
+    held = Hold(op=Label(name=held_op, step=12), until=Label(name="schedule", step=14))
     trace = DECODES.model_copy(update={"schedule": Schedule(holds=(held,))})
     assert isinstance(check(trace, TAPES, Options(races=False), config=CUDA), Agreed)
     verdict = check(trace, TAPES, Options(races=False, without=frozenset({wait})), config=CUDA)

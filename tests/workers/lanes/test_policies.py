@@ -133,9 +133,9 @@ def test_a_host_that_is_least_urgent_makes_an_order_as_early_as_eager() -> None:
 def test_a_lane_that_waits_lets_a_less_urgent_one_go_first() -> None:
     tape = Tape(LaneOrder(("host", "a", "b", "c", "d")))
     tape.launch("d", "d0")
-    late = tape.machine.event("late")
-    late.record(tape.machine.lane("d"))
-    tape.machine.lane("a").wait(late)
+    landed = tape.machine.event("landed")
+    landed.record(tape.machine.lane("d"))
+    tape.machine.lane("a").wait(landed)
     tape.launch("a", "a0")
     tape.launch("b", "b0")
     tape.barrier(("a", "b", "d"))

@@ -17,7 +17,7 @@ from tests.workers.lanes.ops import (
     copy,
     device,
     fill,
-    late_machine,
+    lazy_machine,
     machine,
     noting,
     pinned,
@@ -56,7 +56,7 @@ def test_a_copy_reads_its_source_when_it_runs(policy: Policy, seen: int) -> None
 
 def test_a_wait_takes_the_record_that_is_newest_when_it_is_enqueued() -> None:
     order: list[str] = []
-    made = late_machine()
+    made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
     a, b = made.lane("a"), made.lane("b")
     done = made.event("done")
@@ -73,7 +73,7 @@ def test_a_wait_takes_the_record_that_is_newest_when_it_is_enqueued() -> None:
 
 def test_an_event_may_be_recorded_again_and_a_later_wait_takes_the_later_record() -> None:
     order: list[str] = []
-    made = late_machine()
+    made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
     a, b = made.lane("a"), made.lane("b")
     done = made.event("done")
@@ -89,7 +89,7 @@ def test_an_event_may_be_recorded_again_and_a_later_wait_takes_the_later_record(
 
 def test_an_event_may_be_recorded_on_another_lane() -> None:
     order: list[str] = []
-    made = late_machine()
+    made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
     for name in ("a", "b"):
         made.lane(name).launch(noting(name, order), Note(cells.all))
@@ -100,7 +100,7 @@ def test_an_event_may_be_recorded_on_another_lane() -> None:
 
 def test_waiting_for_an_event_that_was_never_recorded_returns_at_once() -> None:
     order: list[str] = []
-    made = late_machine()
+    made = lazy_machine()
     never, done, cells = made.event("never"), made.event("done"), device(made, "cells")
     never.synchronize()
     made.lane("b").wait(never)
@@ -114,7 +114,7 @@ def test_waiting_for_an_event_that_was_never_recorded_returns_at_once() -> None:
 
 def test_synchronizing_waits_for_everything_before_the_record_and_for_nothing_after_it() -> None:
     order: list[str] = []
-    made = late_machine()
+    made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
     a = made.lane("a")
     a.launch(noting("before", order), Note(cells.all))
@@ -179,7 +179,7 @@ def test_an_op_that_writes_an_input_fails_and_says_which_op_of_which_step() -> N
     def scribble(a: Copy) -> None:
         a.source[0] = 1
 
-    made = late_machine()
+    made = lazy_machine()
     made.step = 7
     made.lane("a").launch(scribble, Copy(device(made, "source").all, device(made, "destination").all))
     with pytest.raises(OpFailed, match=r"op scribble of step 7: ValueError: .*read-only") as failed:
@@ -191,7 +191,7 @@ def test_an_op_writes_only_the_range_it_was_launched_with() -> None:
     def one_too_many(a: Fill) -> None:
         a.destination[2] = 1
 
-    made = late_machine()
+    made = lazy_machine()
     cells = device(made, "cells", 6)
     made.lane("a").launch(fill, Fill(cells.span(2, 4), 9))
     assert contents(made, cells.all) == [0, 0, 9, 9, 0, 0]
@@ -253,7 +253,7 @@ def test_a_capture_sees_the_op_it_follows_and_none_that_follows_it(policy: Polic
 
 
 def test_a_capture_is_no_decision_point_and_nothing_to_wait_for() -> None:
-    made, looks = late_machine(), Looks()
+    made, looks = lazy_machine(), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, Fill(cells.all, 1))
     before = made.pending
@@ -283,7 +283,7 @@ def test_a_capture_of_an_idle_lane_looks_at_once() -> None:
 
 
 def test_a_capture_behind_a_record_keeps_its_place_in_the_stream() -> None:
-    made, looks = late_machine(), Looks()
+    made, looks = lazy_machine(), Looks()
     cells, a, event = device(made, "cells"), made.lane("a"), made.event("event")
     a.launch(fill, Fill(cells.all, 1))
     event.record(a)

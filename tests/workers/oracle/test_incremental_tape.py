@@ -32,46 +32,46 @@ def values(tape: Tape, length: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("rules", [None, DRAWN, ENDING], ids=["greedy", "drawn", "ending"])
 @pytest.mark.parametrize("drafter", ["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram"])
-def test_a_tape_grown_by_the_tokens_of_another_holds_the_same_after_any_drafts(
+def test_a_tape_given_the_tokens_of_another_holds_the_same_after_any_drafts(
     drafter: Drafter, rules: Rules | None
 ) -> None:
     whole = Tape(PROMPT, spec_of(drafter), rules)
     whole.extend(LENGTH)
-    grown = IncrementalTape(PROMPT, spec_of(drafter), rules)
+    incremental = IncrementalTape(PROMPT, spec_of(drafter), rules)
     for length in range(len(PROMPT), LENGTH):
-        right, *_ = grown.lines(whole.tokens[length : length + 3])
-        wrong = grown.lines([7 - whole.tokens[length], -1, 2])
+        right, *_ = incremental.lines(whole.tokens[length : length + 3])
+        wrong = incremental.lines([7 - whole.tokens[length], -1, 2])
         assert len(wrong) == 2
         assert right == wrong[0]
-        grown.append(whole.tokens[length], right)
-        assert values(grown, length + 1) == values(whole, length + 1)
-    assert grown.tokens == whole.tokens[:LENGTH]
-    assert grown.logits == whole.logits[: len(grown.logits)]
-    assert grown.final == whole.final
-    assert (grown.final == len(PROMPT) + 8) == (rules is ENDING)
+        incremental.append(whole.tokens[length], right)
+        assert values(incremental, length + 1) == values(whole, length + 1)
+    assert incremental.tokens == whole.tokens[:LENGTH]
+    assert incremental.logits == whole.logits[: len(incremental.logits)]
+    assert incremental.final == whole.final
+    assert (incremental.final == len(PROMPT) + 8) == (rules is ENDING)
 
 
 def test_the_lines_of_drafts_are_those_of_a_tape_that_has_these_tokens() -> None:
-    grown = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
-    lines = grown.lines([2, 0, 6])
+    incremental = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
+    lines = incremental.lines([2, 0, 6])
     for draft, line in zip((2, 0, 6), lines, strict=False):
-        assert grown.lines([])[0] == line
-        grown.append(draft, line)
-    assert grown.lines([]) == lines[3:]
-    assert grown.logits == [hash_of(line) for line in lines[:3]]
+        assert incremental.lines([])[0] == line
+        incremental.append(draft, line)
+    assert incremental.lines([]) == lines[3:]
+    assert incremental.logits == [hash_of(line) for line in lines[:3]]
 
 
 def test_the_tape_of_a_prefix_goes_on_by_other_tokens_and_leaves_the_first_as_it_was() -> None:
-    grown = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
+    incremental = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
     for token in (2, 0, 6, 6):
-        grown.append(token, grown.lines([])[0])
-    before = values(grown, 8)
-    prefix = grown.until(6)
-    assert (prefix.tokens, prefix.logits) == (grown.tokens[:6], grown.logits[:2])
+        incremental.append(token, incremental.lines([])[0])
+    before = values(incremental, 8)
+    prefix = incremental.until(6)
+    assert (prefix.tokens, prefix.logits) == (incremental.tokens[:6], incremental.logits[:2])
     prefix.append(1, prefix.lines([])[0])
-    assert values(prefix, 6) == values(grown, 6)
-    assert prefix.hidden[6] != grown.hidden[6]
-    assert values(grown, 8) == before
+    assert values(prefix, 6) == values(incremental, 6)
+    assert prefix.hidden[6] != incremental.hidden[6]
+    assert values(incremental, 8) == before
 
 
 @pytest.mark.parametrize(

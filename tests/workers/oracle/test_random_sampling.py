@@ -153,22 +153,22 @@ def test_tokens_are_those_of_the_ops_wherever_they_are_not_ambiguous(
     assert vocab_size == 300 or {len(tokens) for tokens in found} == {*range(2 + K)}
 
 
-def test_a_position_has_one_choice_whichever_column_decides_it_and_however_many_tries_there_are() -> None:
+def test_a_position_has_one_token_whichever_column_it_is_in_and_however_many_tries_there_are() -> None:
     rows = rows_of(60, 16, 9)
     for lines, params, position in zip(rows.logits, rows.params, rows.positions.tolist(), strict=True):
-        choice = choose(lines[1].tolist(), params, position + 1)
-        if choice.token is not None and choose(lines[0].tolist(), params, position).token is not None:
+        decision = choose(lines[1].tolist(), params, position + 1)
+        if decision.token is not None and choose(lines[0].tolist(), params, position).token is not None:
             first = choose(lines[0].tolist(), params, position).token
             assert first is not None
             both = rejection.verify("strict", lines[:2].tolist(), [first], params, RATES, position)
-            assert both.tokens == (first, choice.token)
+            assert both.tokens == (first, decision.token)
     for method in METHODS:
         one, many = (verify(rows.batch(method, num_tries))["sampled"] for num_tries in (0, 5))
         np.testing.assert_array_equal(one, many)
 
 
 @pytest.mark.parametrize("bad", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])
-def test_where_there_is_no_distribution_there_is_no_choice(bad: list[float]) -> None:
+def test_where_there_is_no_distribution_there_is_no_token(bad: list[float]) -> None:
     params = SamplingParams(temperature=1.0)
     assert choose(bad, params, 5).token is None
     for method in METHODS:
@@ -199,7 +199,7 @@ def around(near: float, is_ambiguous: Callable[[float], bool]) -> Iterator[float
             yield clear / 2**24
 
 
-def decided(method: SamplingMethod, cases: Sequence[Case]) -> Array:
+def sampled_by_ops(method: SamplingMethod, cases: Sequence[Case]) -> Array:
     """Return what the ops sample."""
     num_rows, k, vocab_size = len(cases), len(cases[0][2]), len(cases[0][0])
     numbers = np.array([number for *_, number in cases], dtype=np.float32)
@@ -232,7 +232,7 @@ def test_right_outside_what_is_ambiguous_the_ops_select_the_oracles_token(num_ca
             cases.append((logits, params, [], number))
             expected.append(pick(target.masses, number)[0])
     assert len(cases) > num_cases
-    np.testing.assert_array_equal(decided("strict", cases)[:, 0], expected)
+    np.testing.assert_array_equal(sampled_by_ops("strict", cases)[:, 0], expected)
 
 
 def _may_differ(masses: Sequence[Mass], number: float) -> bool:
@@ -258,7 +258,7 @@ def test_without_a_bound_the_ops_would_select_other_tokens() -> None:
         if number < 1:
             cases.append((logits, params, [], number))
             expected.append(pick(target.masses, number)[0])
-    assert (decided("strict", cases)[:, 0] != expected).any()
+    assert (sampled_by_ops("strict", cases)[:, 0] != expected).any()
 
 
 @pytest.mark.parametrize(("num_cases", "vocab_size"), [(150, 3), (80, 32), (40, 128)])
@@ -276,8 +276,8 @@ def test_right_outside_what_is_ambiguous_the_ops_keep_the_drafts_of_the_oracle(n
             for number in around(near, partial(_may_keep_others, draft)):
                 pair = kept_together([draft, draft], [number, number])
                 together.append(((logits, params, [token, token], number), pair[0]))
-    kept = decided("standard", [case for case, _ in single])[:, 1] >= 0
+    kept = sampled_by_ops("standard", [case for case, _ in single])[:, 1] >= 0
     np.testing.assert_array_equal(kept, [is_kept for _, is_kept in single])
     assert len(together) > num_cases
-    num_kept = (decided("block", [case for case, _ in together]) >= 0).sum(axis=1) - 1
+    num_kept = (sampled_by_ops("block", [case for case, _ in together]) >= 0).sum(axis=1) - 1
     np.testing.assert_array_equal(num_kept, [number for _, number in together])

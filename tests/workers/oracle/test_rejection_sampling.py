@@ -110,7 +110,9 @@ def narrow(vocab_size: int, seed: int) -> tuple[Array, Array, SamplingParams, Dr
     return logits, proposed, params, Draft(made.token, target, Proposal(made.token, made.logits, made.masses, False))
 
 
-def decided(method: SamplingMethod, cases: list[tuple[Array, Array, SamplingParams, Draft, float]], k: int) -> Array:
+def kept_by_ops(
+    method: SamplingMethod, cases: list[tuple[Array, Array, SamplingParams, Draft, float]], k: int
+) -> Array:
     """Return how many of `k` equal drafts the ops keep, when one number is all the noise there is."""
     num_rows, vocab_size = len(cases), len(cases[0][0])
     numbers = np.array([number for *_, number in cases], dtype=np.float32)
@@ -163,5 +165,5 @@ def test_right_outside_what_is_ambiguous_the_ops_keep_the_drafts_of_the_oracle(n
                 wanted_of_pairs.append(together(draft, number)[0])
     assert len(single) > num_cases / 2
     assert len(pairs) > num_cases / 2
-    np.testing.assert_array_equal(decided("standard", single, 1), wanted)
-    np.testing.assert_array_equal(decided("block", pairs, 2), wanted_of_pairs)
+    np.testing.assert_array_equal(kept_by_ops("standard", single, 1), wanted)
+    np.testing.assert_array_equal(kept_by_ops("block", pairs, 2), wanted_of_pairs)

@@ -33,17 +33,17 @@ TAPES = Tapes()
 
 
 class Told(Run):
-    """A run that keeps what its engine's host said: decisions in `log`, values in `shown`."""
+    """A run that keeps what its engine's host said: decisions in `log`, values in `each`."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
         self.log: list[Entry] = []
-        self.shown: list[Observation] = []
+        self.observations: list[Observation] = []
 
     def _follow(self) -> Difference | None:
         for entry in ours(self.target).engine.log:
             if isinstance(entry, Observation):
-                self.shown.append(entry)
+                self.observations.append(entry)
             else:
                 self.log.append(entry)
         return super()._follow()
@@ -196,18 +196,18 @@ def test_the_worked_example_of_the_specification_is_what_the_scheduler_counts() 
     spec = EngineSpec(num_speculative_tokens=2)
     request = Submit(tick=0, request="a", prompt=(1, 2, 3, 4, 5), max_tokens=40, accept="010000000")
     run = told(Trace(spec=spec, events=(request,)))
-    scheduled = [shown.values for shown in run.shown if shown.point == "scheduled"][:4]
+    scheduled = [each.values for each in run.observations if each.point == "scheduled"][:4]
     counts = [(values["scheduled_computed"][0], values["scheduled_placeholders"][0]) for values in scheduled]
     assert counts == [(5, 1), (8, 4), (11, 6), (13, 6)]
-    processed = [shown for shown in run.shown if shown.point == "processed"]
+    processed = [each for each in run.observations if each.point == "processed"]
     known, columns = 5, []
-    for shown in processed[:3]:
-        known += len(shown.values["tokens"][0])
-        columns.append((shown.values["computed"][0], shown.values["placeholders"][0], known))
+    for each in processed[:3]:
+        known += len(each.values["tokens"][0])
+        columns.append((each.values["computed"][0], each.values["placeholders"][0], known))
     assert columns == [(8, 3, 6), (10, 3, 8), (11, 3, 9)]
-    launched = [shown.values["mirror_computed"][0] for shown in run.shown if shown.point == "launched"][:4]
+    launched = [each.values["mirror_computed"][0] for each in run.observations if each.point == "launched"][:4]
     assert launched == [0, 5, 8, 10], "sent computed"
-    corrected = [shown.values["corrected_computed"] for shown in run.shown if shown.point == "corrected"][:3]
+    corrected = [each.values["corrected_computed"] for each in run.observations if each.point == "corrected"][:3]
     assert corrected == [[5], [7], [8]], "the true counts"
 
 

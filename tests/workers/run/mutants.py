@@ -5,12 +5,12 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from scenarios.spec import EngineSpec
-from workers.engine.cascade import common_blocks
 from workers.engine.counts import CountsInFlight, gather_counts, true_count
 from workers.engine.input_batch import Row
 from workers.engine.params_line import params_line
 from workers.engine.parts import Kernel, Parts
 from workers.engine.request import PlanRow, Request
+from workers.engine.staging import common_blocks
 from workers.kernels.sentinels import NO_DRAFT
 
 CLEAN = Parts()

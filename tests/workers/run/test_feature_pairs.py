@@ -81,17 +81,17 @@ def test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_ag
         assert {outcome(index, other) for other in partners(index)} == {None}
         return
     assert set(feature.shows) <= set(agreed(alone).probes)
-    wrong, shown = [], []
+    wrong, hits = [], []
     for other in partners(index):
         try:
             stats = outcome(index, other)
         except AssertionError as error:
             wrong.append(f"{FEATURES[other].name}: {error}")
             continue
-        shown += [set(feature.shows) <= set(stats.probes)] if stats else []
+        hits += [set(feature.shows) <= set(stats.probes)] if stats else []
     assert not wrong, "\n".join(wrong)
-    assert len(shown) >= 40
-    assert sum(shown) > 0.6 * len(shown)
+    assert len(hits) >= 40
+    assert sum(hits) > 0.6 * len(hits)
 
 
 def test_every_rule_of_the_tables_refuses_a_pair_or_switches_something_off_in_one() -> None:
@@ -112,7 +112,7 @@ def test_what_is_refused_because_an_engine_would_compute_it_wrongly_goes_wrong_w
     assert tried >= 10
 
 
-def choices(model: type[Value]) -> Mapping[str, set[Any]]:
+def values_of_keys(model: type[Value]) -> Mapping[str, set[Any]]:
     """Return the keys of a model that have few values, and those."""
     found: dict[str, set[Any]] = {}
     for key, info in model.model_fields.items():
@@ -136,7 +136,7 @@ def given(where: str) -> dict[str, list[Any]]:
 def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_those_are_few() -> None:
     found = given("spec")
     assert set(found) == set(EngineSpec.model_fields)
-    for key, values in choices(EngineSpec).items():
+    for key, values in values_of_keys(EngineSpec).items():
         assert values <= {*found[key], EngineSpec.model_fields[key].default}, key
 
 
@@ -155,11 +155,11 @@ def test_every_kind_of_event_is_in_the_list_with_all_its_values_where_those_are_
     events = [event for feature in FEATURES for event in feature.events]
     assert {type(event) for event in events} == set(kinds)
     for kind in kinds:
-        for key, values in choices(kind).items():
+        for key, values in values_of_keys(kind).items():
             if key not in ("do", "at"):
                 assert {getattr(event, key) for event in events if isinstance(event, kind)} == values, (kind, key)
     places = {event.at for event in events} | set(given("submit")["at"])
-    assert places == choices(Submit)["at"]
+    assert places == values_of_keys(Submit)["at"]
 
 
 def test_names_of_features_are_distinct_and_what_they_show_are_probes() -> None:

@@ -86,13 +86,13 @@ def test_nothing_is_compared_from_the_step_of_an_ambiguous_decision_on_and_every
     assert isinstance(whole, Agreed)
     assert clean.stats.captures < whole.stats.captures
     assert clean.stats.steps == whole.stats.steps
-    late = from_step(18)
-    assert isinstance(check(DRAWN, marked(3), kind=Specstorm(late)), Agreed)
-    assert isinstance(check(DRAWN, Tapes(), kind=Specstorm(late)), Diverged)
+    delayed = from_step(18)
+    assert isinstance(check(DRAWN, marked(3), kind=Specstorm(delayed)), Agreed)
+    assert isinstance(check(DRAWN, Tapes(), kind=Specstorm(delayed)), Diverged)
     assert isinstance(check(DRAWN, marked(20), kind=Specstorm(from_step(3))), Diverged)
 
 
-def params_one_row_late(rows: Sequence[Row]) -> list[SamplingParams]:
+def params_of_the_row_before(rows: Sequence[Row]) -> list[SamplingParams]:
     params = Parts().row_params(rows)
     return [*params[-1:], *params[:-1]]
 
@@ -138,7 +138,7 @@ def nobody_told(given: Any) -> None:
 
 
 MISTAKES = {
-    "parameters of the row before": (replace(Parts(), row_params=params_one_row_late), "temperature"),
+    "parameters of the row before": (replace(Parts(), row_params=params_of_the_row_before), "temperature"),
     "positions one on": (prepared(one_position_on), "noise_positions"),
     "one temperature for all": (prepared(one_temperature), "temperature"),
     "drafts that were never proposed are outside the vocabulary": (verified(placeholders_told), "sampler_status"),

@@ -94,8 +94,8 @@ def test_shrinking_goes_on_from_a_state_that_was_stored_after_any_batch() -> Non
 
 
 def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_plainest_schedule() -> None:
-    late = Schedule(policy="lane_order", order=("host", "d2h_output", "h2d", "compute", "d2h_counts"))
-    trace, verdict = first_finding(ACCEPTED, late)
+    device_last = Schedule(policy="lane_order", order=("host", "d2h_output", "h2d", "compute", "d2h_counts"))
+    trace, verdict = first_finding(ACCEPTED, device_last)
     assert isinstance(verdict, Diverged)
     assert verdict.difference.plane == "counts"
     small = shrink(Shrinking.of(trace, verdict), attempt, 8).trace

@@ -1,6 +1,6 @@
-"""Host drafters: drafts looked up in processed tokens (suffix, ngram), and those that medusa heads have proposed.
+"""Host drafters: drafts looked up in processed tokens (suffix, ngram), and the transfer of those from the device.
 
-The host has to have seen the step before, so there is nothing of this at depth 2.
+Where the host proposes, or hands drafts on, it has to have seen the step before: there is nothing of that at depth 2.
 """
 
 from collections import Counter
@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
-from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from workers.engine.context import Context, Forward
+from workers.engine.memory import device_array, ring_size
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.engine.step import Step
+from workers.engine.step import DraftsInFlight, Step
+from workers.kernels.copies.arguments import CopyDrafts
 from workers.kernels.ngram.arguments import NGRAM_MAX
 from workers.kernels.sentinels import NO_DRAFT
+from workers.lanes.lane import Machine
 
 SUFFIX_MAX = 4
 
@@ -152,3 +156,40 @@ class HostDrafts:
         """Return so many drafts, K if nothing else is said; NO_DRAFT where there are fewer."""
         count = self._spec.num_speculative_tokens if count is None else count
         return drafts[:count] + (NO_DRAFT,) * (count - len(drafts))
+
+
+class DraftsToHost:
+    """Transfer of a step's drafts to the host, to be checked there or used by the next step: pinned memory and copies.
+
+    A step whose drafts the host has no use for enqueues nothing.
+    """
+
+    def __init__(self, context: Context, machine: Machine) -> None:
+        self._context = context
+        self._machine = machine
+        spec = context.spec
+        self._go_through_the_host = spec.drafter in THROUGH_THE_HOST and spec.drafter not in ON_THE_HOST
+        size, slots = context.memory.rows_max * spec.num_speculative_tokens, range(ring_size("staging", spec))
+        self._drafts = [machine.buffer(f"drafts[{slot}]", device_array(size), pinned=True) for slot in slots]
+        self._drafts_done = [machine.event("drafts_done") for _ in slots]
+
+    def launch(self, forward: Forward) -> DraftsInFlight | None:
+        """Enqueue the copy of a step's drafts, if the host has a use for them."""
+        context, k = self._context, self._context.spec.num_speculative_tokens
+        is_read = forward.named.grammar or self._go_through_the_host
+        if not is_read or not k:
+            return None
+        slot = forward.step % len(self._drafts)
+        drafts = self._drafts[slot].span(0, forward.view.num_rows * k)
+        context.compute.launch(
+            context.parts.copy_drafts, context.arguments(CopyDrafts, forward.view.draft_tokens, drafts)
+        )
+        self._drafts_done[slot].record(context.compute)
+        return DraftsInFlight(self._drafts_done[slot], drafts)
+
+    def read(self, in_flight: DraftsInFlight, step: int) -> Sequence[Sequence[int]]:
+        """Wait for the drafts of a step and return those of each row."""
+        in_flight.landed.synchronize()
+        with self._machine.host(in_flight.drafts, "r", step) as landed:
+            drafts, k = tuple(landed.data), self._context.spec.num_speculative_tokens
+        return tuple(drafts[first : first + k] for first in range(0, len(drafts), k))
