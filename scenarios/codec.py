@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,29 @@ def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
     """
     if not paths:
         raise ScenarioError(f"no path was given; name scenario files (*{SUFFIX}) or folders of them")
-    found: dict[Path, Path] = {}
+    found: dict[str, Path] = {}
     for path in map(Path, paths):
-        files = _files_below(path) if path.is_dir() else [path]
-        if not path.exists():
-            raise ScenarioError(f"{path}: no such file or folder; name scenario files (*{SUFFIX}) or folders of them")
-        if not files:
-            raise ScenarioError(f"{path}: the folder holds no {SUFFIX} file; name one that does")
-        for file in files:
-            found.setdefault(file.resolve(), file)
+        for file in _files_at(path):
+            # A link that leads to itself has no end: it stands for itself, and reading it says so.
+            found.setdefault(os.path.realpath(file), file)
     return sorted(found.values(), key=str)
+
+
+def _files_at(path: Path) -> list[Path]:
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError as error:
+        raise ScenarioError(
+            f"{path}: no such file or folder; name scenario files (*{SUFFIX}) or folders of them"
+        ) from error
+    except (OSError, ValueError) as error:
+        # A null byte in a path is no OSError.
+        why = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"{path}: {why}; name readable scenario files (*{SUFFIX}) or folders of them") from error
+    files = _files_below(path) if is_folder else [path]
+    if not files:
+        raise ScenarioError(f"{path}: the folder holds no {SUFFIX} file; name one that does")
+    return files
 
 
 def _files_below(folder: Path) -> list[Path]:

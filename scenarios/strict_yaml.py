@@ -63,6 +63,12 @@ def one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
+def escaped(text: str) -> str:
+    """Return a text with line breaks, control characters and half characters written as escapes: a line for people."""
+    parts = (char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text)
+    return "".join(parts)
+
+
 @dataclass
 class _Reader:
     """The events of a text on their way to plain data."""

@@ -1,5 +1,6 @@
 """Driver: the one loop between a planner, the coordinator, a pool and a store."""
 
+from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from cluster.campaigns.planner import Counts, Planner
@@ -39,15 +40,20 @@ QUIET = Quiet()
 
 
 def drive(
-    planner: Planner, pool: WorkerPool, stop: Stop, progress: Progress = QUIET, store: Store | None = None
+    planner: Planner,
+    pool: WorkerPool,
+    stop: Stop,
+    progress: Progress = QUIET,
+    store: Store | None = None,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run what a planner asks for until it is done or a stop is asked for.
+    """Run what a planner asks for until it is done, a stop is asked for, or there is no time left.
 
     With a store, lost attempts and late answers are written down, and a job goes on counting the attempts that were
     made of it before.
     """
     driver = _Driver(planner, pool, store)
-    while stop.signum is None:
+    while stop.signum is None and has_time():
         driver.add_tasks()
         if planner.is_done():
             return

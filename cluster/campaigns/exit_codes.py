@@ -14,3 +14,11 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
         return EXIT_FOUND
     agreed = [verdict.stats for verdict in seen if isinstance(verdict, Agreed)]
     return EXIT_AGREED if len(agreed) == len(seen) and not is_too_ambiguous(agreed) else EXIT_NOT_JUDGED
+
+
+def weightiest(*codes: int) -> int:
+    """Return the code of several parts of a campaign: findings weigh more than gaps, and a signal more than both."""
+    return max(codes, key=lambda code: _WEIGHTS.get(code, len(_WEIGHTS)))
+
+
+_WEIGHTS = {EXIT_AGREED: 0, EXIT_BAD_INPUT: 1, EXIT_NOT_JUDGED: 2, EXIT_FOUND: 3}

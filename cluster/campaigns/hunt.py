@@ -40,7 +40,7 @@ class Hunt:
         self.hunter = Hunter(settings, store, store.folder / "running", num_traces, corpus=corpus)
         self.may_begin = may_begin
         self._num_traces = num_traces
-        self._store = store
+        self.store = store
         self._begins = True
         self._jobs: dict[str, AnyJob] = {}
         self._slot: dict[str, int] = {}
@@ -58,13 +58,13 @@ class Hunt:
         self._slot[job.key] = slot
         # A shard's traces are written ahead by its worker.
         if isinstance(job, ShardJob):
-            self._store.begin_attempt(job.key, attempt, slot)
+            self.store.begin_attempt(job.key, attempt, slot)
 
     def take(self, record: Record) -> None:
         """Write the report of a shard down, and go on from it."""
         job = self._jobs.pop(record.job)
         if isinstance(job, ShardJob) and isinstance(record.result, ShardReport):
-            self._store.keep_shard(job, record.attempt, record.result)
+            self.store.keep_shard(job, record.attempt, record.result)
         self.hunter.take(record.job, record.result, record.deaths, self._slot.pop(record.job, -1))
 
     def is_done(self) -> bool:
@@ -82,7 +82,7 @@ class Hunt:
         if hunter.findings:
             return EXIT_FOUND
         gaps = hunter.canary.is_blind or not hunter.canary.rounds or hunter.mismatches or hunter.unjudged
-        is_judged = hunter.tally.traces and not gaps and not self._store.contradictions()
+        is_judged = hunter.tally.traces and not gaps and not self.store.contradictions()
         return EXIT_AGREED if is_judged else EXIT_NOT_JUDGED
 
 

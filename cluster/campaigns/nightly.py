@@ -5,6 +5,7 @@ Each trace must still be found, and the clean engine must agree on it.
 
 from collections.abc import Iterator, Mapping
 
+from cluster.campaigns.budget import spoken
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
@@ -17,8 +18,22 @@ from workers.targets.devices import faults_on
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 NIGHTS = 7
+# Shares of a night at which its parts end: the replay, the hunt's last new trace, its shrinking, the measurement.
+REPLAY_END, TRACES_END, HUNT_END, NIGHT_END = 0.4, 0.7, 0.8, 1.0
 TRIALS = 3
 TRACES = 200
+
+
+def division(hours: float, num_faults: int) -> str:
+    """Return in a sentence how a night is divided."""
+    if not hours:
+        return f"nightly: no bound: the regressions, no hunt, {num_faults} faults measured"
+    ends = (spoken(3600 * hours * share) for share in (REPLAY_END, TRACES_END, HUNT_END, NIGHT_END))
+    replay, traces, hunt, night = ends
+    return (
+        f"nightly: {night} in all: regressions until {replay} at most, then the hunt (last trace begun at {traces}, "
+        f"shrinking until {hunt}), then {num_faults} faults measured; what a part leaves goes to the next"
+    )
 
 
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
@@ -44,6 +59,7 @@ class Regressions:
 
     def __init__(self, traces: Mapping[str, Trace], store: Store, config: RunConfig = DEFAULT_CONFIG) -> None:
         self.traces = traces
+        self.store = store
         clean = {name: trace.model_copy(update={"faults": ()}) for name, trace in traces.items()}
         # A fault may lift a refusal: without it no engine runs the trace at all.
         self.refused = [name for name, trace in clean.items() if problems(trace)]

@@ -64,6 +64,8 @@ class Suite:
         if isinstance(judgement, Lost):
             judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
         assert isinstance(judgement, Judgement), "a job of a trace is answered by a judgement"
+        # Should it not be written, for a full disk, it is still known until the command has reported it.
+        self.results[record.job] = Result(record.job, judgement, None)
         self.results[record.job] = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
 
     def is_done(self) -> bool:

@@ -1,5 +1,6 @@
 """Commands `run` and `replay`, and the table of all commands; each returns its exit code."""
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.driver import drive
-from cluster.campaigns.exit_codes import exit_code
+from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.suite import Scenario, Suite
+from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
 from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.inputs import (
@@ -24,19 +26,21 @@ from cluster.cli.inputs import (
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
-from cluster.dispatch.host import PoolError
-from cluster.dispatch.job import WORKER, build, command, load_judge
+from cluster.dispatch.host import PoolError, ReachError
+from cluster.dispatch.job import WORKER, build, load_judge, typed
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.report import Line, document, print_report, progress_for
-from cluster.storage.store import CampaignError, Store, new_campaign_folder
+from cluster.storage.store import CampaignError, Store
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
+from scenarios.spec import INTEGER_MAX
+from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Lost, Vacuous
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
-UserError = (InputError, ScenarioError, CampaignError, DeviceError)
+UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
@@ -61,10 +65,13 @@ def specstorm(
 
 @app.command()
 def run(
+    context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
     workers: Workers = None,
     ray: Ray = "auto",
-    seed: Annotated[int | None, typer.Option(min=0, help="Replaces the seed of every scenario.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=INTEGER_MAX, help="Replaces the seed of every scenario.")
+    ] = None,
     fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
     out: Out = None,
     deadline: Deadline = 300,
@@ -77,14 +84,19 @@ def run(
     scenarios = read_scenarios(paths, seed, fault or (), config)
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray, workers, config)
-    folder = out if out is not None else new_campaign_folder(Path("campaigns"), campaign_stem(paths))
     stop = Stop()
-    with Store(folder) as store:
+    with open_campaign(out, campaign_stem(paths)) as store:
+        folder = store.folder
         suite = Suite(scenarios, store)
-        code = _carry_out(suite, store, address, workers, deadline, config, stop)
+        code = _carry_out(suite, store, address, workers, deadline, config, stop, context)
         lines = [_line(suite, scenario, folder) for scenario in scenarios]
-        code = code or suite.exit_code()
-        remarks = [*_remarks(suite, lines, fault or ()), *_contradictions(store), f"results: {folder}"]
+        remarks = _remarks(suite, lines, fault or ())
+        if stop.signum is not None:
+            remarks.append(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}")
+        if not code:
+            code = suite.exit_code()
+            remarks += _contradictions(store)
+        remarks.append(f"results: {folder}")
     if as_json:
         print(document(lines, code).model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
@@ -112,6 +124,7 @@ def _carry_out(
     deadline: float,
     config: RunConfig,
     stop: Stop,
+    context: typer.Context,
 ) -> int:
     """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
     if not suite.missing:
@@ -121,8 +134,11 @@ def _carry_out(
         with open_pool(address, workers, len(suite.missing), deadline, stop, config) as pool:
             drive(suite, pool, stop, progress, store)
     except PoolError as error:
-        print(f"specstorm: {error}", file=sys.stderr)
-        return suite.exit_code()
+        print(f"specstorm: {error}; {resumed(context, store.folder)}", file=sys.stderr)
+        return suite.exit_code() or EXIT_NOT_JUDGED
+    except StorageError as error:
+        report_failure(error, store.folder, context)
+        return exit_code(suite.verdicts()) or EXIT_NOT_JUDGED
     finally:
         progress.close()
     return 0 if stop.signum is None else 128 + stop.signum
@@ -135,9 +151,9 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
         return Line(name, None)
     replay = None
     if result.artefact is not None:
-        replay = command("replay", folder / result.artefact, config)
+        replay = typed("replay", folder / result.artefact, config)
     elif isinstance(result.judgement.verdict, Lost):
-        replay = command("run --ray off", folder / "running" / f"{key}.yaml", config)
+        replay = typed("run --ray off", folder / "running" / f"{key}.yaml", config)
     return Line(name, result.judgement, result.artefact, replay)
 
 
@@ -173,10 +189,10 @@ def replay(
         trace = trace.model_copy(update={"faults": ()})
         for problem in problems(trace):
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
-    _warn({str(file): trace})
+    _warn({escaped(str(file)): trace})
     check_trace(trace, config, str(file))
     kind_of(config.engine).require(config)
-    line = Line(str(file), load_judge(WORKER).judge(trace, False, config))
+    line = Line(escaped(str(file)), load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:
         print(document([line], code).model_dump_json(indent=2))

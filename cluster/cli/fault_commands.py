@@ -1,6 +1,7 @@
 """Commands `faults list`, `faults show` and `faults measure`."""
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -10,21 +11,23 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
+from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
-from cluster.statistics.fault_table import by_fault, elsewhere_line, measure_document, table, write_documents
+from cluster.statistics.fault_table import Line, by_fault, elsewhere_line, measure_document, table, write_documents
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
-from cluster.storage.store import Store, new_campaign_folder
 from workers.faults.registry import FAULTS
+from workers.run.trials import Trial
 from workers.targets.devices import faults_on
 from workers.targets.target import SPECSTORM, RunConfig
 
 
 def measure(
+    context: typer.Context,
     faults: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: every fault.")] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each fault, each with traces of its own.")] = 10,
     traces: Annotated[int, typer.Option(min=1, help="Traces after which a trial is given up.")] = 200,
@@ -47,17 +50,23 @@ def measure(
     names = faults_on(config) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
     check_faults(names, config, "faults measure")
     address = ray_address(ray, workers, config)
-    folder = out if out is not None else new_campaign_folder(Path("campaigns"), "faults")
     stop = Stop()
     broken = False
-    with Store(folder) as store:
+    progress = progress_for(sys.stderr, "trials")
+    with open_campaign(out, "faults") as store:
+        folder = store.folder
         measurement = Measurement(names, trials, traces, not no_baseline, store, config)
         try:
             with open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool:
-                drive(measurement, pool, stop, progress_for(sys.stderr), store)
+                drive(measurement, pool, stop, progress, store)
         except PoolError as error:
-            print(f"specstorm: {error}", file=sys.stderr)
+            print(f"specstorm: {error}; {resumed(context, folder)}", file=sys.stderr)
             broken = True
+        except StorageError as error:
+            report_failure(error, folder, context)
+            broken = True
+        finally:
+            progress.close()
     left_out = [] if faults or len(names) == len(FAULTS) else [elsewhere_line(len(FAULTS) - len(names), config)]
     taken = measurement.trials()
     lines = list(by_fault(taken))
@@ -65,12 +74,33 @@ def measure(
     code = code if stop.signum is None else 128 + stop.signum
     report = measure_document(lines, taken, measurement.lost, code).model_dump_json(indent=2)
     text = "\n".join([*table(lines), *left_out, *measurement.lost])
-    write_documents(folder, text, report)
-    if pictures and lines:
-        draw_survival(taken, folder / "survival.svg")
-        draw_kill_matrix(lines, folder / "kill_matrix.svg")
+    # Printed before it is written: a full disk takes nothing away from what was measured.
     print(report if json else text)
+    if stop.signum is not None:
+        print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
+    code = _write(folder, text, report, taken if pictures else (), lines, context, code)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    return code
+
+
+def _write(
+    folder: Path,
+    text: str,
+    report: str,
+    pictured: Sequence[Trial],
+    lines: Sequence[Line],
+    context: typer.Context,
+    code: int,
+) -> int:
+    """Write what was measured, with pictures of trials if there are any; return the code, or what kept it from that."""
+    try:
+        write_documents(folder, text, report)
+        if pictured:
+            draw_survival(pictured, folder / "survival.svg")
+            draw_kill_matrix(lines, folder / "kill_matrix.svg")
+    except OSError as error:
+        report_failure(error, folder, context)
+        return code or EXIT_NOT_JUDGED
     return code
 
 

@@ -1,42 +1,58 @@
 """Commands `hunt`, `nightly` and `shrink`."""
 
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
-from cluster.campaigns.driver import QUIET, drive
-from cluster.campaigns.exit_codes import exit_code
+from cluster.campaigns.budget import Budget
+from cluster.campaigns.driver import drive
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.findings import FindingState, Pursuit, Shrink
 from cluster.campaigns.hunt import Hunt, keep_seldom_hit
 from cluster.campaigns.hunter import CANARY, HuntSettings
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.nightly import NIGHTS, TRACES, TRIALS, Regressions, part_of_the_faults
+from cluster.campaigns.nightly import (
+    HUNT_END,
+    NIGHTS,
+    REPLAY_END,
+    TRACES,
+    TRACES_END,
+    TRIALS,
+    Regressions,
+    division,
+    part_of_the_faults,
+)
+from cluster.cli.campaign import StorageError, cause, open_campaign, report_failure, resumed
 from cluster.cli.inputs import (
     InputError,
     check_engine,
     check_fault,
     check_faults,
     check_trace,
+    check_writable,
     ray_address,
     read_regressions,
     read_trace,
 )
 from cluster.cli.options import Corpora, Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
-from cluster.dispatch.job import command
+from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
-from cluster.dispatch.session import Stop, open_pools
+from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
-from cluster.reports.report import Line, ShrinkDocument, document, print_report
+from cluster.reports.report import BarProgress, Line, LineProgress, ShrinkDocument, document, print_report, progress_for
 from cluster.statistics.fault_table import by_fault, fault_values, table
-from cluster.storage.artefact import write_artefact, write_atomically
+from cluster.storage.artefact import artefact_text, write_artefact, write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
-from cluster.storage.store import Store, new_campaign_folder
+from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX, Profile
+from scenarios.strict_yaml import escaped
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
 from workers.targets.target import SPECSTORM, RunConfig
@@ -46,6 +62,7 @@ Canary = Annotated[str, typer.Option(metavar="ID", help="A fault that must be fo
 
 
 def hunt(
+    context: typer.Context,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin traces for so long. Default: 1.")] = None,
     num_traces: Annotated[int | None, typer.Option("--traces", min=1, help="Judge so many traces.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Other traces.")] = 0,
@@ -70,16 +87,20 @@ def hunt(
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     known = _corpus(corpus, out)
     address = ray_address(ray, workers, config)
-    folder = out if out is not None else new_campaign_folder(Path("campaigns"), "hunt")
     stop = Stop()
-    with Store(folder) as store:
+    with open_campaign(out, "hunt") as store:
+        folder = store.folder
         hunting = _hunt_of(settings, store, num_traces, known)
         seconds = None if minutes is None else 60 * minutes
 
+        budget = Budget.of(seconds or None)
+
         def work(pool: WorkerPool) -> None:
+            hunting.may_begin = lambda: seconds != 0 and budget.has_time()
             _hunt(hunting, store, pool, stop, seconds, num_traces)
 
-        code = _carry_out((work,), address, workers, deadline, stop, config) or hunting.exit_code()
+        code = _carry_out((work,), address, workers, deadline, stop, config, context, folder)
+        code = weightiest(code, hunting.exit_code())
         text = "\n".join(hunt_lines(hunting.hunter, folder))
     print(hunt_document(hunting.hunter, code).model_dump_json(indent=2) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
@@ -87,6 +108,7 @@ def hunt(
 
 
 def nightly(
+    context: typer.Context,
     hours: Annotated[float, typer.Option(min=0, help="Begin traces for so long, after the regressions.")] = 8,
     regressions: Annotated[Path, typer.Option(help="Folder of traces of known faults, replayed first.")] = Path(
         "scenarios/regressions"
@@ -113,37 +135,68 @@ def nightly(
     known = _corpus(corpus, out)
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
-    folder = out if out is not None else new_campaign_folder(Path("campaigns"), "nightly")
+    print(division(hours, len(tonight)), file=sys.stderr)
     stop = Stop()
-    with Store(folder) as store, Store(folder / "regressions") as kept:
+    with open_campaign(out, "nightly") as store, Store(store.folder / "regressions") as kept:
+        folder = store.folder
         replayed = Regressions(known_bugs, kept, config)
         hunting = _hunt_of(settings, store, None, known)
-
-        def hunt_on(pool: WorkerPool) -> None:
-            _hunt(hunting, store, pool, stop, 3600 * hours, None)
-
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
-        works = (
-            lambda pool: drive(replayed.suite, pool, stop, QUIET, kept),
-            hunt_on,
-            lambda pool: drive(measurement, pool, stop, QUIET, store),
-        )
-        code = _carry_out(works, address, workers, deadline, stop, config)
+        works = _parts_of_a_night(replayed, hunting, measurement, stop, hours)
+        code = _carry_out(works, address, workers, deadline, stop, config, context, folder)
         taken = measurement.trials()
         lines = list(by_fault(taken))
         codes = (replayed.exit_code(), hunting.exit_code(), measured_code(measurement, lines, len(tonight)))
-        # Findings weigh more than gaps.
-        code = code or max(codes, key=(0, 3, 1).index)
+        code = weightiest(code, *codes)
         text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder), "", *table(lines)])
         values = hunt_document(hunting.hunter, code)
         measured = fault_values(lines, taken, measurement.lost)
         night = NightDocument(exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured)
         report = night.model_dump_json(indent=2)
-    write_atomically(folder / "report.txt", text + "\n")
-    write_atomically(folder / "report.json", report + "\n")
+    # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
+    try:
+        write_atomically(folder / "report.txt", text + "\n")
+        write_atomically(folder / "report.json", report + "\n")
+    except OSError as error:
+        report_failure(error, folder, context)
+        code = code or EXIT_NOT_JUDGED
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
+
+
+def _parts_of_a_night(
+    replayed: Regressions, hunting: Hunt, measurement: Measurement, stop: Stop, hours: float
+) -> Sequence[Callable[[WorkerPool], None]]:
+    """Return what a night does, one after another; the budget begins with the first."""
+    seconds = 3600 * hours
+    budget = Budget.of(seconds or None)
+    suite, kept, store = replayed.suite, replayed.store, hunting.store
+
+    def replay_on(pool: WorkerPool) -> None:
+        with _progress("regressions") as progress:
+            drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
+
+    def hunt_on(pool: WorkerPool) -> None:
+        hunting.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)
+        left = budget.left(TRACES_END)
+        _hunt(hunting, store, pool, stop, 0 if left is None else left, None, lambda: budget.has_time(HUNT_END))
+
+    def measure_on(pool: WorkerPool) -> None:
+        with _progress("trials of faults") as progress:
+            drive(measurement, pool, stop, progress, store, budget.has_time)
+
+    return replay_on, hunt_on, measure_on
+
+
+@contextmanager
+def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
+    """Show how far one part of a command is, and take that away at its end."""
+    progress = progress_for(sys.stderr, units)
+    try:
+        yield progress
+    finally:
+        progress.close()
 
 
 def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
@@ -172,17 +225,21 @@ def _hunt_of(settings: HuntSettings, store: Store, num_traces: int | None, corpu
 
 
 def _hunt(
-    hunting: Hunt, store: Store, pool: WorkerPool, stop: Stop, seconds: float | None, num_traces: int | None
+    hunting: Hunt,
+    store: Store,
+    pool: WorkerPool,
+    stop: Stop,
+    seconds: float | None,
+    num_traces: int | None,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Hunt on an open pool until the time is over or all traces are judged, and every finding is closed.
+    """Hunt on an open pool until nothing may begin, or all traces are judged, and every finding is closed.
 
-    Traces that hit what few hit are kept.
+    Traces that hit what few hit are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
-    end = None if seconds is None else time.monotonic() + seconds
-    hunting.may_begin = lambda: end is None or time.monotonic() < end
     progress = HuntLine(sys.stderr, seconds, num_traces)
     try:
-        drive(hunting, pool, stop, progress, store)
+        drive(hunting, pool, stop, progress, store, has_time)
     finally:
         progress.close()
     keep_seldom_hit(hunting.hunter, store.folder)
@@ -195,6 +252,8 @@ def _carry_out(
     deadline: float,
     stop: Stop,
     config: RunConfig,
+    context: typer.Context,
+    folder: Path,
 ) -> int:
     """Do one work after another, each on a pool of its own; return 0, or the exit code of what kept it from ending."""
     try:
@@ -204,9 +263,15 @@ def _carry_out(
                     with pools() as pool:
                         work(pool)
     except PoolError as error:
-        print(f"specstorm: {error}", file=sys.stderr)
-        return 3
-    return 0 if stop.signum is None else 128 + stop.signum
+        print(f"specstorm: {error}; {resumed(context, folder)}", file=sys.stderr)
+        return EXIT_NOT_JUDGED
+    except StorageError as error:
+        report_failure(error, folder, context)
+        return EXIT_NOT_JUDGED
+    if stop.signum is None:
+        return EXIT_AGREED
+    print(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}", file=sys.stderr)
+    return 128 + stop.signum
 
 
 def shrink(
@@ -225,14 +290,21 @@ def shrink(
     trace = read_trace(file)
     check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent
+    check_writable(folder)
     stop = Stop()
     pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, config)
     address = ray_address(ray, workers, config)
-    code = _carry_out((lambda pool: drive(Shrink(pursuit), pool, stop),), address, workers, deadline, stop, config)
+    try:
+        with _progress("candidates") as progress, open_pool(address, workers, MANY, deadline, stop, config) as pool:
+            drive(Shrink(pursuit), pool, stop, progress)
+        code = EXIT_AGREED if stop.signum is None else 128 + stop.signum
+    except PoolError as error:
+        print(f"specstorm: {error}", file=sys.stderr)
+        code = EXIT_NOT_JUDGED
     judgement = pursuit.smallest()
     if judgement is None:
-        print(f"specstorm: {file}: was not judged", file=sys.stderr)
-        return code or 3
+        print(f"specstorm: {escaped(str(file))}: was not judged", file=sys.stderr)
+        return code or EXIT_NOT_JUDGED
     line, remarks = _shrunk(file, folder, pursuit, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
@@ -248,14 +320,19 @@ def _shrunk(
 ) -> tuple[Line, list[str]]:
     """Write the artefact of a trace that fails, and return what is to be said about it."""
     if not is_finding(judgement.verdict):
-        return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
-    path = write_artefact(folder, judgement, str(file), config)
+        return Line(escaped(str(file)), judgement), ["nothing to shrink: the trace does not fail"]
     shrinking = pursuit.state.shrinking
     spent = shrinking.spent if shrinking is not None else 0
     remarks = [f"{pursuit.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
+    try:
+        path = write_artefact(folder, judgement, str(file), config)
+    except OSError as error:
+        # The disk may have filled up while it was worked on; what came out is not lost with it.
+        print(artefact_text(judgement, str(file), config), file=sys.stderr)
+        return Line(escaped(str(file)), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
     if pursuit.is_open:
-        remarks.append(f"stopped before the end; go on with: {command('shrink', path, config)}")
-    return Line(str(file), judgement, str(path), command("replay", path, config)), remarks
+        remarks.append(f"stopped before the end; go on with: {typed('shrink', path, config)}")
+    return Line(escaped(str(file)), judgement, str(path), typed("replay", path, config)), remarks
 
 
 def _shrink_document(line: Line, code: int, pursuit: Pursuit) -> ShrinkDocument:

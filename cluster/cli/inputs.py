@@ -3,20 +3,27 @@
 import difflib
 import os
 import re
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.campaigns.suite import Scenario
 from cluster.dispatch.job import Job
+from cluster.dispatch.reach import check_address
 from cluster.storage.artefact import portable
 from scenarios import codec
 from scenarios.capabilities import lacking
+from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
+
+# Bytes that a file system takes for one name.
+NAME_MAX = 255
+STEM_MAX = 100
 
 
 class InputError(ValueError):
@@ -75,11 +82,11 @@ def read_scenarios(
     A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so.
     """
     added = tuple(check_fault(fault) for fault in faults)
-    named = {path.resolve() for path in paths if path.is_file()}
+    named = {os.path.realpath(path) for path in paths if os.path.isfile(path)}
     scenarios, left_out = [], 0
     for path in codec.find_scenarios(paths):
         trace = read_trace(path)
-        if trace.faults and path.resolve() not in named:
+        if trace.faults and os.path.realpath(path) not in named:
             left_out += 1
             continue
         update: dict[str, object] = {"faults": tuple(dict.fromkeys((*trace.faults, *added)))}
@@ -87,8 +94,8 @@ def read_scenarios(
             update["seed"] = seed
         trace = trace.model_copy(update=update)
         check_trace(trace, config, str(path))
-        scenarios.append(Scenario(str(path), Job.of(trace, sweep=True, config=config)))
-    below = ", ".join(str(path) for path in paths if path.is_dir())
+        scenarios.append(Scenario(escaped(str(path)), Job.of(trace, sweep=True, config=config)))
+    below = ", ".join(escaped(str(path)) for path in paths if os.path.isdir(path))
     how = "name the file of one to run it; `specstorm nightly` replays all"
     if not scenarios:
         raise InputError(f"{below}: no scenarios but {left_out} that switch faults on; {how}")
@@ -107,6 +114,23 @@ def read_regressions(folder: Path) -> dict[str, Trace]:
     return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([folder])}
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written, before the work whose result goes there.
+
+    Raises:
+        InputError: it is no folder, cannot be made, or cannot be written.
+    """
+    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
+    try:
+        if not stat.S_ISDIR(existing.stat().st_mode):
+            raise InputError(f"{existing}: is not a folder; name one that can be written with --out")
+    except OSError as error:
+        raise InputError(f"{existing}: {error.strerror}; name a folder that can be written with --out") from error
+    if not os.access(existing, os.W_OK | os.X_OK) or any(len(os.fsencode(part)) > NAME_MAX for part in folder.parts):
+        why = "cannot be written, or its name is too long"
+        raise InputError(f"{folder}: {why}; name a folder that can be written with --out")
+
+
 def ray_address(setting: str, workers: int | None, config: RunConfig) -> str | None:
     """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
 
@@ -122,10 +146,11 @@ def ray_address(setting: str, workers: int | None, config: RunConfig) -> str | N
     if "://" in address:
         seen = "RAY_ADDRESS" if setting == "auto" else "--ray"
         raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
+    check_address(address)
     return address
 
 
 def campaign_stem(paths: Sequence[Path]) -> str:
     """Return the name of a new campaign's folder, less its number."""
-    name = paths[0].resolve().name.removesuffix(".yaml")
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", name) or "campaign"
+    name = Path(os.path.realpath(paths[0])).name.removesuffix(".yaml")
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:STEM_MAX] or "campaign"

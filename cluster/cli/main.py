@@ -1,11 +1,12 @@
-"""Main function: check the installation, run a command, turn what escapes it into an exit code."""
+"""Main function: check the installation, run a command, turn what escapes it into an exit code.
+
+Nothing of ours is imported before an exception can be caught: an import that fails is no finding.
+"""
 
 import os
 import signal
 import sys
 import traceback
-
-from cluster.dispatch.origin import foreign_packages
 
 
 def main() -> None:
@@ -15,37 +16,66 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Return the exit code of one command; no exception escapes."""
-    foreign = foreign_packages()
-    if foreign:
-        for message in foreign:
-            print(f"specstorm: {message}", file=sys.stderr)
-        return 2
-    # Not before the check above: these imports would already fail in a foreign package.
-    from typer.exceptions import TyperException  # noqa: PLC0415
-
-    from cluster.campaigns.exit_codes import EXIT_BAD_INPUT, EXIT_NOT_JUDGED  # noqa: PLC0415
-    from cluster.cli.commands import UserError, app  # noqa: PLC0415
-
     try:
-        code = app(arguments, prog_name="specstorm", standalone_mode=False)
-    except UserError as error:
-        print(f"specstorm: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    except TyperException as error:
-        if error.format_message():
-            print(f"specstorm: {error.format_message()}", file=sys.stderr)
-        return error.exit_code
+        return _run(arguments)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except SystemExit as error:
         # Ray answers SIGTERM with SystemExit(SIGTERM) while it starts, before the handler of a campaign is in place.
-        return 128 + signal.SIGTERM if error.code == signal.SIGTERM else EXIT_NOT_JUDGED
-    except BrokenPipeError:
-        # The reader of our output has gone; nothing more can be said, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_NOT_JUDGED
-    except Exception:
-        print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
-        traceback.print_exc()
-        return EXIT_NOT_JUDGED
+        return 128 + signal.SIGTERM if error.code == signal.SIGTERM else 3
+    except BaseException as error:
+        return _internal(error)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        os.getcwd()
+    except OSError as error:
+        return _refuse(f"the working directory is gone ({error.strerror}); cd to one that exists")
+    from cluster.cli.streams import guarded_streams  # noqa: PLC0415
+
+    with guarded_streams() as (out, _):
+        code = _command(arguments)
+        out.flush()
+        if out.lost is not None:
+            _refuse(f"stdout: {out.lost.strerror}; not everything could be printed")
+            code = code or 2
+    return code
+
+
+def _command(arguments: list[str]) -> int:
+    from cluster.dispatch.origin import foreign_packages  # noqa: PLC0415
+
+    foreign = foreign_packages()
+    if foreign:
+        for message in foreign:
+            _refuse(message)
+        return 2
+    # Not before the check above: these imports would already fail in a foreign package.
+    from typer.exceptions import TyperException  # noqa: PLC0415
+
+    from cluster.cli.commands import UserError, app  # noqa: PLC0415
+    from scenarios.strict_yaml import escaped  # noqa: PLC0415
+
+    try:
+        code = app(arguments, prog_name="specstorm", standalone_mode=False, obj=arguments)
+    except UserError as error:
+        return _refuse(escaped(str(error)))
+    except TyperException as error:
+        return _refuse(escaped(error.format_message())) if error.format_message() else 2
+    except OSError as error:
+        where = "" if error.filename is None else f"{escaped(os.fsdecode(error.filename))}: "
+        return _refuse(f"{where}{error.strerror or error}")
     return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    print(f"specstorm: {message}", file=sys.stderr)
+    return 2
+
+
+def _internal(error: BaseException) -> int:
+    """Say that Specstorm itself failed; the code is never that of a finding."""
+    print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
+    traceback.print_exception(error)
+    return 3

@@ -25,6 +25,10 @@ class PoolError(RuntimeError):
     """The pool cannot work at all, whatever the jobs are."""
 
 
+class ReachError(ValueError):
+    """No cluster can be joined at the address that was given; the message says why and what to do."""
+
+
 class EngineHost:
     """Runs one job at a time and keeps nothing between jobs."""
 

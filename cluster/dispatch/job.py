@@ -4,7 +4,9 @@ A key says what is to be done and by which code.
 """
 
 import importlib.metadata
+import os
 import shlex
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterable
@@ -19,6 +21,7 @@ from cluster.dispatch.origin import ROOT
 from scenarios import codec
 from scenarios.shards import Shard
 from scenarios.spec import Value
+from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
@@ -128,7 +131,37 @@ def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CO
 
 def command(what: str, file: Path | str, config: RunConfig) -> str:
     """Return the command line that does something with a trace as configured."""
-    return shlex.join(["specstorm", *what.split(), *config.flags(), str(file)])
+    return " ".join(map(_quoted, ["specstorm", *what.split(), *config.flags(), str(file)]))
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell reads it; one with control characters as bash reads it, on one line."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{escaped(word.replace(chr(92), chr(92) * 2).replace(chr(39), chr(92) + chr(39)))}'"
+
+
+def program() -> str:
+    """Return how this process was started, as a line typed in the working directory can start it again."""
+    script = Path(sys.argv[0])
+    if script.name == "specstorm" and script.is_file():
+        found = shutil.which("specstorm")
+        if found is not None and Path(found).resolve() == script.resolve():
+            return "specstorm"
+        return shlex.quote(_from_here(script))
+    return f"{shlex.quote(_from_here(Path(sys.executable)))} -m cluster"
+
+
+def _from_here(path: Path) -> str:
+    """Return a path relative to the working directory if it is below that, else absolute; links are not followed."""
+    absolute = Path(os.path.abspath(path))
+    here = Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
+
+
+def typed(what: str, file: Path | str, config: RunConfig) -> str:
+    """Return a command as it can be typed where this process was started; never written into a file."""
+    return command(what, file, config).replace("specstorm", program(), 1)
 
 
 def version() -> str:

@@ -6,7 +6,6 @@ judges: whatever happens to a worker becomes an event.
 
 import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -16,13 +15,13 @@ from secrets import token_hex
 from typing import Any, Protocol, Self
 
 from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
-from cluster.dispatch.host import EngineHost, PoolError, read_answer
+from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
 from cluster.dispatch.origin import ROOT
+from cluster.dispatch.reach import default_token, reach
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
-REACH_SECONDS = 10.0
 
 
 class WorkerPool(Protocol):
@@ -281,13 +280,6 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
-def _reach(address: str) -> None:
-    """Raise OSError at once where nothing listens; Ray would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
-
-
 def gpu_share(slots: int, num_gpus: int) -> float:
     """Return the share of a GPU that each of some actors gets; an actor lies on one GPU."""
     return 1 / -(-slots // num_gpus)
@@ -305,16 +297,17 @@ class RayCluster:
         if self._private is not None:
             options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
         try:
-            _reach(address)
+            reach(address)
             import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
 
             ray.init(**options)
         except BaseException as error:
             if self._private is not None:
                 self._private.close()
-            if not isinstance(error, Exception):
+            if isinstance(error, ReachError) or not isinstance(error, Exception):
                 raise
-            raise PoolError(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
+            kind = PoolError if address == "local" else ReachError
+            raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
         self.module: Any = ray
 
     @property
@@ -361,7 +354,7 @@ class _PrivateEnvironment:
             "PYTHONPATH": os.pathsep.join(path),
         }
         self._token_folder: Path | None = None
-        if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or _default_token().is_file()):
+        if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or default_token().is_file()):
             self._token_folder = Path(tempfile.mkdtemp(prefix="specstorm-"))
             token = self._token_folder / "token"
             descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -382,7 +375,3 @@ class _PrivateEnvironment:
                 os.environ[name] = value
         if self._token_folder is not None:
             shutil.rmtree(self._token_folder, ignore_errors=True)
-
-
-def _default_token() -> Path:
-    return Path.home() / ".ray" / "auth_token"

@@ -175,8 +175,9 @@ def _entry(line: Line) -> ScenarioEntry:
 class LineProgress:
     """A plain line every ten seconds, for logs."""
 
-    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: IO[str], units: str = "scenarios", clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._units = units
         self._clock = clock
         self._begin = self._last = clock()
         self._done_before: int | None = None
@@ -193,7 +194,8 @@ class LineProgress:
         left = "time left unknown"
         if counts.total is not None and rate > 0:
             left = f"about {(counts.total - counts.done) / rate:.0f} s left"
-        text = f"{counts.done}/{counts.total} scenarios, {rate:.2f}/s, {_findings(counts.findings)}, {left}"
+        of = "" if counts.total is None else f"/{counts.total}"
+        text = f"{counts.done}{of} {self._units}, {rate:.2f}/s, {_findings(counts.findings)}, {left}"
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -203,10 +205,10 @@ class LineProgress:
 class BarProgress:
     """A bar, for terminals."""
 
-    def __init__(self) -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[findings]}"), TimeRemainingColumn())
-        self._bar = RichBar(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("run", total=None, findings=_findings(0))
+    def __init__(self, units: str = "scenarios") -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}, {task.fields[findings]}"))
+        self._bar = RichBar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(units, total=None, findings=_findings(0))
         self._bar.start()
 
     def update(self, counts: Counts) -> None:
@@ -222,6 +224,6 @@ def _findings(count: int) -> str:
     return f"{count} {'finding' if count == 1 else 'findings'}"
 
 
-def progress_for(stream: TextIO) -> LineProgress | BarProgress:
+def progress_for(stream: TextIO, units: str = "scenarios") -> LineProgress | BarProgress:
     """Return the kind of progress that suits a stream: a bar for the terminal behind stderr, else lines."""
-    return BarProgress() if stream is sys.stderr and stream.isatty() else LineProgress(stream)
+    return BarProgress(units) if stream is sys.stderr and stream.isatty() else LineProgress(stream, units)

@@ -92,7 +92,7 @@ def test_the_document_names_scenarios_without_this_hosts_folders(
 
 def test_progress_is_a_line_every_ten_seconds_with_rate_findings_and_time_left() -> None:
     stream, now = io.StringIO(), [0.0]
-    progress = LineProgress(stream, lambda: now[0])
+    progress = LineProgress(stream, clock=lambda: now[0])
     for second in range(0, 26):
         now[0] = float(second)
         progress.update(Counts(10 + second * 2, 100, second // 12))

@@ -1,0 +1,36 @@
+"""Time budget of a campaign, divided between parts that follow one another; what one does not use goes to the next."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """So many seconds from `begin` on, or no bound; the clock is `time.monotonic` outside tests."""
+
+    seconds: float | None
+    begin: float
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def of(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> "Budget":
+        """Return a budget that begins now."""
+        assert seconds is None or seconds > 0, f"a budget of {seconds} s; no bound is None"
+        return cls(seconds, clock(), clock)
+
+    def left(self, share: float = 1.0) -> float | None:
+        """Return the seconds until a share of the budget is used up, None where there is no bound."""
+        return None if self.seconds is None else self.begin + share * self.seconds - self.clock()
+
+    def has_time(self, share: float = 1.0) -> bool:
+        """Whether a share of the budget is not used up yet."""
+        left = self.left(share)
+        return left is None or left > 0
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration in the largest unit that fits it: 40 s, 12 min, 7.5 h."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -1,0 +1,91 @@
+"""Reachability check of a Ray cluster: address, socket, protocol and token, in seconds, before Ray is asked to join.
+
+Ray itself would try for minutes, and print the refusals of its RPCs as they come.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster.dispatch.host import ReachError
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
+# In a process of its own: what the client prints stays there, and a server that never answers can be left.
+_ASK = """
+import sys
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=sys.argv[1]).cluster_id
+except Exception as error:
+    print(type(error).__name__, str(error).partition(chr(10))[0], sep=chr(10))
+"""
+
+
+def check_address(address: str) -> None:
+    """Refuse what is neither `local`, nor `auto` (Ray's own search), nor HOST:PORT.
+
+    Raises:
+        ReachError: it is something else.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if address not in ("local", "auto") and not (match and 0 < int(match["port"]) < 1 << 16):
+        raise ReachError(f"Ray at {address}: no such address; wanted local, off or HOST:PORT with a port to 65535")
+
+
+def reach(address: str) -> None:
+    """Return once a Ray cluster has answered at HOST:PORT with the token that is set; local needs no check.
+
+    Raises:
+        ReachError: nothing listens there, it is no Ray, or it refuses the token.
+    """
+    check_address(address)
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        return
+    try:
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ReachError(f"Ray at {address}: {why}; name the head's HOST:PORT, or --ray local") from error
+    name, text = _ask(address)
+    if name == "AuthenticationError":
+        raise ReachError(f"Ray at {address}: {_token_problem(text)}")
+    if name:
+        raise ReachError(f"Ray at {address}: something listens, but no Ray of this version answers ({name}: {text})")
+
+
+def _ask(address: str) -> tuple[str, str]:
+    """Return the kind and the words of the error that a Ray client meets, or two empty texts."""
+    asking = [sys.executable, "-c", _ASK, address]
+    try:
+        done = subprocess.run(asking, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "TimeoutError", f"no answer within {ANSWER_SECONDS:g} s"
+    name, _, text = done.stdout.strip().partition("\n")
+    return name, text
+
+
+def _token_problem(text: str) -> str:
+    """Say what is wrong with the token that this process would send, and where it would come from."""
+    mode = os.environ.get("RAY_AUTH_MODE", "not set")
+    wanted = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token (mode 0600)"
+    if mode != "token":
+        return f"it wants a token, and RAY_AUTH_MODE is {mode}; {wanted}"
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return f"it refuses the token in RAY_AUTH_TOKEN; {wanted}"
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or default_token())
+    if not path.is_file():
+        return f"there is no token in {path}; {wanted}"
+    if not os.access(path, os.R_OK) or not path.stat().st_size:
+        return f"{path} cannot be read or is empty; {wanted}"
+    return f"it refuses the token in {path}; {wanted}" if "InvalidAuthToken" in text else f"{text}; {wanted}"
+
+
+def default_token() -> Path:
+    """Return where Ray looks for a token if it is told nothing."""
+    return Path.home() / ".ray" / "auth_token"
