@@ -199,5 +199,15 @@ class Watcher(Protocol):
         """Note that the host reads or writes pinned memory; `written_in` is the step whose values it expects there."""
 
 
+class Observer(Watcher, Protocol):
+    """A watcher that is also told of every event that is made, and of every op when it runs."""
+
+    def made(self, event: Event) -> None:
+        """Note that there is an event."""
+
+    def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
+        """Note that an op has run, or has raised, and all the memory it was given."""
+
+
 class Deadlock(Exception):
     """The host waits for something that no lane can ever do; the message is the wait graph."""

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from numpy.typing import NDArray
 
 from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Arguments, Mode
+from workers.lanes.lane import Arguments, Mode, Span
 
 Function = Callable[[Any], None]
 
@@ -47,10 +47,11 @@ class Prepared:
     `outputs` the buffers it writes.
     """
 
-    __slots__ = ("accesses", "arguments", "op", "outputs")
+    __slots__ = ("_given", "accesses", "arguments", "op", "outputs")
 
     def __init__(self, lane: str, op: Op, given: Arguments) -> None:
         self.op = op
+        self._given = given
         self.accesses: list[tuple[FlatSpan, Mode]] = []
         self.outputs: list[FlatBuffer] = []
         if not isinstance(given, op.arguments):
@@ -69,6 +70,11 @@ class Prepared:
                 raise TypeError(f"op {op.name}, {name}: expected a span of a buffer, got {type(argument).__name__}")
         given.check()
         self.arguments: Any = op.arguments(*memory)
+
+    def uses(self) -> list[tuple[Span, Mode]]:
+        """Return all the memory it is given, that of one lane alone too."""
+        pairs = zip(self.op.modes, self._given.values(), strict=True)
+        return [(argument, mode) for (_, mode), argument in pairs if mode != "int"]
 
     def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
         buffer = span.buffer

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer
-from workers.lanes.lane import A, Deadlock, Event, Lane, Record, Span, Watcher
+from workers.lanes.lane import A, Deadlock, Event, Lane, Observer, Record, Span, Watcher
 from workers.lanes.policies import Eager, Policy
 from workers.lanes.prepared import Capture, Launch, Prepared
 
@@ -109,11 +109,15 @@ class SimulatedLane(BaseLane):
         try:
             op.function(prepared.arguments)
         except Exception as error:
+            if machine.observer is not None:
+                machine.observer.ran(self.index, op.name, prepared.uses(), step)
             raise OpFailed(f"op {op.name} of step {step}: {type(error).__name__}: {error}") from error
         if machine.blame:
             label = f"{self.name}:{op.name}@{step}"
             for buffer in prepared.outputs:
                 buffer.writers = (label, *buffer.writers[:1])
+            if machine.observer is not None:
+                machine.observer.ran(self.index, op.name, prepared.uses(), step)
 
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
@@ -180,7 +184,8 @@ class SimulatedEvent(BaseEvent):
 class SimulatedMachine(BaseMachine):
     """Lanes, events and buffers of one engine, advanced by one policy.
 
-    `as_tensor` makes a tensor of an array, without a copy, for ops that take tensors.
+    `as_tensor` makes a tensor of an array, without a copy, for ops that take tensors. An observer is the watcher too,
+    and with it the last writers of each buffer are kept.
     """
 
     def __init__(
@@ -192,8 +197,10 @@ class SimulatedMachine(BaseMachine):
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
         as_tensor: Callable[[NDArray[Any]], Any] | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        super().__init__(policy, watcher, held, without, blame)
+        super().__init__(policy, observer or watcher, held, without, blame or observer is not None)
+        self.observer = observer
         self.lanes: Sequence[SimulatedLane] = [SimulatedLane(self, name, index) for index, name in enumerate(lanes)]
         # Eager with nothing held back runs every op before the next call of the host: it may as well run at once.
         self.prompt = type(policy) is Eager and not self.held
@@ -206,7 +213,10 @@ class SimulatedMachine(BaseMachine):
 
     def event(self, name: str) -> SimulatedEvent:
         """Make an event; the name labels it in reports."""
-        return SimulatedEvent(self, name)
+        made = SimulatedEvent(self, name)
+        if self.observer is not None:
+            self.observer.made(made)
+        return made
 
     def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:
         tensor = None if self._as_tensor is None else self._as_tensor(data)

@@ -5,6 +5,7 @@ engine that shows outputs alone what `output_check` verifies.
 Does not verify: other schedules of the same trace (`worker` runs those).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from scenarios.capabilities import lacking
@@ -12,7 +13,7 @@ from scenarios.events import NoValidToken, Stall
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
 from workers.judge.races import Race, RaceDetector
-from workers.lanes.lane import Deadlock
+from workers.lanes.lane import Deadlock, Observer
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
@@ -27,12 +28,13 @@ class Options:
     """How a run is watched, none of which changes what the engine does.
 
     `races` judges every access; `blame` keeps the last writers of every buffer (slower); `without` removes waits and
-    records, see `workers.lanes.base`.
+    records, see `workers.lanes.base`; `observe` makes an observer of the lanes out of the race detector.
     """
 
     races: bool = True
     blame: bool = False
     without: frozenset[tuple[str, str]] = frozenset()
+    observe: Callable[[RaceDetector], Observer] | None = None
 
 
 class Run:
@@ -52,7 +54,8 @@ class Run:
         self.detector = RaceDetector(capabilities.lanes) if options.races and capabilities.lanes else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.checker = Checker(trace, tapes)
-        self.target = kind.open(trace, config, Watch(self.detector, options.blame, options.without))
+        observer = options.observe(self.detector) if options.observe and self.detector else None
+        self.target = kind.open(trace, config, Watch(self.detector, options.blame, options.without, observer))
         self.drive = Drive(trace, self.target, scripts)
         self._work = work_of(trace)
         self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)

@@ -105,7 +105,7 @@ def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watc
     as_tensor: Callable[..., Any] | None = None
     if config.device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
-    return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor)
+    return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor, watch.observer)
 
 
 def _load_triton(interprets: bool) -> None:

@@ -12,7 +12,7 @@ from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.lanes.lane import Watcher
+from workers.lanes.lane import Observer, Watcher
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 
@@ -58,12 +58,14 @@ class Watch:
     """How a run is watched from outside, none of which changes what the engine does.
 
     `watcher` is told of every access to memory, where there are lanes; `blame` keeps the last writers of every buffer
-    (slower); `without` removes waits, records and synchronisations, see `workers.lanes.base`.
+    (slower); `without` removes waits, records and synchronisations, see `workers.lanes.base`. An `observer` takes the
+    watcher's place on simulated lanes, and is told besides when each op runs (slower still).
     """
 
     watcher: Watcher | None = None
     blame: bool = False
     without: frozenset[tuple[str, str]] = frozenset()
+    observer: Observer | None = None
 
 
 class Progress(NamedTuple):

@@ -1,0 +1,96 @@
+"""A recorded run: the same verdict and captures as without, and the two tasks that nothing orders."""
+
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from scenarios import codec
+from workers.judge.races import Race
+from workers.lanes.timeline import Task, Timeline
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Verdict
+from workers.run.check import check
+from workers.run.timeline import has_timeline, missing_order, record_timeline
+from workers.targets.target import RunConfig
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+MOVED = "regressions/vllm-38556-accepted-counts.yaml"
+FILES = (MOVED, "smoke/everything.yaml", "smoke/draft_model.yaml", "regressions/vllm-32303-cut-off-input.yaml")
+
+
+@cache
+def recorded(name: str) -> tuple[Verdict, Timeline]:
+    """Return the verdict and the timeline of a scenario file."""
+    return record_timeline(codec.load(SCENARIOS / name).explicit())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_recording_changes_neither_verdict_nor_captures(name: str) -> None:
+    plain = check(codec.load(SCENARIOS / name).explicit(), Tapes())
+    verdict, _ = recorded(name)
+    assert verdict.kind == plain.kind
+    assert verdict.stats == plain.stats  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_everything_that_ran_has_a_time_of_its_own_and_lanes_keep_their_order(name: str) -> None:
+    _, timeline = recorded(name)
+    times = [task.ran for task in timeline.tasks if task.ran is not None]
+    assert sorted(times) == list(range(1, len(times) + 1))
+    lanes: dict[int, list[Task]] = defaultdict(list)
+    for task in sorted((task for task in timeline.tasks if task.ran is not None), key=lambda task: task.ran or 0):
+        lanes[task.lane].append(task)
+    assert lanes.keys() == set(range(len(timeline.lanes)))
+    for tasks in lanes.values():
+        assert [task.enqueued for task in tasks] == sorted(task.enqueued for task in tasks)
+        assert [task.step for task in tasks] == sorted(task.step for task in tasks)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_task_runs_before_what_an_event_puts_before_it(name: str) -> None:
+    _, timeline = recorded(name)
+    assert timeline.flows
+    assert "event" not in {flow.event for flow in timeline.flows}
+    for flow in timeline.flows:
+        before, after = timeline.tasks[flow.before], timeline.tasks[flow.after]
+        if after.ran is not None:
+            assert before.ran is not None
+            assert before.ran < after.ran, flow
+
+
+def test_the_two_tasks_of_a_missing_order_are_named() -> None:
+    _, timeline = recorded(MOVED)
+    missing = timeline.missing
+    assert missing is not None
+    first, second = timeline.tasks[missing.first], timeline.tasks[missing.second]
+    assert (timeline.lanes[first.lane], first.op, first.step) == ("d2h_counts", "copy_accepted", 5)
+    assert "accepted_counts" in first.buffers
+    assert (timeline.lanes[second.lane], second.op, second.step) == ("host", "read", 6)
+    assert "accepted_counts" in second.buffers
+    # The trace holds the copy back: it runs after the read that it should have preceded.
+    assert first.ran is not None
+    assert second.ran is not None
+    assert first.ran > second.ran
+
+
+def test_a_clean_run_misses_no_order() -> None:
+    assert recorded("smoke/everything.yaml")[1].missing is None
+
+
+def test_a_race_whose_tasks_are_unknown_has_no_arrow() -> None:
+    race = Race("cells", 3, "the write over step 2 by h2d:fill@1", "the read by compute:copy@3")
+    task = Task(0, 1, "copy", 3, 0, 1, ("cells",), ())
+    assert missing_order(race, [task], ("host", "compute", "h2d")) is None
+    assert missing_order(race, [], ("host", "compute", "h2d")) is None
+    first = Task(0, 2, "fill", 1, 0, 1, (), ("cells",))
+    found = missing_order(race, [first, Task(1, 1, "copy", 3, 0, 2, ("cells:0-1",), ())], ("host", "compute", "h2d"))
+    assert found is not None
+    assert (found.first, found.second) == (0, 1)
+
+
+def test_lanes_are_recorded_where_they_are_simulated() -> None:
+    assert has_timeline(RunConfig())
+    assert has_timeline(RunConfig(device="triton-cpu"))
+    assert not has_timeline(RunConfig(device="cuda"))

@@ -1,0 +1,168 @@
+"""Timeline recorder: what each lane and the host did in a run, in order, and which events order them.
+
+Verifies: nothing; it forwards every call to the watcher whose place it takes, and keeps what it was told.
+Time counts what happens one after another: an op that runs, an access of the host, a wait of the host that is over.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from workers.lanes.lane import Event, Mode, Record, Span, Watcher
+
+HOST = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """One thing that the host (lane 0) or a device lane did; `ran` is None for an op that never ran.
+
+    `reads` and `writes` name buffers, behind a colon what is in a span or else its range where it is not the whole;
+    `enqueued` is the time of the launch.
+    """
+
+    index: int
+    lane: int
+    op: str
+    step: int
+    enqueued: int
+    ran: int | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    @property
+    def buffers(self) -> set[str]:
+        """Return the names of the buffers it uses."""
+        return {name.partition(":")[0] for name in (*self.reads, *self.writes)}
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """An order that an event makes: what comes after it waits until the record behind `before` is done."""
+
+    before: int
+    after: int
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingOrder:
+    """Two tasks that use the same memory, and that nothing orders."""
+
+    first: int
+    second: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The tasks of a run by index, the orders among them, and the first order that is missing."""
+
+    lanes: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    flows: tuple[Flow, ...]
+    missing: MissingOrder | None = None
+
+
+@dataclass(slots=True)
+class TimelineRecorder:
+    """An observer of one machine, before the watcher that judges it."""
+
+    watcher: Watcher
+    tasks: list[Task] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
+    _events: list[Event] = field(default_factory=list)
+    _now: int = 0
+    _step: int = 0
+    _queued: dict[int, list[Task]] = field(default_factory=dict)
+    _newest: dict[int, Task] = field(default_factory=dict)
+    _behind: dict[int, Task] = field(default_factory=dict)
+    _records: list[Record] = field(default_factory=list)
+    _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
+
+    def made(self, event: Event) -> None:
+        """Remember an event, for its name."""
+        self._events.append(event)
+
+    def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
+        """Note an op at the end of its lane, and what it waits for there."""
+        self.watcher.launched(lane, op, accesses, step)
+        task = self._task(lane + 1, op, step, accesses)
+        self._queued.setdefault(lane, []).append(task)
+        self._newest[lane] = task
+        for before, event in self._waits.pop(lane, ()):
+            self.flows.append(Flow(before.index, task.index, event))
+
+    def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
+        """Note that an op ran; one that no watcher hears of, since its memory is its lane's alone, is new."""
+        queued = self._queued.get(lane, [])
+        task = next((task for task in queued if (task.op, task.step) == (op, step)), None)
+        if task is None:
+            task = self._task(lane + 1, op, step, uses)
+        else:
+            queued.remove(task)
+            task.reads, task.writes = _names(uses)
+        task.ran = self._tick()
+
+    def recorded(self, record: Record) -> None:
+        """Remember what a record stands behind."""
+        self.watcher.recorded(record)
+        task = self._newest.get(record.lane)
+        if task is not None:
+            # Kept beside the task: the identity of a record holds as long as there is a reference to it.
+            self._records.append(record)
+            self._behind[id(record)] = task
+
+    def waited(self, lane: int, record: Record) -> None:
+        """Note that what is launched next on a lane waits for a record."""
+        self.watcher.waited(lane, record)
+        before = self._behind.get(id(record))
+        if before is not None:
+            self._waits.setdefault(lane, []).append((before, self._name_of(record)))
+
+    def synchronized(self, record: Record) -> None:
+        """Note that the host has waited for a record."""
+        self.watcher.synchronized(record)
+        name = self._name_of(record)
+        task = self._task(HOST, f"wait {name}", self._step, ())
+        task.ran = self._tick()
+        before = self._behind.get(id(record))
+        if before is not None:
+            self.flows.append(Flow(before.index, task.index, name))
+
+    def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
+        """Note an access of the host."""
+        self.watcher.touched(span, mode, step, written_in)
+        task = self._task(HOST, "read" if mode == "in" else "write", step, [(span, mode)])
+        task.ran = self._tick()
+
+    def timeline(self, lanes: Sequence[str], missing: MissingOrder | None) -> Timeline:
+        """Return what was recorded."""
+        return Timeline(("host", *lanes), tuple(self.tasks), tuple(self.flows), missing)
+
+    def _task(self, lane: int, op: str, step: int, uses: Sequence[tuple[Span, Mode]]) -> Task:
+        task = Task(len(self.tasks), lane, op, step, self._now, None, *_names(uses))
+        self.tasks.append(task)
+        self._step = max(self._step, step)
+        return task
+
+    def _tick(self) -> int:
+        self._now += 1
+        return self._now
+
+    def _name_of(self, record: Record) -> str:
+        """Return the event whose newest record this is, as it is when somebody waits for it."""
+        return next((event.name for event in self._events if event.record_newest is record), "event")
+
+
+def _names(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what is read and what is written, each once."""
+    reads = dict.fromkeys(_name(span) for span, mode in uses if mode in ("in", "inout"))
+    writes = dict.fromkeys(_name(span) for span, mode in uses if mode in ("out", "inout"))
+    return tuple(reads), tuple(writes)
+
+
+def _name(span: Span) -> str:
+    buffer, (start, stop) = span.buffer, span.key
+    if span.name not in (buffer.name, buffer.all.name):
+        return f"{buffer.name}:{span.name}"
+    return buffer.name if span.key == buffer.all.key else f"{buffer.name}:{start}-{stop}"
