@@ -94,18 +94,16 @@ class CampaignReader:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """Open a database for reading, also in a folder that cannot be written."""
+    """Open a database for reading; one that nobody writes is opened as a plain file, so that none is made beside it."""
+    written = path.with_name(f"{path.name}-wal").exists()
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
-    for how in ("", "&immutable=1"):
+    for how in ("", "&immutable=1") if written else ("&immutable=1",):
         database = sqlite3.connect(address + how, uri=True)
         try:
             database.execute("SELECT name FROM sqlite_schema LIMIT 1").fetchall()
-        except sqlite3.OperationalError as error:
-            database.close()
-            problem: sqlite3.DatabaseError = error
         except sqlite3.DatabaseError as error:
             database.close()
-            raise CampaignError(f"{path}: is not a campaign database: {error}") from error
+            problem = error
         else:
             return database
-    raise CampaignError(f"{path}: cannot be read: {problem}")
+    raise CampaignError(f"{path}: is not a campaign database: {problem}") from problem

@@ -20,6 +20,7 @@ from cluster.dispatch.job import build
 from cluster.reports.glossary import GLOSSARY
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.timelines import Drawn
 from scenarios.probes import PROBES
 
 _TEMPLATES = "templates"
@@ -81,8 +82,8 @@ def overall(campaigns: Sequence[Campaign]) -> Overall:
     return Overall(code, headline, totals)
 
 
-def render_page(campaigns: Sequence[Campaign]) -> str:
-    """Return the page about some campaigns."""
+def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn]) -> str:
+    """Return the page about some campaigns, with the timelines of findings by bug."""
     script, style = _text("script.js"), _text("style.css")
     environment = Environment(
         loader=PackageLoader("cluster.reports.page", _TEMPLATES),
@@ -98,6 +99,7 @@ def render_page(campaigns: Sequence[Campaign]) -> str:
         campaigns=campaigns,
         overall=overall(campaigns),
         groups=groups_of(campaigns),
+        timelines=timelines,
         data=htmlsafe_json_dumps([campaign.rows for campaign in campaigns], separators=(",", ":")),
         style=Markup(style),
         script=Markup(script),

@@ -104,3 +104,30 @@ if (tables.length) {
   for (const root of tables) resultsTable(root, data[Number(root.dataset.campaign)]);
 }
 for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", () => copy(button));
+
+// A timeline: the task under the pointer, or the one reached by arrow keys, is told in the line below.
+function timeline(root) {
+  const lanes = root.querySelector(".lanes"), detail = root.querySelector(".detail");
+  const tasks = [...root.querySelectorAll(".task")];
+  const matters = tasks.findIndex((task) => !task.classList.contains("plain"));
+  let current = -1;
+
+  function show(index, scrolls) {
+    if (current >= 0) tasks[current].classList.remove("current");
+    current = index;
+    tasks[index].classList.add("current");
+    detail.textContent = tasks[index].dataset.detail;
+    if (scrolls) tasks[index].scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  tasks.forEach((task, index) => task.addEventListener("pointerenter", () => show(index, false)));
+  lanes.addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by || !tasks.length) return;
+    event.preventDefault();
+    show(current < 0 ? Math.max(0, matters) : Math.min(tasks.length - 1, Math.max(0, current + by)), true);
+  });
+  lanes.scrollTop = Number(lanes.dataset.focus);
+}
+
+for (const root of document.querySelectorAll(".timeline")) timeline(root);

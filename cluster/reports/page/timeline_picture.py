@@ -1,0 +1,241 @@
+"""Picture of a timeline around the place where a run went wrong: lanes are columns, time runs down.
+
+Rows far from anything that matters are left out and counted; the whole timeline is in the Perfetto trace.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from workers.lanes.timeline import Flow, Task, Timeline
+from workers.record.verdict import Difference
+
+_NEAR = 7
+_ROWS_MAX = 120
+_GUTTER, _COLUMN, _ROW, _HEAD, _PAD = 58, 168, 22, 6, 6
+_TEXT_MAX = 21
+_NAMED_MAX = 12
+_GAP_MIN = 4
+_VIEW = 480
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A task at its place: `role` is wrong, writer or plain, `queue` where its line from the launch begins."""
+
+    task: Task
+    lane: str
+    label: str
+    detail: tuple[str, ...]
+    role: str
+    x: int
+    y: int
+    queue: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """An order between two boxes, as an SVG path; the missing one says so, at its middle."""
+
+    path: str
+    title: str
+    is_missing: bool
+    x: int = 0
+    y: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line across: the beginning of a step, or how many rows are left out."""
+
+    y: int
+    text: str
+    is_gap: bool
+
+
+@dataclass(slots=True)
+class Picture:
+    """Everything that is drawn, in pixels."""
+
+    lanes: Sequence[str]
+    columns: Sequence[int]
+    width: int
+    height: int = 0
+    boxes: list[Box] = field(default_factory=list)
+    arrows: list[Arrow] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    summary: str = ""
+    box_width: int = _COLUMN - 2 * _PAD
+    box_height: int = _ROW - 4
+
+    @property
+    def focus(self) -> int:
+        """Return the height at which a reader begins."""
+        for role in ("wrong", "writer"):
+            tops = [box.y for box in self.boxes if box.role == role]
+            if tops:
+                return max(0, min(min(tops) - 2 * _ROW, (min(tops) + max(tops) - _VIEW) // 2))
+        return self.height
+
+
+def picture_of(timeline: Timeline, difference: Difference | None) -> Picture:
+    """Return the picture of a timeline, around its missing order or else its difference."""
+    order = sorted((task for task in timeline.tasks if task.ran is not None), key=_time)
+    order += [task for task in timeline.tasks if task.ran is None]
+    roles = _roles(timeline, difference)
+    rows = _rows(order, _places(order, timeline, roles, difference))
+    columns = [_GUTTER + lane * _COLUMN for lane in range(len(timeline.lanes))]
+    picture = Picture(timeline.lanes, columns, _GUTTER + len(timeline.lanes) * _COLUMN)
+    waits: dict[int, list[Flow]] = {}
+    for flow in timeline.flows:
+        waits.setdefault(flow.after, []).append(flow)
+    tops = _draw_boxes(picture, timeline, rows, roles, waits)
+    picture.arrows = [arrow for flow in timeline.flows for arrow in _arrow(flow, timeline, tops)]
+    missing = timeline.missing
+    if missing is not None and missing.first in tops and missing.second in tops:
+        first, second = timeline.tasks[missing.first], timeline.tasks[missing.second]
+        x = _GUTTER + (first.lane + second.lane + 1) * _COLUMN // 2
+        y = (tops[first.index] + tops[second.index] + _ROW) // 2
+        picture.arrows.append(Arrow(_path(first, second, tops), missing.text, True, x, y))
+    shown = f"{len(picture.boxes)} of {len(order)} tasks"
+    picture.summary = f"{shown} on {len(timeline.lanes)} lanes" + (f"; {missing.text}" if missing is not None else "")
+    return picture
+
+
+def _time(task: Task) -> int:
+    assert task.ran is not None, "it has run"
+    return task.ran
+
+
+def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
+    """Return which tasks matter: those without an order between them, and the last writers of a wrong value."""
+    roles: dict[int, str] = {}
+    for writer in difference.writers if difference is not None else ():
+        label, _, step = writer.rpartition("@")
+        for task in reversed(timeline.tasks):
+            buffers = [name.partition(":")[0] for name in task.writes]
+            names = [f"{timeline.lanes[task.lane]}:{task.op}", *(f"host:write {name}" for name in buffers)]
+            if str(task.step) == step and label in (names if task.lane == 0 else names[:1]):
+                roles[task.index] = "writer"
+                break
+    if timeline.missing is not None:
+        roles |= dict.fromkeys((timeline.missing.first, timeline.missing.second), "wrong")
+    return roles
+
+
+def _places(
+    order: Sequence[Task], timeline: Timeline, roles: dict[int, str], difference: Difference | None
+) -> Iterator[int]:
+    """Yield the rows around which others are shown."""
+    missing = timeline.missing
+    step = difference.step if difference is not None and difference.step >= 0 else None
+    nobody = not roles
+    for row, task in enumerate(order):
+        ends = missing is not None and task.index in (missing.first, missing.second)
+        of_step = step is not None and task.step == step and (missing is None or task.op == "prepare_inputs")
+        if task.index in roles or ends or of_step or task.ran is None:
+            yield row
+            nobody = False
+    if nobody:
+        yield from range(max(0, len(order) - _NEAR), len(order))
+
+
+def _rows(order: Sequence[Task], places: Iterator[int]) -> list[Task | int]:
+    """Return the tasks that are shown, and between them how many are not; the last ones, if there are too many."""
+    wanted = sorted({near for at in places for near in range(at - _NEAR, at + _NEAR + 1) if 0 <= near < len(order)})
+    rows: list[Task | int] = []
+    before = -1
+    for at in wanted[-_ROWS_MAX:]:
+        gap = order[before + 1 : at]
+        rows += gap if len(gap) < _GAP_MIN else [len(gap)]
+        rows.append(order[at])
+        before = at
+    if before < len(order) - 1:
+        rows.append(len(order) - 1 - before)
+    return rows
+
+
+def _draw_boxes(
+    picture: Picture,
+    timeline: Timeline,
+    rows: Sequence[Task | int],
+    roles: dict[int, str],
+    waits: dict[int, list[Flow]],
+) -> dict[int, int]:
+    """Place a row for each task and each gap; return the top of each task."""
+    tops: dict[int, int] = {}
+    times: dict[int, int] = {}
+    y, step = _HEAD, -1
+    for row in rows:
+        if isinstance(row, int):
+            picture.marks.append(Mark(y, f"{row} more", True))
+            y += _ROW
+            continue
+        if row.step > step:
+            step = row.step
+            picture.marks.append(Mark(y, f"step {step}", False))
+        tops[row.index] = y
+        if row.ran is not None:
+            times[row.ran] = y
+        launched = max((top for time, top in times.items() if time <= row.enqueued), default=_HEAD)
+        queue = launched if row.lane and y - launched > 2 * _ROW else None
+        lane = timeline.lanes[row.lane]
+        label = _label(row, row.step != step)
+        x = _GUTTER + row.lane * _COLUMN + _PAD
+        detail = tuple(_detail(row, lane, timeline, waits.get(row.index, ())))
+        picture.boxes.append(Box(row, lane, label, detail, roles.get(row.index, "plain"), x, y, queue))
+        y += _ROW
+    picture.height = y + _PAD
+    return tops
+
+
+def _label(task: Task, is_behind: bool) -> str:
+    """Return what is written in a box: the op, or what the host uses, and the step where it is not the newest."""
+    uses = (*task.reads, *task.writes)
+    name = task.op if task.lane or not uses else f"{task.op} {uses[0].partition(':')[0]}"
+    step = f" @{task.step}" if is_behind else ""
+    room = _TEXT_MAX - len(step)
+    return (name if len(name) <= room else name[: room - 1] + "…") + step
+
+
+def _detail(task: Task, lane: str, timeline: Timeline, waits: Sequence[Flow]) -> Iterator[str]:
+    """Yield what a reader is told of a task, a line at a time."""
+    yield f"{lane}: {task.op}, step {task.step}"
+    if task.reads:
+        yield f"reads {_listed(task.reads)}"
+    if task.writes:
+        yield f"writes {_listed(task.writes)}"
+    for flow in waits:
+        before = timeline.tasks[flow.before]
+        yield f"after {flow.event}: {timeline.lanes[before.lane]} {before.op} of step {before.step}"
+    if task.ran is None:
+        yield f"launched at {task.enqueued}, never ran"
+    elif task.lane:
+        yield f"launched at {task.enqueued}, ran at {task.ran}"
+    else:
+        yield f"at {task.ran}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
+
+
+def _arrow(flow: Flow, timeline: Timeline, tops: dict[int, int]) -> Iterator[Arrow]:
+    """Yield the arrow of an order whose both ends are shown on different lanes."""
+    before, after = timeline.tasks[flow.before], timeline.tasks[flow.after]
+    if flow.before in tops and flow.after in tops and before.lane != after.lane:
+        yield Arrow(_path(before, after, tops), f"{flow.event}: {before.op} before {after.op}", False)
+
+
+def _path(before: Task, after: Task, tops: dict[int, int]) -> str:
+    """Return a curve from the side of one box to the side of another."""
+    leftwards = after.lane < before.lane
+    start = _GUTTER + before.lane * _COLUMN + (_PAD if leftwards else _COLUMN - _PAD)
+    end = _GUTTER + after.lane * _COLUMN + (_COLUMN - _PAD if leftwards else _PAD)
+    if before.lane == after.lane:
+        end = start
+    middle = _ROW // 2 - 2
+    y0, y1 = tops[before.index] + middle, tops[after.index] + middle
+    bend = (end - start) // 2 if before.lane != after.lane else -40
+    back = -bend if before.lane != after.lane else bend
+    return f"M{start} {y0}C{start + bend} {y0} {end + back} {y1} {end} {y1}"

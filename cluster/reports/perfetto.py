@@ -1,0 +1,69 @@
+"""Timeline as a trace in the Chrome JSON format, which ui.perfetto.dev opens.
+
+A task lasts one unit of the timeline's logical time; an order is a flow arrow, and so is the one that is missing.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from workers.lanes.timeline import Task, Timeline
+
+_UNIT = 10
+_PROCESS = 1
+
+
+def perfetto_trace(timeline: Timeline, name: str) -> str:
+    """Return the trace of a run as JSON text."""
+    events = [*_lanes(timeline, name), *_slices(timeline), *_orders(timeline)]
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, separators=(",", ":"))
+
+
+def _lanes(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "pid": _PROCESS, "name": "process_name", "args": {"name": name}}
+    for index, lane in enumerate(timeline.lanes):
+        yield {"ph": "M", "pid": _PROCESS, "tid": index, "name": "thread_name", "args": {"name": lane}}
+        yield {"ph": "M", "pid": _PROCESS, "tid": index, "name": "thread_sort_index", "args": {"sort_index": index}}
+
+
+def _slices(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    for task in timeline.tasks:
+        if task.ran is None:
+            continue
+        arguments: dict[str, Any] = {"step": task.step, "reads": list(task.reads), "writes": list(task.writes)}
+        if task.lane:
+            arguments["launched_at"] = task.enqueued * _UNIT
+        yield {
+            "ph": "X",
+            "pid": _PROCESS,
+            "tid": task.lane,
+            "ts": task.ran * _UNIT,
+            "dur": _UNIT - 1,
+            "name": f"{task.op} {(*task.reads, *task.writes)[0]}" if task.op in ("read", "write") else task.op,
+            "cat": f"step {task.step}",
+            "args": arguments,
+        }
+
+
+def _orders(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    orders = [(flow.before, flow.after, flow.event, "order") for flow in timeline.flows]
+    missing = timeline.missing
+    if missing is not None:
+        orders.append((missing.first, missing.second, "MISSING ORDER", "missing"))
+    for number, (before, after, event, kind) in enumerate(orders, 1):
+        ends = [timeline.tasks[before], timeline.tasks[after]]
+        if any(task.ran is None for task in ends):
+            continue
+        # Arrows run forward in time: what should come first did not have to.
+        ends.sort(key=_ran)
+        common = {"pid": _PROCESS, "id": number, "name": event, "cat": kind}
+        yield {"ph": "s", "tid": ends[0].lane, "ts": _ran(ends[0]) * _UNIT + _UNIT // 2, **common}
+        yield {"ph": "f", "bp": "e", "tid": ends[1].lane, "ts": _ran(ends[1]) * _UNIT + 1, **common}
+    if missing is not None and (at := timeline.tasks[missing.second]).ran is not None:
+        place = {"pid": _PROCESS, "tid": at.lane, "ts": at.ran * _UNIT}
+        yield {"ph": "i", "s": "p", "name": missing.text, "cat": "missing", **place}
+
+
+def _ran(task: Task) -> int:
+    assert task.ran is not None, "it has run"
+    return task.ran

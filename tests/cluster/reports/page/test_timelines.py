@@ -1,0 +1,140 @@
+"""Timelines of findings: drawn around what went wrong, and exported as traces that Perfetto opens."""
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cluster.reports.page.findings import Finding
+from cluster.reports.page.timeline_picture import Picture, picture_of
+from cluster.reports.page.timelines import draw_timelines
+from cluster.reports.perfetto import perfetto_trace
+from scenarios import codec
+from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+from workers.lanes.timeline import Timeline
+from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement
+from workers.run.timeline import record_timeline
+from workers.targets.target import RunConfig
+
+REGRESSION = Path(__file__).parents[4] / "scenarios/regressions/vllm-38556-accepted-counts.yaml"
+
+
+@cache
+def moved_counts() -> tuple[Judgement, Timeline]:
+    """Return the judgement and the timeline of a trace in which an order is missing."""
+    trace = codec.load(REGRESSION).explicit()
+    verdict, timeline = record_timeline(trace)
+    return Judgement(verdict=verdict, trace=trace, schedules=1), timeline
+
+
+def picture() -> Picture:
+    """Return its picture."""
+    judgement, timeline = moved_counts()
+    assert isinstance(judgement.verdict, Diverged)
+    return picture_of(timeline, judgement.verdict.difference)
+
+
+def test_the_missing_order_is_an_arrow_between_the_two_tasks() -> None:
+    drawn = picture()
+    (arrow,) = [arrow for arrow in drawn.arrows if arrow.is_missing]
+    assert arrow.title.startswith("nothing orders the write by d2h_counts:copy_accepted@5")
+    first, second = [box for box in drawn.boxes if box.role == "wrong"]
+    assert {(box.lane, box.task.op) for box in (first, second)} == {("host", "read"), ("d2h_counts", "copy_accepted")}
+    assert min(first.y, second.y) <= arrow.y <= max(first.y, second.y) + drawn.box_height
+
+
+def test_a_picture_is_small_and_says_what_it_leaves_out() -> None:
+    drawn, tasks = picture(), moved_counts()[1].tasks
+    left_out = [int(mark.text.removesuffix(" more")) for mark in drawn.marks if mark.is_gap]
+    assert sum(left_out) + len(drawn.boxes) == len(tasks)
+    assert len(drawn.boxes) <= 120
+    assert all(0 <= box.y <= drawn.height - drawn.box_height for box in drawn.boxes)
+    assert [box.y for box in drawn.boxes] == sorted({box.y for box in drawn.boxes})
+    assert 0 <= drawn.focus < drawn.height
+
+
+def test_a_box_tells_op_step_buffers_and_what_it_waited_for() -> None:
+    (box,) = [box for box in picture().boxes if box.role == "wrong" and box.lane == "d2h_counts"]
+    assert box.detail[0] == "d2h_counts: copy_accepted, step 5"
+    assert "writes accepted_counts:0-2" in box.detail
+    assert box.queue is not None
+    lines = [line for box in picture().boxes if box.lane == "compute" for line in box.detail]
+    assert "after inputs_ready: h2d copy_inputs of step 6" in lines
+
+
+def trace_of(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return the events of the exported trace."""
+    document = json.loads(perfetto_trace(timeline, "a finding"))
+    events: list[dict[str, Any]] = document["traceEvents"]
+    return events
+
+
+def test_the_exported_trace_is_chrome_json_with_a_slice_for_each_task() -> None:
+    timeline = moved_counts()[1]
+    events = trace_of(timeline)
+    phases = Counter(event["ph"] for event in events)
+    assert phases["X"] == sum(task.ran is not None for task in timeline.tasks)
+    assert phases["s"] == phases["f"] > 0
+    assert phases["i"] == 1
+    for event in events:
+        needed = {"X": {"ts", "dur", "tid", "name"}, "s": {"id", "ts", "tid"}, "f": {"id", "ts", "tid", "bp"}}
+        assert {"pid", "name", *needed.get(event["ph"], set())} <= event.keys()
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert names == ["host", "compute", "h2d", "d2h_output", "d2h_counts"]
+
+
+def test_slices_of_a_lane_do_not_overlap_and_every_flow_begins_and_ends_in_one() -> None:
+    events = trace_of(moved_counts()[1])
+    slices = [(event["tid"], event["ts"], event["ts"] + event["dur"]) for event in events if event["ph"] == "X"]
+    for (lane, _, end), (other, begin, _) in zip(sorted(slices), sorted(slices)[1:], strict=False):
+        assert lane != other or end <= begin
+    flows: dict[int, dict[str, int]] = {}
+    for event in events:
+        if event["ph"] in "sf":
+            assert any(event["tid"] == lane and low <= event["ts"] <= high for lane, low, high in slices)
+            flows.setdefault(event["id"], {})[event["ph"]] = event["ts"]
+    assert all(ends["s"] < ends["f"] for ends in flows.values())
+    assert [event["name"] for event in events if event.get("cat") == "missing" and event["ph"] == "s"] == [
+        "MISSING ORDER"
+    ]
+
+
+def finding(judgement: Judgement, folder: Path, **changes: Any) -> Finding:
+    """Return a finding of a campaign in a folder."""
+    config = changes.get("config", RunConfig())
+    return Finding(str(changes.get("bug", "a bug")), judgement, config, None, folder)
+
+
+def test_a_finding_that_cannot_be_replayed_says_why(tmp_path: Path) -> None:
+    judgement, _ = moved_counts()
+    killer = Crashed(stats=NO_STATS, error="died", where="worker process")
+    agrees = judgement.model_copy(update={"trace": judgement.trace.model_copy(update={"faults": ()})})
+    findings = [
+        finding(judgement.model_copy(update={"verdict": killer}), tmp_path, bug="a"),
+        finding(judgement, tmp_path, bug="b", config=RunConfig(device="cuda")),
+        finding(agrees, tmp_path, bug="c"),
+        finding(judgement, tmp_path, bug="d"),
+    ]
+    drawn = draw_timelines(findings, tmp_path, 3)
+    assert [each.picture for each in drawn.values()] == [None] * 4
+    assert [each.note for each in drawn.values()] == [
+        "no timeline: whoever runs this trace dies",
+        "no timeline: lanes are recorded on the simulated device alone",
+        "no timeline: with the code at hand its trace comes to agreed",
+        "no timeline: 3 are drawn; `specstorm report --timelines N` draws more",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_shows_the_timeline_and_links_the_trace(tmp_path: Path) -> None:
+    judgement, _ = moved_counts()
+    folder = campaign_of(tmp_path, {"a": judgement, "bb": judged("crash")})
+    assert isinstance(judgement.verdict, Diverged)
+    drawn = draw_timelines([finding(judgement, folder, bug="lanes d2h_counts before host")], folder, 1)
+    page = Page(page_of(folder, timelines=drawn))
+    (file,) = [path.relative_to(folder).as_posix() for path in (folder / "timelines").iterdir()]
+    assert file in [element.attributes.get("href") for element in page.all("a")]
+    tasks = [element for element in page.all("g") if "task" in str(element.attributes.get("class")).split()]
+    assert len(tasks) == len(picture().boxes)
+    assert any("copy_accepted, step 5" in str(element.attributes["data-detail"]) for element in tasks)
