@@ -7,7 +7,8 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job
-from cluster.storage.store import Result, Store
+from cluster.storage.campaign import Result
+from cluster.storage.store import Store
 from workers.record.verdict import Judgement, Lost, Verdict, is_finding
 
 

@@ -1,10 +1,8 @@
 """Campaign folder of a command: made or found, refused if it is another's, removed if nothing was begun in it."""
 
 import os
-import resource
 import shlex
 import shutil
-import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,18 +12,20 @@ import typer
 
 from cluster.dispatch.host import ReachError
 from cluster.dispatch.job import program
-from cluster.storage.store import CampaignError, Store, new_campaign_folder
+from cluster.storage.errors import CampaignError, StoreError, store_error
+from cluster.storage.lines import RESULTS, write_lines
+from cluster.storage.store import Store, new_campaign_folder
 
 PARENT = Path("campaigns")
 # Either of them is there from the first moment of a campaign.
 _OWN = ("campaign.sqlite", "campaign.lock")
 # A volume of its own may have this in its root.
 _NOBODYS = ("lost+found",)
-StorageError = OSError, sqlite3.Error
+StorageError = OSError, StoreError
 
 
 @contextmanager
-def open_campaign(out: Path | None, stem: str) -> Iterator[Store]:
+def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Iterator[Store]:
     """Provide the store of the folder that was named, else of a new one below `campaigns`.
 
     A folder that was made here does not stay when the campaign cannot be opened, or Ray cannot be reached.
@@ -38,16 +38,44 @@ def open_campaign(out: Path | None, stem: str) -> Iterator[Store]:
     if not is_new:
         _check_folder(folder)
     try:
-        with Store(folder) as store:
+        with open_store(folder, seed) as store:
             yield store
-    except CampaignError as error:
-        _remove(folder, is_new)
-        if isinstance(error.__cause__, sqlite3.OperationalError):
-            raise CampaignError(f"{cause(error.__cause__, folder)}; give another --out") from error
-        raise
-    except ReachError:
+    except (CampaignError, ReachError):
         _remove(folder, is_new)
         raise
+
+
+@contextmanager
+def open_store(folder: Path, seed: int | None = None) -> Iterator[Store]:
+    """Open a campaign for writing; say what was damaged in it, and at the end which attempts were lost.
+
+    Its results are left as JSON lines, too.
+
+    Raises:
+        CampaignError: it cannot be opened.
+    """
+    try:
+        store = Store(folder, seed)
+    except StoreError as error:
+        raise CampaignError(f"{error}; give another --out") from error
+    with store:
+        for remark in store.remarks:
+            _say(remark)
+        yield store
+        try:
+            write_lines(store, folder / RESULTS)
+            losses = store.losses(store.run.run)
+        except StoreError as error:
+            _say(str(error))
+            return
+    if losses:
+        count = losses.total()
+        reasons = ", ".join(f"{reason} ({number})" for reason, number in sorted(losses.items()))
+        _say(f"{count} {'attempt was' if count == 1 else 'attempts were'} lost with their workers: {reasons}")
+
+
+def _say(text: str) -> None:
+    print(f"specstorm: {text}", file=sys.stderr)
 
 
 def _remove(folder: Path, is_new: bool) -> None:
@@ -80,30 +108,12 @@ def _check_folder(folder: Path) -> None:
         raise CampaignError(f"{folder}: is not a campaign, it holds {seen}; name a new or an empty folder with --out")
 
 
-def cause(error: OSError | sqlite3.Error, folder: Path) -> str:
+def cause(error: OSError | StoreError, folder: Path) -> str:
     """Return in one sentence why a campaign cannot be written."""
-    path = getattr(error, "filename", None) or folder
-    text = getattr(error, "strerror", None) or str(error)
-    # SQLite and the system name a full disk and a limit in several ways: what holds is looked up.
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit != resource.RLIM_INFINITY and _is_size(error):
-        return f"{path}: cannot be written: files may have at most {limit} bytes here (ulimit -f)"
-    try:
-        free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
-    except OSError:
-        free = None
-    if free is not None and _is_size(error) and free < 1 << 20:
-        return f"{path}: cannot be written: the disk is full, {free} bytes are free"
-    return f"{path}: cannot be written: {text}"
+    return str(error if isinstance(error, StoreError) else store_error(folder, error))
 
 
-def _is_size(error: OSError | sqlite3.Error) -> bool:
-    """Whether an error is one of those that a full disk or a limit on sizes gives."""
-    text = str(error).lower()
-    return any(word in text for word in ("disk", "space", "too large", "quota", "i/o"))
-
-
-def report_failure(error: OSError | sqlite3.Error, folder: Path, context: typer.Context) -> None:
+def report_failure(error: OSError | StoreError, folder: Path, context: typer.Context) -> None:
     """Say why a campaign was given up, and how to go on with it."""
     print(f"specstorm: {cause(error, folder)}; {resumed(context, folder)}", file=sys.stderr)
 

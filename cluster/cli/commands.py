@@ -30,7 +30,8 @@ from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import WORKER, build, load_judge, typed
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.report import Line, document, print_report, progress_for
-from cluster.storage.store import CampaignError, Store
+from cluster.storage.errors import CampaignError
+from cluster.storage.store import Store
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
 from scenarios.spec import INTEGER_MAX
@@ -85,7 +86,7 @@ def run(
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray, workers, config)
     stop = Stop()
-    with open_campaign(out, campaign_stem(paths)) as store:
+    with open_campaign(out, campaign_stem(paths), seed) as store:
         folder = store.folder
         suite = Suite(scenarios, store)
         code = _carry_out(suite, store, address, workers, deadline, config, stop, context)

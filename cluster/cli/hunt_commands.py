@@ -28,7 +28,7 @@ from cluster.campaigns.nightly import (
     division,
     part_of_the_faults,
 )
-from cluster.cli.campaign import StorageError, cause, open_campaign, report_failure, resumed
+from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
 from cluster.cli.inputs import (
     InputError,
     check_engine,
@@ -88,7 +88,7 @@ def hunt(
     known = _corpus(corpus, out)
     address = ray_address(ray, workers, config)
     stop = Stop()
-    with open_campaign(out, "hunt") as store:
+    with open_campaign(out, "hunt", seed) as store:
         folder = store.folder
         hunting = _hunt_of(settings, store, num_traces, known)
         seconds = None if minutes is None else 60 * minutes
@@ -137,7 +137,7 @@ def nightly(
     address = ray_address(ray, workers, config)
     print(division(hours, len(tonight)), file=sys.stderr)
     stop = Stop()
-    with open_campaign(out, "nightly") as store, Store(store.folder / "regressions") as kept:
+    with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config)
         hunting = _hunt_of(settings, store, None, known)

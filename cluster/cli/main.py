@@ -55,6 +55,7 @@ def _command(arguments: list[str]) -> int:
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     from cluster.cli.commands import UserError, app  # noqa: PLC0415
+    from cluster.storage.errors import StoreError  # noqa: PLC0415
     from scenarios.strict_yaml import escaped  # noqa: PLC0415
 
     try:
@@ -63,6 +64,9 @@ def _command(arguments: list[str]) -> int:
         return _refuse(escaped(str(error)))
     except TyperException as error:
         return _refuse(escaped(error.format_message())) if error.format_message() else 2
+    except StoreError as error:
+        _refuse(escaped(str(error)))
+        return 3
     except OSError as error:
         where = "" if error.filename is None else f"{escaped(os.fsdecode(error.filename))}: "
         return _refuse(f"{where}{error.strerror or error}")

@@ -15,7 +15,8 @@ from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
 from cluster.dispatch.pool import InProcessPool, gpu_share
 from cluster.dispatch.session import Stop
-from cluster.storage.store import CampaignError, Store
+from cluster.storage.errors import CampaignError
+from cluster.storage.store import Store
 from scenarios.shards import Shard
 from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, run_through
 from tests.cluster.cli.test_commands import SCENARIO, specstorm

@@ -12,7 +12,8 @@ from cluster.dispatch.coordinator import Event
 from cluster.dispatch.job import Job, job_key
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
-from cluster.storage.store import CampaignError, Store, new_campaign_folder
+from cluster.storage.errors import CampaignError
+from cluster.storage.store import Store, new_campaign_folder
 from scenarios import codec
 from tests.cluster.fake_judge import FAKE_JUDGE, FakeJudge, trace
 from workers.record.verdict import Agreed, Judgement, Lost

@@ -1,0 +1,203 @@
+"""Campaign as it is read: runs, results, shards, trials, findings and losses, without the right to write.
+
+Any number of processes may read a campaign while another one writes it.
+"""
+
+import fcntl
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from cluster.storage.database import connect_to_read, version_of
+from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
+from cluster.storage.provenance import Run
+from cluster.storage.schema import SCHEMA_VERSION, TABLES, Cell, Row
+from workers.record.verdict import Judgement
+from workers.run.shard import ShardReport
+from workers.run.trials import Trial
+
+DATABASE, LOCK = "campaign.sqlite", "campaign.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The recorded result of a job; `artefact` is a path inside the campaign directory."""
+
+    job: str
+    judgement: Judgement
+    artefact: str | None
+    scenario: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The recorded report of a shard of a hunt, and the role in which it was judged: hunt, again or canary."""
+
+    job: str
+    role: str
+    number: int
+    report: ShardReport
+
+
+class Rows(Protocol):
+    """What yields checked rows: a database that is open for writing, or one to read."""
+
+    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
+        """Yield rows without their seals."""
+
+
+class Contents:
+    """What a campaign holds, as values."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def runs(self) -> list[Run]:
+        """Return the processes that wrote it, first to last."""
+        runs = [Run.model_validate_json(str(about)) for _, about in self._rows.select("runs")]
+        return sorted(runs, key=lambda run: (run.begun, run.run))
+
+    def results(self) -> Iterator[Result]:
+        """Yield the results of scenarios, in the order of their keys."""
+        for row in self._rows.select("results"):
+            yield _result(row)
+
+    def result(self, job: str) -> Result | None:
+        """Return the recorded result of a job."""
+        return next((_result(row) for row in self._rows.select("results", "job = ?", (job,))), None)
+
+    def shards(self) -> Iterator[Shard]:
+        """Yield the shards of hunts, in the order of their keys."""
+        for job, role, number, _, report in self._rows.select("shards"):
+            yield Shard(str(job), str(role), int(number or 0), ShardReport.model_validate_json(str(report)))
+
+    def trials(self) -> Iterator[Trial]:
+        """Yield the trials of faults, in the order of their keys."""
+        for *_, trial in self._rows.select("trials"):
+            yield Trial.model_validate_json(str(trial))
+
+    def findings(self) -> Iterator[tuple[str, str]]:
+        """Yield the findings of hunts: build and bug, and how far each was worked on, as JSON."""
+        for bug, state in self._rows.select("findings"):
+            yield str(bug), str(state)
+
+    def plans(self) -> list[str]:
+        """Return the settings of hunts, as JSON; more than one only where campaigns were merged."""
+        return [str(plan) for (plan,) in self._rows.select("hunts")]
+
+    def losses(self, run: str | None = None) -> Counter[str]:
+        """Return how many attempts were lost for each reason, by any process or by one."""
+        lost = self._rows.select("attempts", "outcome LIKE 'lost: %'")
+        outcomes = (str(outcome) for _, _, by, _, outcome in lost if run in (None, by))
+        return Counter(outcome.removeprefix("lost: ") for outcome in outcomes)
+
+    def contradictions(self) -> list[str]:
+        """Return the jobs of which two attempts came to different answers; there must be none."""
+        answers: dict[str, set[str]] = {}
+        for job, digest, *_ in self._rows.select("late"):
+            answers.setdefault(str(job), set()).add(str(digest))
+        for job, digests in answers.items():
+            for *_, verdict, digest, _, _ in self._rows.select("results", "job = ?", (job,)):
+                if verdict != "lost":
+                    digests.add(str(digest))
+            for *_, digest, _ in self._rows.select("shards", "job = ?", (job,)):
+                digests.add(str(digest))
+        return sorted(job for job, digests in answers.items() if len(digests) > 1)
+
+
+def _result(row: Row) -> Result:
+    job, scenario, attempt, _, _, artefact, judgement = row
+    value = Judgement.model_validate_json(str(judgement))
+    return Result(str(job), value, None if artefact is None else str(artefact), str(scenario), int(attempt or 0))
+
+
+class Campaign(Contents):
+    """A campaign directory to read; a context manager.
+
+    `remarks` says what could not be read: a row that is not what was written is left out.
+
+    Raises:
+        CampaignError: the folder is not a campaign of this version.
+        StoreError: it cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / DATABASE
+        self.remarks: list[str] = []
+        if not self.path.is_file():
+            raise CampaignError(f"{folder}: is not a campaign: it has no {DATABASE}")
+        if not self.path.stat().st_size:
+            raise CampaignError(f"{self.path}: is empty (0 bytes); the command that wrote it, run again, begins anew")
+        with storing(self.path):
+            self._connection = connect_to_read(self.path)
+            try:
+                self._check_version()
+            except BaseException:
+                self._connection.close()
+                raise
+        super().__init__(self)
+
+    def _check_version(self) -> None:
+        try:
+            version = version_of(self._connection, self.path)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            what = f"{self.path}: is damaged ({error})"
+            raise CampaignError(f"{what}; the command that wrote it, run again, repairs it") from error
+        if version != SCHEMA_VERSION:
+            what = f"{self.path}: is a campaign of version {version}; this is for version {SCHEMA_VERSION}"
+            raise CampaignError(f"{what}; the command that wrote it, run again, brings it up to date")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._connection.close()
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a process has it open for writing."""
+        try:
+            with (self.folder / LOCK).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
+        """Yield rows without their seals, less those that are not what was written; `remarks` counts these."""
+        shape = TABLES[table]
+        query = f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join(shape.keys)}"
+        num_bad = 0
+        try:
+            with storing(self.path):
+                for sealed in self._connection.execute(query, values):
+                    if shape.is_sound(sealed):
+                        yield sealed[:-1]
+                    else:
+                        num_bad += 1
+        except StoreError as error:
+            if not error.is_damage:
+                raise
+            self._remark(f"{self.path}: {table} could not be read to its end ({error.__cause__})")
+        if num_bad:
+            self._remark(f"{self.path}: {num_bad:,} altered {'row' if num_bad == 1 else 'rows'} of {table} left out")
+
+    def _remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        assert table in TABLES, table
+        with storing(self.path):
+            return int(self._connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])

@@ -1,0 +1,348 @@
+"""Database of a campaign: sealed rows in SQLite, checked as a whole when it is opened, and repaired if need be.
+
+A row whose seal does not fit is dropped, and so is what cannot be read at all: whoever asked for it finds nothing, and
+runs it again. The damaged file stays beside the repaired one.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
+from cluster.storage.schema import COLUMNS_1, META, SCHEMA_VERSION, TABLES, Cell, Row, Table, from_version_1
+
+PAGE_BYTES = 4096
+BUSY_SECONDS = 10.0
+KEY_RANGES = 16**3
+# The first bytes of every database made here: the name of the format, pages of 4,096 bytes, a write-ahead log.
+_HEADER = b"SQLite format 3\0\x10\x00\x02\x02\x00\x40\x20\x20"
+_HEADER_WITHOUT_LOG = _HEADER.replace(b"\x02\x02", b"\x01\x01")
+_MAGIC_BYTES, _MAGIC_ALIKE_MIN = 16, 10
+
+
+class Database:
+    """One open campaign database; `remarks` says what was found wrong with it when it was opened.
+
+    Raises:
+        CampaignError: the file is not a campaign of a known version.
+        StoreError: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with storing(path):
+            self.remarks = _made_sound(path)
+            self._connection = _connect(path)
+            self._depth = 0
+
+    def close(self) -> None:
+        """Let go of the file; what the log holds is moved into it."""
+        try:
+            self._connection.close()
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make the writes inside all or nothing; one inside another is part of it."""
+        with storing(self._path):
+            if not self._depth:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield
+                if self._depth == 1:
+                    self._connection.execute("COMMIT")
+            finally:
+                self._depth -= 1
+                if not self._depth and self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    def insert(self, table: str, row: Row, instead: str = "IGNORE") -> bool:
+        """Write a row, or leave the one that has its key (`IGNORE`) or take its place (`REPLACE`); tell if it did."""
+        assert instead in ("ABORT", "IGNORE", "REPLACE"), instead
+        sealed = TABLES[table].sealed(row)
+        marks = ", ".join("?" * len(sealed))
+        with storing(self._path):
+            cursor = self._connection.execute(f"INSERT OR {instead} INTO {table} VALUES ({marks})", sealed)
+        return cursor.rowcount > 0
+
+    def delete(self, table: str, where: str, values: Sequence[Cell] = ()) -> None:
+        """Remove rows."""
+        assert where, f"some rows of {table}, never all"
+        with storing(self._path):
+            self._connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+
+    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
+        """Yield rows without their seals, in the order of their keys, each checked as it is read.
+
+        Raises:
+            StoreError: a row was altered since the database was opened.
+        """
+        shape = TABLES[table]
+        query = f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join(shape.keys)}"
+        with storing(self._path):
+            for sealed in self._connection.execute(query, values):
+                if not shape.is_sound(sealed):
+                    what = f"{self._path}: a row of {table} was altered while it was open"
+                    raise StoreError(f"{what}; whoever opens it next drops it", is_damage=True)
+                yield sealed[:-1]
+
+    def query(self, text: str, values: Sequence[Cell] = ()) -> list[Row]:
+        """Return what a query over key columns and counts comes to; rows as a whole are for `select`."""
+        with storing(self._path):
+            return self._connection.execute(text, values).fetchall()
+
+
+def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+    try:
+        # Bytes that are no text any more are a row that was altered, not an error.
+        connection.text_factory = _decode
+        if is_new:
+            connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        else:
+            # A killed process loses nothing, a power cut at most the last results, which are run again.
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database without the right to write; one in a folder that nobody may write is read as it lies there."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if is_damage(error):
+            raise
+        connection = sqlite3.connect(f"{uri}&immutable=1", uri=True)
+    except BaseException:
+        connection.close()
+        raise
+    connection.text_factory = _decode
+    return connection
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _made_sound(path: Path) -> list[str]:
+    """Make sure that there is a sound database of this version at a path; return what is to be said about it."""
+    is_empty = path.exists() and not path.stat().st_size
+    if not path.exists() or is_empty or _has_no_tables(path):
+        _create(path)
+        return [f"{path}: was empty (0 bytes): whatever it held is gone, and is run again"] if is_empty else []
+    version, wrong = _inspect(path)
+    if version == 1:
+        kept, _ = _rebuild(path, 1, "version-1")
+        return [f"{path}: was written by an earlier version; its {kept:,} rows were taken over"]
+    if wrong is None:
+        return []
+    kept, aside = _rebuild(path, SCHEMA_VERSION, "damaged")
+    return [f"{path}: was damaged ({wrong}); {kept:,} rows were sound, the others run again; it stays as {aside.name}"]
+
+
+def _inspect(path: Path) -> tuple[int, str | None]:
+    """Return the version of a database, and what is wrong with it, None if nothing is.
+
+    Raises:
+        CampaignError: it is not a campaign of a known version.
+    """
+    with path.open("rb") as file:
+        header = file.read(len(_HEADER))
+    if sum(one == other for one, other in zip(header[:_MAGIC_BYTES], _HEADER, strict=False)) < _MAGIC_ALIKE_MIN:
+        raise CampaignError(f"{path}: is not a campaign database; give another --out")
+    if header not in (_HEADER, _HEADER_WITHOUT_LOG):
+        return SCHEMA_VERSION, "its header was altered"
+    try:
+        connection = _connect(path)
+        try:
+            version = version_of(connection, path)
+            return version, _wrong(connection) if version == SCHEMA_VERSION else None
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return SCHEMA_VERSION, str(error)
+
+
+def _has_no_tables(path: Path) -> bool:
+    """Whether a process was killed between making a database and its tables."""
+    if path.stat().st_size > PAGE_BYTES:
+        return False
+    connection = sqlite3.connect(path)
+    try:
+        (count,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
+    finally:
+        connection.close()
+    return not count and not version
+
+
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the schema of a database.
+
+    Raises:
+        CampaignError: it is of a later version, or not a campaign's.
+    """
+    tables = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if "meta" in tables:
+        rows = connection.execute("SELECT * FROM meta WHERE name = 'schema'").fetchall()
+        if not rows or TABLES["meta"].sealed(META) in rows:
+            return SCHEMA_VERSION
+        found = rows[0][1]
+        if TABLES["meta"].is_sound(rows[0]):
+            raise CampaignError(f"{path}: is a campaign of version {found}; this is for version {SCHEMA_VERSION}")
+        return SCHEMA_VERSION
+    if version == 1 and "results" in tables:
+        return 1
+    # A damaged list of tables may have lost one of them.
+    if len(tables & TABLES.keys()) > len(TABLES) // 2:
+        return SCHEMA_VERSION
+    raise CampaignError(f"{path}: is not a campaign database: its tables are others; give another --out")
+
+
+def _wrong(connection: sqlite3.Connection) -> str | None:
+    """Return what is wrong with a database of this version, None if nothing is."""
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        return str(found).partition("\n")[0]
+    for table in TABLES.values():
+        bad = sum(not table.is_sound(row) for row in connection.execute(f"SELECT * FROM {table.name}"))
+        if bad:
+            return f"{bad:,} altered {'row' if bad == 1 else 'rows'} in {table.name}"
+    if not connection.execute("SELECT 1 FROM meta").fetchall():
+        return "it does not say what it is"
+    return None
+
+
+def _create(path: Path) -> None:
+    """Make an empty campaign database, whole or not at all."""
+    connection = _connect(path, is_new=True)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for table in TABLES.values():
+            connection.execute(table.statement())
+        connection.execute("INSERT INTO meta VALUES (?, ?, ?)", TABLES["meta"].sealed(META))
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
+    """Write what can be read of a database into a new one, put that in its place and the old one aside.
+
+    Return how many rows were taken over, and where the old one lies. What is killed or fails on the way leaves the old
+    one as it was.
+    """
+    source, target = (path.with_name(f".{path.name}.{name}") for name in ("read", "new"))
+    try:
+        for file in (target, source, source.with_name(f"{source.name}-wal")):
+            file.unlink(missing_ok=True)
+        _copy_to_read(path, source)
+        _create(target)
+        num_kept = _take_over(source, target, version)
+        aside = _put_aside(path, why)
+        os.replace(target, path)
+    finally:
+        for file in (target, source):
+            for each in path.parent.glob(f"{file.name}*"):
+                each.unlink(missing_ok=True)
+    return num_kept, aside
+
+
+def _copy_to_read(path: Path, source: Path) -> None:
+    """Copy a database with its log; where the beginning is not what it must be, it is made so."""
+    shutil.copyfile(path, source)
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists():
+        shutil.copyfile(log, source.with_name(f"{source.name}-wal"))
+    with source.open("r+b") as file:
+        file.write(_HEADER)
+
+
+def _take_over(source: Path, target: Path, version: int) -> int:
+    connection, new = sqlite3.connect(source), _connect(target, is_new=True)
+    connection.text_factory = _decode
+    count = 0
+    try:
+        # Lets a file that was cut off, or whose list of tables is damaged, be read as far as it goes.
+        connection.execute("PRAGMA writable_schema=ON")
+        new.execute("BEGIN IMMEDIATE")
+        for table in TABLES.values():
+            insert = f"INSERT OR IGNORE INTO {table.name} VALUES ({', '.join('?' * (len(table.columns) + 1))})"
+            for row in _sound_rows(connection, table, version):
+                taken = new.execute(insert, table.sealed(row)).rowcount > 0
+                count += taken and table.name != "meta"
+        new.execute("COMMIT")
+    finally:
+        new.close()
+        connection.close()
+    return count
+
+
+def _sound_rows(connection: sqlite3.Connection, table: Table, version: int) -> Iterator[Row]:
+    """Yield the rows of a table that are what was written, as far as they can be read; some perhaps twice."""
+    if version == 1 and table.name not in COLUMNS_1:
+        return
+    columns = COLUMNS_1[table.name] if version == 1 else (*table.columns, "seal")
+    query = f"SELECT {', '.join(columns)} FROM {table.name}"
+    if (yield from _sound_part(connection, table, query, version)):
+        return
+    # Keys are digests: what lies beyond a page that cannot be read is reached by the beginning of its key.
+    for number in range(KEY_RANGES):
+        first, last = f"{number:03x}", f"{number:03x}g"
+        within = f"{query} WHERE {columns[0]} BETWEEN '{first}' AND '{last}'"
+        yield from _sound_part(connection, table, within, version)
+
+
+def _sound_part(connection: sqlite3.Connection, table: Table, query: str, version: int) -> Generator[Row, None, bool]:
+    """Yield the sound rows of a query, and return whether it could be read to its end."""
+    try:
+        for row in connection.execute(query):
+            if version == 1:
+                old = from_version_1(table.name, row)
+                if old is not None:
+                    yield old
+            elif table.is_sound(row):
+                yield row[:-1]
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
+    return True
+
+
+def _put_aside(path: Path, why: str) -> Path:
+    """Give a database another name too, the first that is free; its log is taken away from it."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
+        number += 1
+    try:
+        os.link(path, aside)
+    except OSError:
+        shutil.copyfile(path, aside)
+    # A log that stayed would be taken for that of the new database.
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists():
+        os.replace(log, aside.with_name(f"{aside.name}-wal"))
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    assert aside.exists(), f"{path} is about to be replaced, and nothing is left of it"
+    return aside

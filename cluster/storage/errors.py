@@ -1,0 +1,76 @@
+"""Errors of storage: a campaign that cannot be used, and one that could not be written or read to the end."""
+
+import resource
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FREE_BYTES_MIN = 1 << 20
+_MACHINE = (
+    "SQLITE_FULL",
+    "SQLITE_IOERR",
+    "SQLITE_READONLY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_NOMEM",
+    "SQLITE_PERM",
+    "SQLITE_AUTH",
+)
+
+
+class CampaignError(ValueError):
+    """A campaign directory cannot be used; the message says why and what to do."""
+
+
+class StoreError(RuntimeError):
+    """A campaign could not be written or read any further; what was recorded before stays.
+
+    `is_damage` says that stored bytes were altered.
+    """
+
+    def __init__(self, message: str, is_damage: bool = False) -> None:
+        super().__init__(message)
+        self.is_damage = is_damage
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn what the file system and SQLite raise about a file into a `StoreError` that names the cause."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise store_error(path, error) from error
+
+
+def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
+    """Return what is to be said about an error of the file system or of SQLite at a file or a folder."""
+    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+        what = f"{path}: its bytes were altered while it was open ({error})"
+        return StoreError(f"{what}; whoever opens it next repairs it", is_damage=True)
+    folder = path if path.is_dir() else path.parent
+    if not isinstance(error, OSError):
+        return StoreError(f"{folder}: cannot be written: {_size_problem(error, folder) or error}")
+    where = error.filename if isinstance(error.filename, str) else path
+    return StoreError(f"{where}: cannot be written: {_size_problem(error, folder) or error.strerror or error}")
+
+
+def is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether an error of SQLite comes from the bytes of a database, not from the machine or its disk."""
+    return not (getattr(error, "sqlite_errorname", None) or "").startswith(_MACHINE)
+
+
+def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:
+    """Return the limit that is in the way: SQLite and the system name a full disk and a limit in several ways."""
+    if not any(word in str(error).lower() for word in ("disk", "space", "too large", "quota", "i/o")):
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY:
+        return f"files may have at most {limit} bytes here (ulimit -f)"
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return None
+    return f"the disk is full, {free} bytes are free" if free < FREE_BYTES_MIN else None

@@ -1,0 +1,44 @@
+"""Results as JSON lines: one object a line, for programs that read no SQLite."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cluster.storage.campaign import Contents
+from cluster.storage.errors import storing
+
+RESULTS = "results.jsonl"
+
+
+def result_lines(contents: Contents) -> Iterator[str]:
+    """Yield what a campaign holds, each line with its `kind`: run, judgement, shard, trial or finding."""
+    for run in contents.runs():
+        yield f'{{"kind":"run","run":{run.model_dump_json()}}}'
+    for result in contents.results():
+        head = {
+            "kind": "judgement",
+            "job": result.job,
+            "scenario": result.scenario,
+            "attempt": result.attempt,
+            "artefact": result.artefact,
+        }
+        yield f'{json.dumps(head)[:-1]}, "judgement":{result.judgement.model_dump_json()}}}'
+    for shard in contents.shards():
+        head = {"kind": "shard", "job": shard.job, "role": shard.role, "number": shard.number}
+        yield f'{json.dumps(head)[:-1]}, "report":{shard.report.model_dump_json()}}}'
+    for trial in contents.trials():
+        yield f'{{"kind":"trial","trial":{trial.model_dump_json()}}}'
+    for bug, state in contents.findings():
+        yield f'{{"kind":"finding","bug":{json.dumps(bug)},"state":{state}}}'
+
+
+def write_lines(contents: Contents, path: Path) -> None:
+    """Write the results of a campaign as JSON lines, the whole file or none of it."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with storing(path):
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            for line in result_lines(contents):
+                assert "\n" not in line, "a line of results is one line"
+                file.write(f"{line}\n")
+        os.replace(temporary, path)

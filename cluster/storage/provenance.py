@@ -1,0 +1,80 @@
+"""Provenance of results: which command of which code wrote them, when, and on what machine."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from secrets import token_hex
+
+from cluster.dispatch.job import build
+from cluster.dispatch.origin import ROOT
+from scenarios.spec import Value
+
+LIBRARIES = ("numpy", "ray", "torch", "triton")
+GIT_SECONDS_MAX = 5.0
+
+
+class Run(Value):
+    """One process that writes a campaign; `run` is its name, which no other has.
+
+    `commit` is that of the checkout the code is from, with `+` behind it where files were edited; empty without one.
+    """
+
+    run: str
+    begun: str
+    command: str
+    seed: int | None
+    specstorm: str
+    commit: str
+    python: str
+    libraries: dict[str, str]
+    system: str
+    processors: int
+    memory_bytes: int
+
+
+def this_run(seed: int | None = None) -> Run:
+    """Return what is to be known of this process."""
+    return Run(
+        run=token_hex(8),
+        begun=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.join(["specstorm", *sys.argv[1:]]),
+        seed=seed,
+        specstorm=build(),
+        commit=_commit(),
+        python=platform.python_version(),
+        libraries=dict(_versions()),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        processors=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def _commit() -> str:
+    """Return the commit of our own checkout; an installed distribution has none, whatever folder it lies in."""
+    if not (ROOT / ".git").exists():
+        return ""
+    answers = []
+    for question in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            asked = ("git", "-C", str(ROOT), *question)
+            done = subprocess.run(asked, capture_output=True, text=True, timeout=GIT_SECONDS_MAX, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        answers.append(done.stdout.strip())
+    return answers[0] + ("+" if answers[1] else "")

@@ -1,0 +1,100 @@
+"""Schema of a campaign's database: its tables by version, and the seal by which an altered row is known."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TypeAlias
+
+SCHEMA_VERSION = 2
+Cell: TypeAlias = str | int | None
+Row: TypeAlias = tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table by its columns, of which the first `num_keys` make its primary key; `seal` is the last."""
+
+    name: str
+    columns: tuple[str, ...]
+    num_keys: int = 1
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the columns of the primary key."""
+        return self.columns[: self.num_keys]
+
+    def sealed(self, row: Row) -> Row:
+        """Return a row with its seal behind it."""
+        assert len(row) == len(self.columns), f"{self.name} has {len(self.columns)} columns, given are {len(row)}"
+        return (*row, seal_of(self.name, row))
+
+    def is_sound(self, sealed: Row) -> bool:
+        """Whether a row as it was read is what was written."""
+        return sealed[-1] == seal_of(self.name, sealed[:-1])
+
+    def statement(self) -> str:
+        """Return the SQL that makes the table."""
+        columns = ", ".join((*self.columns, "seal"))
+        return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(self.keys)})) WITHOUT ROWID"
+
+
+# `meta` says that this is a campaign, and of which version. `runs` has a line for each process that wrote here, and
+# `attempts` name theirs, so that the attempts of two campaigns are different ones. `late` are answers beside the one
+# that was recorded.
+TABLES: Mapping[str, Table] = {
+    table.name: table
+    for table in (
+        Table("meta", ("name", "value")),
+        Table("runs", ("run", "about")),
+        Table("results", ("job", "scenario", "attempt", "verdict", "digest", "artefact", "judgement")),
+        Table("attempts", ("job", "attempt", "run", "slot", "outcome"), num_keys=3),
+        Table("late", ("job", "digest", "attempt", "answer"), num_keys=2),
+        Table("hunts", ("plan",)),
+        Table("shards", ("job", "role", "number", "digest", "report")),
+        Table("trials", ("job", "digest", "trial")),
+        Table("findings", ("bug", "state")),
+    )
+}
+META: Row = ("schema", str(SCHEMA_VERSION))
+
+
+def seal_of(table: str, row: Iterable[object]) -> str:
+    """Return a digest of a row: of the name of its table, and of the type, length and text of each value."""
+    digest = blake2b(table.encode(), digest_size=8)
+    for value in row:
+        text = str(value).encode()
+        digest.update(b"%s %d:%s" % (type(value).__name__.encode(), len(text), text))
+    return digest.hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """Return the digest of an answer's JSON; equal answers have equal digests."""
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+# Columns that tables of version 1 had; it had no seals, but digests of answers.
+COLUMNS_1: Mapping[str, tuple[str, ...]] = {
+    "results": ("job", "scenario", "attempt", "verdict", "digest", "artefact", "judgement"),
+    "attempts": ("job", "attempt", "slot", "outcome"),
+    "late": ("job", "attempt", "digest", "judgement"),
+    "hunts": ("plan",),
+    "shards": ("job", "role", "number", "digest", "report"),
+    "trials": ("job", "trial"),
+    "findings": ("bug", "state"),
+}
+
+
+def from_version_1(table: str, row: Row) -> Row | None:
+    """Return a row of version 1 as one of this version, None if it is not what was written."""
+    match table:
+        case "results" | "shards" if row[4 if table == "results" else 3] != text_digest(str(row[-1])):
+            return None
+        case "late":
+            job, attempt, digest, judgement = row
+            return (job, digest, attempt, judgement) if digest == text_digest(str(judgement)) else None
+        case "attempts":
+            job, attempt, slot, outcome = row
+            return job, attempt, "", slot, outcome
+        case "trials":
+            return row[0], text_digest(str(row[1])), row[1]
+    return row

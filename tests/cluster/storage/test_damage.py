@@ -1,0 +1,131 @@
+"""A campaign whose bytes were altered, cut off or never written says so, and runs again what it lost."""
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from benchmarks.store_damage import campaign, results_of, run, scenarios_of
+from cluster.storage.campaign import DATABASE, Campaign
+from cluster.storage.errors import CampaignError, StoreError
+from cluster.storage.lines import result_lines, write_lines
+from cluster.storage.schema import COLUMNS_1, TABLES
+from cluster.storage.store import Store
+
+SCENARIOS = scenarios_of(9)
+ALTERED = '"commits":1', '"commits":2'
+
+
+def alter(folder: Path, *edits: str) -> None:
+    """Edit a closed campaign with SQL."""
+    database = sqlite3.connect(folder / DATABASE)
+    with database:
+        for edit in edits:
+            database.execute(edit)
+    database.close()
+
+
+def test_nothing_is_lost_and_nothing_wrong_is_kept_after_random_damage(tmp_path: Path) -> None:
+    wrong, counts = campaign(tmp_path, num_damages=12, num_scenarios=20, seed=1)
+    assert wrong == []
+    assert all(counts[kind] for kind in ("flip", "truncation", "full disk")), counts
+
+
+def test_a_judgement_that_was_altered_is_dropped_and_said_and_run_again(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    expected = results_of(tmp_path)
+    altered = "UPDATE results SET judgement = REPLACE(judgement, '{}', '{}') WHERE scenario = 's3.yaml'"
+    alter(tmp_path, altered.format(*ALTERED))
+    with Campaign(tmp_path) as seen:
+        assert len(list(seen.results())) == len(SCENARIOS) - 1
+        assert seen.remarks == [f"{tmp_path / DATABASE}: 1 altered row of results left out"]
+    kept, said = run(tmp_path, SCENARIOS)
+    assert kept == len(SCENARIOS) - 1
+    assert len(said) == 1
+    assert "was damaged (1 altered row in results)" in said[0]
+    assert said[0].endswith("it stays as campaign.sqlite.damaged-1")
+    assert (tmp_path / "campaign.sqlite.damaged-1").is_file()
+    assert results_of(tmp_path) == expected
+    assert run(tmp_path, SCENARIOS) == (len(SCENARIOS), [])
+
+
+def test_a_row_altered_while_the_campaign_is_open_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    with Store(tmp_path) as store:
+        alter(tmp_path, "UPDATE results SET attempt = 7 WHERE scenario = 's3.yaml'")
+        with pytest.raises(
+            StoreError, match="a row of results was altered while it was open; whoever opens it next drops it"
+        ):
+            store.result(SCENARIOS[3].job.key)
+
+
+def test_an_empty_database_is_said_and_begun_anew(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    os.truncate(tmp_path / DATABASE, 0)
+    with pytest.raises(CampaignError, match=r"is empty \(0 bytes\)"):
+        Campaign(tmp_path)
+    kept, said = run(tmp_path, SCENARIOS)
+    assert kept == 0
+    assert said == [f"{tmp_path / DATABASE}: was empty (0 bytes): whatever it held is gone, and is run again"]
+
+
+def test_what_is_no_campaign_and_what_is_of_a_later_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    foreign, later = tmp_path / "foreign", tmp_path / "later"
+    foreign.mkdir()
+    alter(foreign, "CREATE TABLE songs (title)")
+    run(later, SCENARIOS[:1])
+    seal = TABLES["meta"].sealed(("schema", "9"))[-1]
+    alter(later, f"UPDATE meta SET value = '9', seal = '{seal}'")
+    for folder, message in (
+        (foreign, "is not a campaign database: its tables are others"),
+        (later, "is a campaign of version 9; this is for version 2"),
+    ):
+        before = (folder / DATABASE).read_bytes()
+        with pytest.raises(CampaignError, match=message):
+            Store(folder)
+        assert (folder / DATABASE).read_bytes()[100:] == before[100:], "the pages of tables are as they were"
+
+
+def test_a_campaign_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    expected = results_of(tmp_path)
+    old = sqlite3.connect(tmp_path / "old.sqlite")
+    old.execute(f"ATTACH '{tmp_path / DATABASE}' AS new")
+    for table, columns in COLUMNS_1.items():
+        old.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+        if table in ("results", "attempts"):
+            names = ", ".join(columns)
+            old.execute(f"INSERT INTO {table} SELECT {names} FROM new.{table}")
+    old.execute("UPDATE results SET judgement = judgement || ' ' WHERE scenario = 's1.yaml'")
+    old.execute("PRAGMA user_version=1")
+    old.commit()
+    old.close()
+    os.replace(tmp_path / "old.sqlite", tmp_path / DATABASE)
+    kept, said = run(tmp_path, SCENARIOS)
+    assert kept == len(SCENARIOS) - 1, "a judgement that is not what its digest says is run again"
+    assert said == [f"{tmp_path / DATABASE}: was written by an earlier version; its 17 rows were taken over"]
+    assert results_of(tmp_path) == expected
+    with Campaign(tmp_path) as taken:
+        attempts = sorted(int(attempt or 0) for _, attempt, *_ in taken.select("attempts"))
+    assert attempts == [1] * len(SCENARIOS) + [2]
+
+
+def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: Path) -> None:
+    with Store(tmp_path, seed=5) as store:
+        pass
+    run(tmp_path, SCENARIOS)
+    with Campaign(tmp_path) as kept:
+        first, second = kept.runs()
+        assert (first.seed, second.seed) == (5, None)
+        assert first.run == store.run.run
+        assert first.command.startswith("specstorm ")
+        assert first.libraries["numpy"]
+        write_lines(kept, tmp_path / "results.jsonl")
+        lines = list(result_lines(kept))
+    assert (tmp_path / "results.jsonl").read_text().splitlines() == lines
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["run", "run", *["judgement"] * len(SCENARIOS)]
+    judgements = [json.loads(line)["judgement"]["verdict"]["kind"] for line in lines[2:]]
+    assert sorted(set(judgements)) == ["agreed", "crashed"]
