@@ -119,7 +119,7 @@ def _result(row: Row) -> Result:
 class Campaign(Contents):
     """A campaign directory to read; a context manager.
 
-    `remarks` says what could not be read: a row that is not what was written is left out.
+    `remarks` says what could not be read: a row that is not what was written is left out, and counted.
 
     Raises:
         CampaignError: the folder is not a campaign of this version.
@@ -130,30 +130,33 @@ class Campaign(Contents):
         self.folder = folder
         self.path = folder / DATABASE
         self.remarks: list[str] = []
+        self.num_altered = 0
         if not self.path.is_file():
             raise CampaignError(f"{folder}: is not a campaign: it has no {DATABASE}")
         if not self.path.stat().st_size:
             raise CampaignError(f"{self.path}: is empty (0 bytes); the command that wrote it, run again, begins anew")
         with storing(self.path):
-            self._connection = connect_to_read(self.path)
-            try:
-                self._check_version()
-            except BaseException:
-                self._connection.close()
-                raise
+            self._connection = self._open()
         super().__init__(self)
 
-    def _check_version(self) -> None:
+    def _open(self) -> sqlite3.Connection:
         try:
-            version = version_of(self._connection, self.path)
+            connection = connect_to_read(self.path)
+            try:
+                version = version_of(connection, self.path)
+                if version == SCHEMA_VERSION:
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
-            what = f"{self.path}: is damaged ({error})"
+            what = f"{self.path}: is not a campaign database, or damaged: {error}"
             raise CampaignError(f"{what}; the command that wrote it, run again, repairs it") from error
-        if version != SCHEMA_VERSION:
-            what = f"{self.path}: is a campaign of version {version}; this is for version {SCHEMA_VERSION}"
-            raise CampaignError(f"{what}; the command that wrote it, run again, brings it up to date")
+        connection.close()
+        what = f"{self.path}: is a campaign of version {version}; this is for version {SCHEMA_VERSION}"
+        raise CampaignError(f"{what}; the command that wrote it, run again, brings it up to date")
 
     def __enter__(self) -> Self:
         return self
@@ -173,10 +176,12 @@ class Campaign(Contents):
             return False
         return False
 
-    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
+    def select(
+        self, table: str, where: str = "1", values: Sequence[Cell] = (), order: Sequence[str] = ()
+    ) -> Iterator[Row]:
         """Yield rows without their seals, less those that are not what was written; `remarks` counts these."""
         shape = TABLES[table]
-        query = f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join(shape.keys)}"
+        query = f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join((*order, *shape.keys))}"
         num_bad = 0
         try:
             with storing(self.path):
@@ -188,11 +193,15 @@ class Campaign(Contents):
         except StoreError as error:
             if not error.is_damage:
                 raise
-            self._remark(f"{self.path}: {table} could not be read to its end ({error.__cause__})")
+            self._remark(f"{self.path}: {table} could not be read to its end")
         if num_bad:
-            self._remark(f"{self.path}: {num_bad:,} altered {'row' if num_bad == 1 else 'rows'} of {table} left out")
+            self._remark(
+                f"{self.path}: {num_bad:,} altered {'row' if num_bad == 1 else 'rows'} of {table} left out", num_bad
+            )
 
-    def _remark(self, text: str) -> None:
+    def _remark(self, text: str, num_bad: int = 0) -> None:
+        assert "\n" not in text, "a remark is one line"
+        self.num_altered += num_bad
         if text not in self.remarks:
             self.remarks.append(text)
 

@@ -36,7 +36,6 @@ class Database:
         with storing(path):
             self.remarks = _made_sound(path)
             self._connection = _connect(path)
-            self._depth = 0
 
     def close(self) -> None:
         """Let go of the file; what the log holds is moved into it."""
@@ -47,18 +46,16 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the writes inside all or nothing; one inside another is part of it."""
+        """Make the writes inside all or nothing."""
+        is_inside = self._connection.in_transaction
+        assert not is_inside, "one transaction at a time"
         with storing(self._path):
-            if not self._depth:
-                self._connection.execute("BEGIN IMMEDIATE")
-            self._depth += 1
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                if self._depth == 1:
-                    self._connection.execute("COMMIT")
+                self._connection.execute("COMMIT")
             finally:
-                self._depth -= 1
-                if not self._depth and self._connection.in_transaction:
+                if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
     def insert(self, table: str, row: Row, instead: str = "IGNORE") -> bool:

@@ -109,6 +109,7 @@ class Store(Contents):
         how = command("run" if job.sweep else "replay", self.running_file(job.key).name, job.config)
         head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
         file = self.running_file(job.key)
+        assert attempt >= 1, f"attempts of a job count from 1; job {job.key} begins attempt {attempt}"
         temporary = file.with_name(f".{file.name}.tmp")
         with storing(file):
             # Not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
@@ -139,6 +140,7 @@ class Store(Contents):
         return recorded
 
     def _forget_running(self, job: str) -> None:
+        assert job, "the file of a job, never the folder"
         with storing(self.folder / "running"):
             self.running_file(job).unlink(missing_ok=True)
 

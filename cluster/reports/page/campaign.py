@@ -13,7 +13,8 @@ from cluster.campaigns.findings import FindingState
 from cluster.campaigns.hunter import CANARY_SHARDS_MAX, HuntSettings
 from cluster.campaigns.shard_reports import Tally
 from cluster.reports.page.findings import Finding, config_of, of_state
-from cluster.storage.reader import DATABASE, CampaignReader, ResultRow
+from cluster.storage.campaign import DATABASE
+from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
