@@ -41,7 +41,7 @@ def this_run(seed: int | None = None) -> Run:
     """Return what is to be known of this process."""
     return Run(
         run=token_hex(8),
-        begun=datetime.now(UTC).isoformat(timespec="seconds"),
+        begun=datetime.now(UTC).isoformat(timespec="microseconds"),
         command=shlex.join(["specstorm", *sys.argv[1:]]),
         seed=seed,
         specstorm=build(),
