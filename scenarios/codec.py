@@ -11,12 +11,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from scenarios.explain import of_problem, of_validation
-from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, read
+from scenarios.limits import over_limits
+from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, Where, read
 from scenarios.trace import Trace, problems
 
-__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "load", "loads"]
+__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads"]
 
 BYTES_MAX = 4 << 20
+# Values, keys and brackets: what is read in a few seconds.
+NODES_MAX = 100_000
 SUFFIX = ".yaml"
 
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -71,12 +74,22 @@ def _files_below(folder: Path) -> list[Path]:
     return files
 
 
-def load(path: Path | str) -> Trace:
-    """Return the trace of a scenario file.
+def load(path: Path | str, *, is_limited: bool = True) -> Trace:
+    """Return the trace of a scenario file; `is_limited` refuses what would cost too much to run.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or is not a trace that an engine could run.
     """
+    return loads(_text(path), str(path), is_limited=is_limited)
+
+
+def line_of(path: Path | str, where: Where) -> int:
+    """Return the line on which a value of a scenario file stands, or what it lies in."""
+    _, lines = read(_text(path), str(path))
+    return next(lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines)
+
+
+def _text(path: Path | str) -> str:
     path = Path(path)
     try:
         # Opening a pipe or a device could wait for ever.
@@ -93,27 +106,30 @@ def load(path: Path | str) -> Trace:
         line = 1 + content.count(b"\n", 0, error.start)
         seen = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise ScenarioError(f"{path}:{line}: {seen}; scenario files are UTF-8 text") from error
-    return loads(text, str(path))
+    return text
 
 
-def loads(text: str, name: str) -> Trace:
+def loads(text: str, name: str, *, is_limited: bool = True) -> Trace:
     """Return the trace that a YAML text describes; `name` stands for the file in messages.
 
     Raises:
         ScenarioError: the text is not strict YAML, or not a trace that an engine could run.
     """
     _check_size(len(text), name)
-    data, lines = read(text, name)
+    more = 0
+    data, lines = read(text, name, NODES_MAX if is_limited else None)
     try:
         trace = Trace.model_validate(data, context={"problems_listed": True})
     except ValidationError as error:
-        complaints = of_validation(error, data, lines)
+        complaints, more = of_validation(error, data, lines)
     else:
-        complaints = [of_problem(problem, lines) for problem in problems(trace)]
+        found = problems(trace) or (over_limits(trace) if is_limited else [])
+        complaints = [of_problem(problem, lines) for problem in found]
         if not complaints:
             return trace
-    first, *more = sorted(complaints, key=lambda complaint: complaint.rank)
-    rest = f" (and {len(more)} more)" if more else ""
+    first, *others = sorted(complaints, key=lambda complaint: complaint.rank)
+    more += len(others)
+    rest = f" (and {more} more)" if more else ""
     raise ScenarioError(f"{name}:{first.line}: {first.message}{rest}")
 
 

@@ -7,11 +7,14 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import ValidationError
 
+from scenarios.features import REFUSED
 from scenarios.spec import INTEGER_MAX
 from scenarios.strict_yaml import SEEN_MAX, Data, Lines, Where, one_line, seen
 from scenarios.trace import Problem, Trace
 
 Schema: TypeAlias = Mapping[str, Any]
+
+EXPLAINED_MAX = 100
 
 _SCHEMA = Trace.model_json_schema()
 _NAME = "text of 1 to 64 letters, digits and _ . -"
@@ -40,15 +43,22 @@ def of_problem(problem: Problem, lines: Lines) -> Complaint:
     return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
 
 
-def of_validation(error: ValidationError, data: Data, lines: Lines) -> list[Complaint]:
-    """Return one complaint a place; of a union's, those of the member that got deepest."""
+def of_validation(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
+    """Return one complaint a place, and how many errors were not looked at.
+
+    Of a union's, those of the member that got deepest. Of very many errors the first of the file are explained.
+    """
     kept: dict[tuple[Where, str], Complaint] = {}
-    for item in error.errors(include_url=False, include_context=False):
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    if len(items) > EXPLAINED_MAX:
+        items.sort(key=lambda item: _line(lines, _place(item["loc"], data)[0]))
+    for item in items[:EXPLAINED_MAX]:
         complaint = _complaint(item["type"], item["loc"], data, lines)
         kept.setdefault((complaint.path, complaint.message), complaint)
     complaints = list(kept.values())
     explained = {c.path[:n] for c in complaints for n in range(len(c.path) + (not c.is_shape))}
-    return [c for c in complaints if not c.is_shape or c.path not in explained]
+    told = [c for c in complaints if not c.is_shape or c.path not in explained]
+    return told, max(0, len(items) - EXPLAINED_MAX)
 
 
 def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complaint:
@@ -75,6 +85,10 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
             message = f"unknown event {seen(value['do'])}; {_near(value['do'], schema['discriminator']['mapping'])}"
             return Complaint(_line(lines, (*path, "do")), path, message)
     subject = name or "the file"
+    for rule in REFUSED:
+        if rule.lifted_by is not None and path == ("spec", rule.key):
+            message = f"allowed are {rule.allowed}, or {_wanted(schema)} with fault {rule.lifted_by}"
+            return Complaint(line, path, f"{subject} is {seen(value)}; {message}", is_shape=True)
     return Complaint(line, path, f"{subject} is {seen(value)}; {_wanted(schema)} is wanted", is_shape=True)
 
 

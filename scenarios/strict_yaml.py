@@ -36,12 +36,15 @@ class ScenarioError(ValueError):
     """A scenario cannot be used; the message is one line: `FILE:LINE: what was seen; what is allowed`."""
 
 
-def read(text: str, name: str) -> tuple[Data, Lines]:
+def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Lines]:
     """Return the only document of a text, and the line of every key and item by its path.
 
-    `name` stands for the file in messages. Raises ScenarioError for anything but one strict document.
+    `name` stands for the file in messages; of keys and values together there may be `nodes_max`.
+
+    Raises:
+        ScenarioError: the text is anything but one strict document.
     """
-    reader = _Reader(text, name)
+    reader = _Reader(text, name, nodes_max)
     return reader.document(), reader.lines
 
 
@@ -75,7 +78,9 @@ class _Reader:
 
     text: str
     name: str
+    nodes_max: int | None = None
     lines: dict[Where, int] = field(default_factory=dict)
+    _num_nodes: int = 0
 
     def __post_init__(self) -> None:
         self._events: Iterator[Event] = iter(yaml.parse(self.text, Loader=yaml.SafeLoader))
@@ -114,6 +119,10 @@ class _Reader:
 
     def _value(self, event: Event, path: Where) -> Data:
         line = _line_of(event)
+        self._num_nodes += 1
+        if self.nodes_max is not None and self._num_nodes > self.nodes_max:
+            message = f"more than {self.nodes_max:,} keys and values; at most so many are read (--no-limits lifts this)"
+            raise self._error(line, message)
         self.lines.setdefault(path, line)
         if isinstance(event, AliasEvent):
             raise self._error(line, f"alias *{event.anchor}; aliases are not allowed, write the value itself")

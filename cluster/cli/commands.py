@@ -23,7 +23,7 @@ from cluster.cli.inputs import (
     read_scenarios,
     read_trace,
 )
-from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.dispatch.host import PoolError, ReachError
@@ -78,11 +78,12 @@ def run(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
     config = RunConfig(engine=check_engine(engine), device=device)
-    scenarios = read_scenarios(paths, seed, fault or (), config)
+    scenarios = read_scenarios(paths, seed, fault or (), config, not no_limits)
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray, workers, config)
     stop = Stop()
@@ -181,11 +182,12 @@ def replay(
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
     config = RunConfig(engine=check_engine(engine), device=device)
-    trace = read_trace(file)
+    trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})
         for problem in problems(trace):

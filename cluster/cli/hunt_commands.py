@@ -40,7 +40,7 @@ from cluster.cli.inputs import (
     read_regressions,
     read_trace,
 )
-from cluster.cli.options import Corpora, Deadline, Engine, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Corpora, Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
@@ -283,11 +283,12 @@ def shrink(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
     config = RunConfig(engine=check_engine(engine), device=device)
-    trace = read_trace(file)
+    trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent
     check_writable(folder)

@@ -41,19 +41,19 @@ def check_fault(fault: str) -> str:
     """Return the id of a known fault."""
     if fault in FAULTS:
         return fault
-    near = difflib.get_close_matches(fault, FAULTS, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"unknown fault {fault!r}; {hint}known are {', '.join(sorted(FAULTS))}")
+    near = difflib.get_close_matches(fault, FAULTS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise InputError(f"unknown fault {fault!r}; {hint}`specstorm faults list` shows all {len(FAULTS)}")
 
 
-def read_trace(path: Path) -> Trace:
-    """Return the trace of a file, all of whose faults are known."""
-    trace = codec.load(path)
-    for fault in trace.faults:
+def read_trace(path: Path, is_limited: bool = True) -> Trace:
+    """Return the trace of a file, all of whose faults are known; `is_limited` refuses what would cost too much."""
+    trace = codec.load(path, is_limited=is_limited)
+    for index, fault in enumerate(trace.faults):
         try:
             check_fault(fault)
         except InputError as error:
-            raise InputError(f"{path}: faults: {error}") from error
+            raise InputError(f"{path}:{codec.line_of(path, ('faults', index))}: {error}") from error
     return trace
 
 
@@ -75,7 +75,11 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
 
 
 def read_scenarios(
-    paths: Sequence[Path], seed: int | None, faults: Sequence[str], config: RunConfig = DEFAULT_CONFIG
+    paths: Sequence[Path],
+    seed: int | None,
+    faults: Sequence[str],
+    config: RunConfig = DEFAULT_CONFIG,
+    is_limited: bool = True,
 ) -> list[Scenario]:
     """Return the scenarios of files and folders, with another seed and more faults where they are given.
 
@@ -85,7 +89,7 @@ def read_scenarios(
     named = {os.path.realpath(path) for path in paths if os.path.isfile(path)}
     scenarios, left_out = [], 0
     for path in codec.find_scenarios(paths):
-        trace = read_trace(path)
+        trace = read_trace(path, is_limited)
         if trace.faults and os.path.realpath(path) not in named:
             left_out += 1
             continue

@@ -20,6 +20,9 @@ OnDevice = Annotated[
     typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
 ]
 Engine = Annotated[str, typer.Option(metavar="NAME", help=f"The engine that is tested: {', '.join(known_engines())}.")]
+NoLimits = Annotated[
+    bool, typer.Option("--no-limits", help="Run also what scenarios/limits.py says costs too much time or memory.")
+]
 Corpora = Annotated[
     list[Path] | None,
     typer.Option(

@@ -101,7 +101,11 @@ REFUSED = [
     ("events: []\n? [a]\n: 1", 2, "a list of 1 is used as a key; keys are text"),
     ("events: []\n<<: {seed: 1}", 2, 'unknown key "<<"; allowed are events, expect, faults'),
     ("spec: {}", 1, 'the file lacks "events"; required are events'),
-    ("spec: {depth: 9}\nevents: []", 1, "spec.depth is 9; an integer from 1 to 8 is wanted"),
+    (
+        "spec: {depth: 9}\nevents: []",
+        1,
+        "spec.depth is 9; allowed are 1 and 2, or an integer from 1 to 8 with fault specstorm-depth-3",
+    ),
     ("spec:\n  num_block: 3\nevents: []", 2, 'unknown key "num_block" in spec; did you mean num_blocks? allowed are '),
     ("events: {}", 1, "events is an empty mapping; a list"),
     ("events:\n  - 3", 2, "events[0] is 3; a mapping with key do"),

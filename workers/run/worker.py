@@ -6,7 +6,7 @@ from scenarios.events import Schedule
 from scenarios.shards import Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
+from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
 from workers.run.check import Options, check
 from workers.run.schedules import differs, name_of, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
@@ -29,6 +29,9 @@ class Worker:
         schedule in which the race does harm, and the trace returned is that one.
         """
         trace = trace.explicit()
+        if not trace.events:
+            nothing = Vacuous(stats=NO_STATS, missing=("no event: nothing was asked of the engine",))
+            return Judgement(verdict=nothing, trace=trace, schedules=0)
         if not sweep:
             verdict = check(trace, self._tapes, config=config)
             return self._found(trace, verdict, 1, config)

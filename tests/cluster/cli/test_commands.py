@@ -127,6 +127,13 @@ def test_a_finding_exits_with_1_and_replays_to_the_same_verdict(tmp_path: Path) 
     assert healed.returncode == 0
 
 
+def test_a_scenario_without_events_is_vacuous(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.yaml").write_text("events: []\n")
+    for command in (["replay"], ["run", "--ray", "off", "--out", str(tmp_path / "out")]):
+        assert cli.run([*command, str(tmp_path / "empty.yaml")]) == 3
+        assert "no event: nothing was asked of the engine" in capsys.readouterr().out
+
+
 def test_a_fault_that_is_never_reached_exits_with_3_and_says_where(tmp_path: Path) -> None:
     scenarios(tmp_path, 1)
     done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--fault", ELSEWHERE)
@@ -137,8 +144,9 @@ def test_a_fault_that_is_never_reached_exits_with_3_and_says_where(tmp_path: Pat
 BAD = [
     (["run", "no-such-folder"], "no such file"),
     (["run", "bad.yaml"], "bad.yaml"),
-    (["run", "scn", "--fault", "vllm-38556-backup"], f"did you mean {FOUND}?"),
-    (["run", "faulty.yaml"], "unknown fault"),
+    (["run", "scn", "--fault", "vllm-38556-backup"], f"did you mean {FOUND} or "),
+    (["run", "faulty.yaml"], f"faulty.yaml:9: unknown fault 'vllm-38556-backup'; did you mean {FOUND} or "),
+    (["run", "huge.yaml"], "1,000,000 ticks until the last event is over; allowed are 20,000"),
     (["run", "scn", "--ray", "http://127.0.0.1:8265"], "wanted local, off or HOST:PORT"),
     (["run", "scn", "--ray", "off", "--workers", "2"], "--ray off runs one engine"),
     (["run", "scn", "--workers", "0"], "--workers"),
@@ -167,7 +175,7 @@ BAD = [
     (["runn", "scn"], "No such command"),
     (["run", "scn", "--frobnicate"], "No such option"),
     (["replay", "no-such-file.yaml"], "no-such-file.yaml"),
-    (["faults", "show", "vllm-38556-backup"], f"did you mean {FOUND}?"),
+    (["faults", "show", "vllm-38556-backup"], f"did you mean {FOUND} or "),
 ]
 
 
@@ -182,7 +190,8 @@ def test_bad_input_exits_with_2_and_one_message_before_any_work(
     monkeypatch.chdir(tmp_path)
     folder = scenarios(tmp_path, 1)
     (tmp_path / "bad.yaml").write_text("events: [{do: dance}]\n")
-    (tmp_path / "faulty.yaml").write_text(SCENARIO.format(seed=0) + "faults: [no-such-fault]\n")
+    (tmp_path / "faulty.yaml").write_text(SCENARIO.format(seed=0) + "faults: [vllm-38556-backup]\n")
+    (tmp_path / "huge.yaml").write_text("events: [{tick: 999999, do: dummy_step}]\n")
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     (tmp_path / "loops").mkdir()
     (tmp_path / "loops" / "loop.yaml").symlink_to("loop.yaml")

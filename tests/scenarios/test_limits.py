@@ -1,0 +1,88 @@
+"""What a trace may cost, and what the reading of a file may."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import NODES_MAX, ScenarioError, find_scenarios, line_of, loads
+from scenarios.limits import LIMITS, over_limits
+
+SUBMIT = "- {tick: 0, do: submit, request: a, prompt: {tokens: 5}, max_tokens: 9}\n"
+LONG = "- {tick: 0, do: submit, request: a, prompt: {tokens: 5}, max_tokens: 1000000}\n"
+BEYOND: Mapping[str, tuple[str, str]] = {
+    "late": (f"events:\n{SUBMIT}- {{tick: 1000000, do: abort, request: a}}\n", ":3: events[1]: 1,000,001 ticks"),
+    "stall": (
+        f"events:\n{SUBMIT}- {{tick: 1, do: stall, request: a, ticks: 1000000}}\n",
+        ":3: events[1]: 1,000,001 ticks",
+    ),
+    "tokens": (f"spec: {{max_model_len: 65536, num_blocks: 65536}}\nevents:\n{LONG}", ":3: events[0]: 65,536 tokens"),
+    "tables": (
+        f"spec: {{max_model_len: 16384, num_blocks: 65536}}\nevents:\n{LONG}",
+        ":3: events[0]: 67,108,864 entries",
+    ),
+    "logits": (
+        f"spec: {{max_model_len: 4096, num_blocks: 4096, vocab_size: 65536}}\nevents:\n{LONG}",
+        ":1: spec.vocab_size: 268,",
+    ),
+    "slots": (
+        f"spec: {{num_blocks: 65536, block_size: 1024}}\nevents:\n{SUBMIT}",
+        ":1: spec.num_blocks: 67,108,864 slots",
+    ),
+    "again": (
+        "spec: {max_model_len: 8192, num_blocks: 2100}\nevents:\n"
+        + LONG.replace("1000000", "4000")
+        + "".join(f"- {{tick: {tick}, do: preempt, request: a}}\n" for tick in range(20)),
+        ":3: events[0]: 84,105 tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_trace_beyond_a_limit_is_refused_with_line_measure_and_limit(name: str) -> None:
+    text, told = BEYOND[name]
+    with pytest.raises(ScenarioError, match=r"; allowed are [0-9,]+ \(--no-limits lifts this\)") as raised:
+        loads(text, "f.yaml")
+    assert str(raised.value).startswith(f"f.yaml{told}")
+    assert loads(text, "f.yaml", is_limited=False).events
+
+
+def test_every_limit_is_reached_by_one_of_these_traces() -> None:
+    told = " ".join(
+        problem.message for text, _ in BEYOND.values() for problem in over_limits(loads(text, "f", is_limited=False))
+    )
+    assert all(limit.what in told for limit in LIMITS)
+
+
+def test_our_own_scenarios_stay_far_below_every_limit() -> None:
+    folder = Path(__file__).parents[2] / "scenarios"
+    for path in find_scenarios([folder]):
+        trace = loads(path.read_text(), str(path), is_limited=False)
+        for limit in LIMITS:
+            assert limit.measure(trace)[0] < limit.maximum / 10, f"{path}: {limit.what}"
+
+
+def test_reading_ends_early_however_many_keys_a_file_has() -> None:
+    text = "".join(f"unknown_{number}: {number}\n" for number in range(160_000))
+    begin = time.process_time()
+    with pytest.raises(ScenarioError, match=rf"more than {NODES_MAX:,} keys and values"):
+        loads(text, "f.yaml")
+    assert time.process_time() - begin < 20
+
+
+def test_of_many_errors_the_first_is_told_and_the_rest_are_counted() -> None:
+    text = "".join(f"unknown_{number}: {number}\n" for number in range(5_000))
+    with pytest.raises(ScenarioError, match=r'f.yaml:1: unknown key "unknown_0"; .* \(and 5000 more\)'):
+        loads(text, "f.yaml")
+
+
+def test_a_depth_beyond_all_says_what_is_allowed_and_by_which_fault_more() -> None:
+    with pytest.raises(ScenarioError, match=r"depth is 99; allowed are 1 and 2, or .* with fault specstorm-depth-3"):
+        loads(f"spec: {{depth: 99}}\nevents:\n{SUBMIT}", "f.yaml")
+
+
+def test_a_value_is_found_by_its_line_even_where_only_what_it_lies_in_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(f"events:\n{SUBMIT}faults:\n- one\n- two\n")
+    assert [line_of(path, where) for where in (("faults", 1), ("faults", 9), ("spec",))] == [5, 3, 1]
