@@ -8,6 +8,7 @@ from cluster.campaigns.findings import killed
 from scenarios.events import Schedule
 from scenarios.shards import Shard
 from workers.record.verdict import Lost
+from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
 
@@ -85,4 +86,5 @@ def joined(reports: list[ShardReport]) -> ShardReport:
         probes=dict(sorted(tally.probes.items())),
         firsts=dict(sorted(firsts.items())),
         hits=tuple(hits.values()),
+        coverage=joined_coverage(report.coverage for report in reports),
     )

@@ -4,7 +4,7 @@ Verifies: every variable of `observation.VARIABLES`, inside its domain.
 Does not verify: anything outside a domain (nobody may read it); the decisions themselves (the referee does).
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
@@ -65,6 +65,8 @@ class Checker:
         self.step_processed = -1
         self._copied: Difference | None = None
         self.num_compared = 0
+        self._variables: set[str] = set()
+        self._sizes: dict[str, int] = {}
         self.is_over = False
         self._has_captures = False
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
@@ -174,6 +176,8 @@ class Checker:
 
     def _compare(self, expected: Expectation, capture: Observation) -> Difference | None:
         self.num_compared += len(expected)
+        if self._sizes.get(capture.point) != len(expected):
+            self._note(capture.point, expected)
         for variable, segments in expected.items():
             actual = capture.values.get(variable)
             if actual is None:
@@ -193,9 +197,21 @@ class Checker:
                     return _difference(variable, capture.step, name, commit, position, wanted[index], seen[index])
         return None
 
+    @property
+    def planes(self) -> tuple[str, ...]:
+        """Return the planes in which something was compared so far."""
+        return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
+
+    def _note(self, point: str, names: Collection[str]) -> None:
+        """Note what is compared at a point, where that is not as many variables as the time before."""
+        self._sizes[point] = len(names)
+        self._variables.update(names)
+
     def _host(self, observed: Observation) -> Difference | None:
         oracle, columns = self.oracle, {}
         self.num_compared += len(observed.values)
+        if self._sizes.get(observed.point) != len(observed.values):
+            self._note(observed.point, observed.values)
         rows: Sequence[RowTruth] = ()
         truths: Sequence[Truth]
         match observed.point:

@@ -14,7 +14,8 @@ class Stats(Value):
 
     `commits` counts processed results of requests, `captures` device and host observations compared,
     `run_ahead_max` whole steps launched and not begun on the device when another was scheduled,
-    `digest` is a hash of every device capture in order, `probes` how often each interesting thing happened.
+    `digest` is a hash of every device capture in order, `probes` how often each interesting thing happened, `planes`
+    those in which something was compared.
     """
 
     requests: int
@@ -24,6 +25,7 @@ class Stats(Value):
     run_ahead_max: int
     digest: str
     probes: dict[str, int]
+    planes: tuple[str, ...] = ()
 
 
 NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})

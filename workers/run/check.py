@@ -79,6 +79,7 @@ class Run:
             run_ahead_max=progress.run_ahead_max,
             digest=self.target.digest(),
             probes={name: count for name, count in sorted(self.probes.items()) if count},
+            planes=tuple(sorted({*self.checker.planes, "liveness", *(("races",) if self.detector else ())})),
         )
 
     def to_end(self) -> Verdict:

@@ -7,6 +7,7 @@ Does not verify: other schedules (only where a race was reported are they search
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 
 from scenarios.capabilities import within
 from scenarios.events import Schedule
@@ -17,6 +18,7 @@ from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
 from workers.run.check import Options, check
+from workers.run.coverage import RACES, Coverage, add_trace
 from workers.run.schedules import differs
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
@@ -24,6 +26,8 @@ from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
+# What each trace is run under, in this order, to the first finding.
+POLICIES: tuple[Literal["eager", "lazy", "random"], ...] = ("eager", "lazy", "random")
 
 
 class Hit(Value):
@@ -41,7 +45,8 @@ class ShardReport(Value):
 
     `runs` counts traces times schedules, `steps` engine steps over all runs; `lengths` are the steps of each trace,
     `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
-    `probes` how many traces hit each probe, `firsts` the index of the first of them.
+    `probes` how many traces hit each probe, `firsts` the index of the first of them; `coverage` counts traces by
+    policies, event and plane.
     """
 
     traces: int
@@ -55,6 +60,7 @@ class ShardReport(Value):
     probes: dict[str, int]
     firsts: dict[str, int]
     hits: tuple[Hit, ...]
+    coverage: Coverage = {}
 
 
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
@@ -74,6 +80,7 @@ def judge_shard(
     probes: Counter[str] = Counter()
     firsts: dict[str, int] = {}
     lengths, digests = [], []
+    coverage: Coverage = {}
     for index, generated in enumerate(shard_traces(shard, config), shard.first):
         begin(generated)
         verdicts, trace = _judge(generated, tapes, config)
@@ -81,6 +88,11 @@ def judge_shard(
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
         first, last = verdicts[0], verdicts[-1]
+        # The race detector watches the first run alone.
+        add_trace(
+            coverage, POLICIES[: len(verdicts)], generated, [each for each in first.stats.planes if each != RACES]
+        )
+        add_trace(coverage, POLICIES[:1], generated, [each for each in first.stats.planes if each == RACES])
         totals["reached"] += not isinstance(first, Vacuous)
         lengths.append(first.stats.steps)
         digests.append(first.stats.digest[:_SHORT])
@@ -106,6 +118,7 @@ def judge_shard(
         probes=dict(sorted(probes.items())),
         firsts=dict(sorted(firsts.items())),
         hits=tuple(found.values()),
+        coverage=coverage,
     )
 
 
@@ -115,7 +128,7 @@ Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
     """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
     verdicts: list[Ended] = []
-    schedules = [Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=trace.seed)]
+    schedules = [Schedule(policy=policy, seed=trace.seed if policy == "random" else 0) for policy in POLICIES]
     if not kind_of(config.engine).capabilities.lanes:
         del schedules[1:]
     for schedule in schedules:

@@ -12,11 +12,13 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGE
 from cluster.campaigns.findings import FindingState
 from cluster.campaigns.hunter import CANARY_SHARDS_MAX, HuntSettings
 from cluster.campaigns.shard_reports import Tally
+from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
 from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
 from workers.record.verdict import Judgement
+from workers.run.coverage import joined_coverage
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import signature_of
@@ -53,7 +55,7 @@ class Campaign:
     """One campaign directory, read once.
 
     `probes` counts the runs (of a hunt: the traces) that hit each probe, out of `num_probed`; `known_found` and
-    `known_missed` are regressions whose faults were, or were not, found again.
+    `known_missed` are regressions whose faults were, or were not, found again; `coverage` counts runs.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Campaign:
     totals: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
     num_probed: int = 0
+    coverage: Cells = field(default_factory=Counter)
     known_found: int = 0
     known_missed: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
@@ -149,6 +152,7 @@ def _add_result(campaign: Campaign, row: ResultRow, is_regressions: bool) -> Non
     if stats:
         campaign.num_probed += 1
         campaign.probes.update(dict.fromkeys(stats["probes"], 1))
+        add_result(campaign.coverage, values)
 
 
 def _add_finding(campaign: Campaign, row: ResultRow, judgement: Judgement) -> str:
@@ -191,6 +195,7 @@ def _add_shards(campaign: Campaign, hunted: Hunted, reader: CampaignReader) -> N
     tally = hunted.tally
     campaign.probes.update(tally.probes)
     campaign.num_probed += tally.traces
+    add_coverage(campaign.coverage, joined_coverage(report.coverage for report, _ in hunts.values()))
     campaign.totals.update(runs=tally.runs, steps=tally.steps, captures=tally.captures)
     _add_states(campaign, hunted, reader, counts)
 

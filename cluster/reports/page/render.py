@@ -19,6 +19,7 @@ from cluster.campaigns.exit_codes import EXIT_FOUND
 from cluster.dispatch.job import build
 from cluster.reports.glossary import GLOSSARY
 from cluster.reports.page.campaign import Campaign
+from cluster.reports.page.coverage import matrix_of
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.timelines import Drawn
 from scenarios.probes import PROBES
@@ -100,6 +101,7 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn]) -
         overall=overall(campaigns),
         groups=groups_of(campaigns),
         timelines=timelines,
+        matrix_of=matrix_of,
         data=htmlsafe_json_dumps([campaign.rows for campaign in campaigns], separators=(",", ":")),
         style=Markup(style),
         script=Markup(script),

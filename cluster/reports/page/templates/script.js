@@ -131,3 +131,18 @@ function timeline(root) {
 }
 
 for (const root of document.querySelectorAll(".timeline")) timeline(root);
+
+// The coverage of one policy: the numbers of the cells are exchanged, and their shades.
+for (const form of document.querySelectorAll(".policies")) {
+  const cells = [...form.nextElementSibling.querySelectorAll("td")];
+  const runs = cells.map((cell) => JSON.parse(cell.dataset.runs));
+  form.addEventListener("change", () => {
+    const policy = form.elements.policy.value;
+    const counts = runs.map((each) => policy ? each[policy] || 0 : Object.values(each).reduce((a, b) => a + b, 0));
+    const most = Math.max(...counts);
+    cells.forEach((cell, index) => {
+      cell.textContent = counts[index] ? text(counts[index]) : "never";
+      cell.className = `shade-${counts[index] ? Math.ceil(5 * counts[index] / most) : 0}`;
+    });
+  });
+}

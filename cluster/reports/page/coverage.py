@@ -1,0 +1,90 @@
+"""Coverage on the report page: runs by event, plane and policy, as a matrix whose cells tell them by policy."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
+
+from cluster.storage.artefact import ORDER
+from scenarios.capabilities import EVENTS
+from scenarios.events import Schedule
+from workers.run.coverage import RACES, Coverage
+from workers.run.schedules import all_schedules
+
+# Runs by event, plane and policy.
+Cells: TypeAlias = Counter[tuple[str, str, str]]
+POLICIES: tuple[str, ...] = get_args(Schedule.model_fields["policy"].annotation)
+_STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is known of one event in one plane: runs by policy, and a shade from 0, never, to the most of all."""
+
+    runs: Mapping[str, int]
+    shade: int
+
+    @property
+    def total(self) -> int:
+        """Return the runs under all policies."""
+        return sum(self.runs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Events by planes; `empty` are the events that no trace had, `policies` the runs under each."""
+
+    planes: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    policies: Mapping[str, int]
+    empty: tuple[str, ...]
+
+
+def add_coverage(cells: Cells, coverage: Coverage) -> None:
+    """Count the traces of a hunt, each once under each policy that it was run under."""
+    for policies, events in coverage.items():
+        for kind, planes in events.items():
+            for plane, count in planes.items():
+                for policy in policies.split():
+                    cells[kind, plane, policy] += count
+
+
+def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
+    """Count the schedules of a judgement, as it is stored."""
+    runs = policies_of(judgement)
+    planes = judgement["verdict"]["stats"].get("planes", ())
+    for kind in {event["do"] for event in judgement["trace"]["events"]}:
+        for plane in planes:
+            # The race detector watches the first schedule of a sweep alone.
+            for policy, count in runs.items() if plane != RACES else [(next(iter(runs)), 1)]:
+                cells[kind, plane, policy] += count
+
+
+def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return how many schedules of each policy a judgement stands for."""
+    num_schedules, own = judgement["schedules"], judgement["trace"]["schedule"]["policy"]
+    if num_schedules == 1 or judgement["verdict"]["kind"] not in ("agreed", "vacuous"):
+        names = [outcome["schedule"] for outcome in judgement["outcomes"]]
+        named = [("lane_order" if ORDER in name else name.partition(" ")[0]) for name in names]
+        return Counter(named or [own])
+    return Counter(schedule.policy for schedule in all_schedules()[:num_schedules])
+
+
+def matrix_of(cells: Cells) -> Matrix:
+    """Return the matrix of all events by the planes that anything was compared in."""
+    planes = tuple(sorted({plane for _, plane, _ in cells}))
+    totals: Counter[tuple[str, str]] = Counter()
+    for (kind, plane, _), count in cells.items():
+        totals[kind, plane] += count
+    most = max(totals.values(), default=0)
+    rows = []
+    for kind in EVENTS:
+        row = []
+        for plane in planes:
+            runs = {policy: cells[kind, plane, policy] for policy in POLICIES if cells[kind, plane, policy]}
+            total = totals[kind, plane]
+            row.append(Cell(runs, -(-_STEPS * total // most) if total else 0))
+        rows.append((kind, tuple(row)))
+    seen = {kind for kind, _, _ in cells}
+    by_policy = {policy: max((cells[each] for each in cells if each[2] == policy), default=0) for policy in POLICIES}
+    return Matrix(planes, tuple(rows), by_policy, tuple(kind for kind in EVENTS if kind not in seen))

@@ -1,0 +1,53 @@
+"""Coverage on the page: events by planes, a number a policy, and what was never run stands out."""
+
+from collections import Counter
+from pathlib import Path
+
+from cluster.reports.page.coverage import Cells, add_coverage, add_result, matrix_of, policies_of
+from scenarios.capabilities import EVENTS
+from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+from workers.record.verdict import Agreed, Judgement
+
+
+def covered(request: str = "agree") -> Judgement:
+    """Return a judgement of a run that compared two planes and looked for races."""
+    judgement = judged(request)
+    stats = judgement.verdict.stats.model_copy(update={"planes": ("kv", "races", "tokens")})  # type: ignore[union-attr]
+    return judgement.model_copy(update={"verdict": Agreed(stats=stats)})
+
+
+def test_a_sweep_counts_its_schedules_by_policy_and_races_once() -> None:
+    cells: Cells = Counter()
+    add_result(cells, covered().model_dump(mode="json"))
+    runs = {"eager": 1, "lazy": 1, "lane_order": 24, "random": 20}
+    wanted = {("submit", plane, policy): count for plane in ("kv", "tokens") for policy, count in runs.items()}
+    assert dict(cells) == {**wanted, ("submit", "races", "eager"): 1}
+
+
+def test_one_schedule_counts_as_its_own_policy() -> None:
+    values = covered().model_copy(update={"schedules": 1}).model_dump(mode="json")
+    values["trace"]["schedule"]["policy"] = "lazy"
+    assert policies_of(values) == {"lazy": 1}
+
+
+def test_a_hunt_counts_each_trace_under_each_policy() -> None:
+    cells: Cells = Counter()
+    add_coverage(cells, {"eager lazy": {"abort": {"kv": 2}}, "eager": {"abort": {"kv": 1}}})
+    assert dict(cells) == {("abort", "kv", "eager"): 3, ("abort", "kv", "lazy"): 2}
+    matrix = matrix_of(cells)
+    assert [kind for kind, _ in matrix.rows] == list(EVENTS)
+    (cell,) = dict(matrix.rows)["abort"]
+    assert (cell.total, cell.shade) == (5, 5)
+    assert matrix.policies == {"eager": 3, "lazy": 2, "lane_order": 0, "random": 0}
+    assert matrix.empty == tuple(kind for kind in EVENTS if kind != "abort")
+
+
+def test_the_page_shows_the_matrix_and_what_was_never_run(tmp_path: Path) -> None:
+    page = Page(page_of(campaign_of(tmp_path, {"a": covered(), "bb": covered("agree-2")})))
+    cells = {
+        str(each.attributes.get("title")).partition(":")[0].replace("\u00d7", "in"): each.text
+        for each in page.all("td")
+    }
+    assert cells["submit in kv"] == "92"
+    assert cells["submit in races"] == "2"
+    assert cells["abort in kv"] == "never"

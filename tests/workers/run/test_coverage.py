@@ -1,0 +1,50 @@
+"""Coverage of a shard: what it counts is what its traces have and what was compared in them."""
+
+from functools import cache
+
+from scenarios.shards import Shard
+from workers.judge.checker import Checker
+from workers.oracle.tape import Tapes
+from workers.record.observation import VARIABLES
+from workers.run.check import check
+from workers.run.coverage import joined_coverage
+from workers.run.shard import ShardReport, judge_shard, shard_traces
+
+SHARD = Shard(profile="labelled", seed=3, number=1, traces=3)
+
+
+@cache
+def report() -> ShardReport:
+    """Return the report of a clean shard of three traces."""
+    return judge_shard(SHARD, Tapes(), lambda _: None)
+
+
+def test_every_event_of_a_trace_is_counted_under_each_policy_it_was_run_under() -> None:
+    traces = shard_traces(SHARD)
+    counted = report().coverage["eager lazy random"]
+    for kind in {event.do for trace in traces for event in trace.events}:
+        having = sum(kind in {event.do for event in trace.events} for trace in traces)
+        assert counted[kind]["tokens"] == counted[kind]["counts"] == having
+
+
+def test_races_are_judged_under_one_policy() -> None:
+    coverage = report().coverage
+    assert coverage["eager"]["submit"] == {"races": 3}
+    assert not any("races" in planes for planes in coverage["eager lazy random"].values())
+
+
+def test_the_planes_of_a_run_are_those_in_which_its_specification_shows_something() -> None:
+    trace = shard_traces(SHARD)[0]
+    planes = check(trace, Tapes()).stats.planes  # type: ignore[union-attr]
+    known = {variable.plane for variable in VARIABLES.values()} | {"races", "liveness"}
+    assert {"tokens", "counts", "inputs", "blocks", "races", "liveness"} <= set(planes) <= known
+    assert ("prefix" in planes) is trace.spec.prefix_cache
+    assert Checker(trace, Tapes()).planes == ()
+
+
+def test_coverage_of_parts_adds_up_in_any_order() -> None:
+    parts = [
+        judge_shard(SHARD.model_copy(update={"first": first, "traces": 1}), Tapes(), lambda _: None).coverage
+        for first in range(3)
+    ]
+    assert joined_coverage(parts) == joined_coverage(reversed(parts)) == report().coverage
