@@ -49,12 +49,15 @@ def features_of(event: Submit) -> tuple[str, ...]:
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
     """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
+    has_every_feature = capabilities.features == FEATURES
     for index, event in enumerate(trace.events):
         if event.do not in ("submit", *capabilities.events):
             return f"events.{index}: {event.do}; events are {_listed(('submit', *capabilities.events))}"
         if event.at not in capabilities.places:
             return f"events.{index}.at: {event.at}; places are {_listed(capabilities.places)}"
-        for feature in features_of(event) if isinstance(event, Submit) else ():
+        if has_every_feature or not isinstance(event, Submit):
+            continue
+        for feature in features_of(event):
             if feature not in capabilities.features:
                 return f"events.{index}: a request with {feature}; features are {_listed(capabilities.features)}"
     for key, value in trace.spec:

@@ -186,10 +186,10 @@ class Checker:
                 offset, values, row, _ = segment
                 seen = actual[offset : offset + len(values)]
                 wanted = values if type(values) is list else [*values]
-                if len(seen) != len(wanted):
-                    sizes = f"{offset + len(wanted)} values", f"{len(actual)} values"
-                    return _difference(variable, capture.step, "", "", None, *sizes)
                 if seen != wanted:
+                    if len(seen) != len(wanted):
+                        sizes = f"{offset + len(wanted)} values", f"{len(actual)} values"
+                        return _difference(variable, capture.step, "", "", None, *sizes)
                     index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
                     position = position_of(segment, index)
                     owner = row[index] if isinstance(row, list) else row

@@ -1,11 +1,18 @@
 """Flat buffers and spans of them: the memory of both machines, an array or a tensor each."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from workers.lanes.lane import Span
+
+
+@cache
+def dtype_name(dtype: Any) -> str:
+    """Return the name of an array's or a tensor's dtype, as NumPy names it."""
+    return str(dtype).removeprefix("torch.")
 
 
 class FlatSpan:
@@ -67,8 +74,7 @@ class FlatBuffer:
         self.tensor = tensor
         self._data = data
         self._spans: dict[tuple[int, int, str], FlatSpan] = {}
-        # As NumPy names it.
-        self.dtype = str(data.dtype).removeprefix("torch.")
+        self.dtype = dtype_name(data.dtype)
         # The slots of a ring share a name.
         self.span_name = name.partition("[")[0]
         self.all = self.span(0, len(data))

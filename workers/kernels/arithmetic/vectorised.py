@@ -131,6 +131,24 @@ def repeated(stop: int, count: int) -> Integers:
 
 
 @cache
+def repeated_multiples(count: int, step: int, times: int) -> Integers:
+    """Return `multiples(count, step)`, each `times` times, flat."""
+    return _shared(multiples(count, step).repeat(times))
+
+
+@cache
+def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integers, Integers]:
+    """Return for each position below `length` the block table's entry and the offset in the block of the next one.
+
+    The last position has no next one: its offset is far below that of any block.
+    """
+    behind = arange(length + 1)[1:]
+    entries, offsets = np.minimum(behind // block_size, max_blocks - 1), behind % block_size
+    offsets[-1] = -(1 << 40)
+    return _shared(entries), _shared(offsets)
+
+
+@cache
 def below(stop: int) -> NDArray[np.bool_]:
     """Return for each n up to `stop` which of the numbers below `stop` are below n: [stop + 1, stop]."""
     return _shared(arange(stop) < column(stop + 1))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ZERO, integer, multiples, tiled
+from workers.kernels.arithmetic.vectorised import block_places, integer, repeated_multiples, tiled
 from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.sentinels import PAD_SLOT
 
@@ -15,19 +15,15 @@ def draft_slots(a: DraftSlots) -> None:
         return
     # Padding rows come last, so real ones are a prefix.
     num_real = np.count_nonzero(a.num_scheduled)
-    behind = a.positions.take(a.token_index[:num_real])
-    behind += integer(1)
-    at = behind.repeat(num_fed)
-    at += tiled(num_fed, num_real)
-    size, block = integer(a.block_size), at // integer(a.block_size)
-    entry = multiples(num_real, a.max_blocks).repeat(num_fed)
-    entry += np.minimum(block, integer(a.max_blocks - 1))
+    entries, offsets = block_places(a.block_size, a.max_blocks, a.max_model_len)
+    before = a.positions.take(a.token_index[:num_real]).repeat(num_fed)
+    before += tiled(num_fed, num_real)
+    entry = entries.take(before, mode="clip")
+    entry += repeated_multiples(num_real, a.max_blocks, num_fed)
     slots = a.block_table.take(entry)
-    is_mapped = slots >= ZERO
-    is_mapped &= at < integer(a.max_model_len)
-    # block * size + at % size, where at % size = at - (at // size) * size.
-    slots -= block
-    slots *= size
-    slots += at
+    slots *= integer(a.block_size)
+    slots += offsets.take(before, mode="clip")
+    # No block is -1, and past the end an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
+    np.maximum(slots, integer(PAD_SLOT), out=slots)
     mapping = a.draft_slots.reshape(len(a.token_index), a.num_speculative_tokens)
-    mapping[:num_real, :num_fed] = np.where(is_mapped, slots, integer(PAD_SLOT)).reshape(num_real, num_fed)
+    mapping[:num_real, :num_fed] = slots.reshape(num_real, num_fed)
