@@ -34,15 +34,26 @@ def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Itera
         CampaignError: the folder cannot be made or written, or holds something else than a campaign.
     """
     is_new = out is None or not os.path.lexists(out)
-    folder = out if out is not None else _new_folder(stem)
-    if not is_new:
-        _check_folder(folder)
+    folder = campaign_folder(out, stem)
     try:
         with open_store(folder, seed) as store:
             yield store
     except (CampaignError, ReachError):
         _remove(folder, is_new)
         raise
+
+
+def campaign_folder(out: Path | None, stem: str) -> Path:
+    """Return the folder that was named, else a new one below `campaigns`.
+
+    Raises:
+        CampaignError: it cannot be made, or holds something else than a campaign.
+    """
+    if out is None:
+        return _new_folder(stem)
+    if os.path.lexists(out):
+        _check_folder(out)
+    return out
 
 
 @contextmanager
@@ -60,21 +71,22 @@ def open_store(folder: Path, seed: int | None = None) -> Iterator[Store]:
         raise CampaignError(f"{error}; give another --out") from error
     with store:
         for remark in store.remarks:
-            _say(remark)
+            say(remark)
         yield store
         try:
             write_lines(store, folder / RESULTS)
             losses = store.losses(store.run.run)
         except StoreError as error:
-            _say(str(error))
+            say(str(error))
             return
     if losses:
         count = losses.total()
         reasons = ", ".join(f"{reason} ({number})" for reason, number in sorted(losses.items()))
-        _say(f"{count} {'attempt was' if count == 1 else 'attempts were'} lost with their workers: {reasons}")
+        say(f"{count} {'attempt was' if count == 1 else 'attempts were'} lost with their workers: {reasons}")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print one line on stderr."""
     print(f"specstorm: {text}", file=sys.stderr)
 
 

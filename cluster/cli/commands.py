@@ -24,6 +24,8 @@ from cluster.cli.inputs import (
     read_trace,
 )
 from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
+from cluster.cli.merge_command import merge
+from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.dispatch.host import PoolError, ReachError
@@ -210,6 +212,7 @@ app.command()(shrink)
 app.command()(report)
 app.command()(explain)
 app.command()(schema)
+app.command()(merge)
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)
 faults_app.command("show")(show_fault)

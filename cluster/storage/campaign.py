@@ -3,24 +3,23 @@
 Any number of processes may read a campaign while another one writes it.
 """
 
-import fcntl
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from cluster.storage.database import connect_to_read, version_of
 from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
+from cluster.storage.lock import is_locked
 from cluster.storage.provenance import Run
 from cluster.storage.schema import SCHEMA_VERSION, TABLES, Cell, Row
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 
-DATABASE, LOCK = "campaign.sqlite", "campaign.lock"
+DATABASE = "campaign.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +160,17 @@ class Campaign(Contents):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
         self._connection.close()
 
     @property
     def is_being_written(self) -> bool:
         """Whether a process has it open for writing."""
-        try:
-            with (self.folder / LOCK).open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_locked(self.folder)
 
     def select(
         self, table: str, where: str = "1", values: Sequence[Cell] = (), order: Sequence[str] = ()

@@ -112,21 +112,23 @@ def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database without the right to write; one in a folder that nobody may write is read as it lies there."""
+    """Open a database without the right to write; one that nobody writes as a plain file: none is made beside it."""
+    is_written = path.with_name(f"{path.name}-wal").exists()
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as error:
-        connection.close()
-        if is_damage(error):
-            raise
-        connection = sqlite3.connect(f"{uri}&immutable=1", uri=True)
-    except BaseException:
-        connection.close()
-        raise
-    connection.text_factory = _decode
-    return connection
+    # In a folder that nobody may write, one that a killed process left is read as it lies there, too.
+    ways = (uri, f"{uri}&immutable=1") if is_written else (f"{uri}&immutable=1",)
+    for way in ways:
+        connection = sqlite3.connect(way, uri=True, timeout=BUSY_SECONDS)
+        connection.text_factory = _decode
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if way == ways[-1] or is_damage(error):
+                raise
+        else:
+            return connection
+    raise AssertionError("one of the ways was taken")
 
 
 def _decode(data: bytes) -> str:

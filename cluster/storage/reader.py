@@ -39,7 +39,7 @@ class CampaignReader:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._campaign.__exit__(None, None, None)
+        self._campaign.close()
 
     @property
     def num_damaged(self) -> int:

@@ -4,18 +4,17 @@ One process writes a campaign. `running/` is written ahead: the trace of a job i
 dispatched and stays there until its result is recorded, so that a kill at any moment loses nothing.
 """
 
-import fcntl
 import os
-import time
 from pathlib import Path
 from typing import Self
 
 from cluster.dispatch.host import running_file
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import portable, write_artefact
-from cluster.storage.campaign import DATABASE, LOCK, Contents, Result
+from cluster.storage.campaign import DATABASE, Contents, Result
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, storing
+from cluster.storage.lock import take_lock
 from cluster.storage.provenance import Run, this_run
 from cluster.storage.schema import text_digest
 from scenarios import codec
@@ -24,9 +23,6 @@ from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.targets.target import RunConfig
-
-LOCK_TRIES = 10
-LOCK_SECONDS = 0.05
 
 
 class Store(Contents):
@@ -45,11 +41,10 @@ class Store(Contents):
         try:
             for path in (folder, folder / "artefacts", folder / "running"):
                 path.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / LOCK).open("w")
         except OSError as error:
             raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
+        self._lock = take_lock(folder)
         try:
-            self._take_lock()
             self._db = Database(folder / DATABASE)
         except BaseException:
             self._lock.close()
@@ -61,19 +56,6 @@ class Store(Contents):
         except BaseException:
             self.close()
             raise
-
-    def _take_lock(self) -> None:
-        # A process that looks whether the campaign is being written holds the lock for a moment.
-        for _ in range(LOCK_TRIES):
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(LOCK_SECONDS)
-            except OSError as error:
-                raise CampaignError(f"{self.folder}: cannot be locked: {error.strerror}; give another --out") from error
-            else:
-                return
-        raise CampaignError(f"{self.folder}: another process is writing this campaign; give another --out")
 
     def _begin_run(self) -> None:
         with self._db.transaction():

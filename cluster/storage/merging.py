@@ -1,0 +1,180 @@
+"""Merge of campaigns: the union of what they hold, whichever order they come in and however often one comes.
+
+Of two rows with one key a fixed order decides. An answer that loses against a different one is kept as late, a
+contradiction as it would be within one campaign. A job that was lost in one campaign and judged in another is
+judged.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cluster.storage.campaign import DATABASE, Campaign
+from cluster.storage.database import Database
+from cluster.storage.errors import CampaignError, StoreError, storing
+from cluster.storage.lines import RESULTS, write_lines
+from cluster.storage.lock import lock_campaign
+from cluster.storage.schema import TABLES, Row
+
+# Files of a campaign that are merged by name; what else lies there is made from its rows.
+_FILES = ("artefacts/*.yaml", "seldom/*.yaml", "snapshot/*/*.yaml")
+_STAGES = ("closed", "confirmed", "confirm", "shrink", "explain")
+
+
+class Target(Protocol):
+    """What rows are merged into."""
+
+    def get(self, table: str, key: Row) -> Row | None:
+        """Return the row that has a key."""
+
+    def put(self, table: str, row: Row) -> None:
+        """Write a row in the place of the one that has its key."""
+
+
+def take(target: Target, table: str, row: Row) -> None:
+    """Merge one row into what is there."""
+    shape = TABLES[table]
+    assert len(row) == len(shape.columns), f"{table} has {len(shape.columns)} columns"
+    other = target.get(table, row[: shape.num_keys])
+    if other is None:
+        target.put(table, row)
+        return
+    winner, loser = sorted((row, other), key=_ORDERS.get(table, _plain))
+    if winner != other:
+        target.put(table, winner)
+    late = _late(table, winner, loser)
+    if late is not None:
+        take(target, "late", late)
+
+
+def _late(table: str, winner: Row, loser: Row) -> Row | None:
+    """Return the row of an answer that another one was preferred to, None where they are the same or it is none."""
+    match table, loser:
+        case "results", (job, _, attempt, verdict, digest, _, judgement):
+            return (job, digest, attempt, judgement) if verdict != "lost" and digest != winner[4] else None
+        case "shards", (job, _, _, digest, report):
+            return (job, digest, 0, report) if digest != winner[3] else None
+    return None
+
+
+def _plain(row: Row) -> tuple[Any, ...]:
+    return tuple(("" if value is None else str(value)) for value in row)
+
+
+def _result_order(row: Row) -> tuple[Any, ...]:
+    _, scenario, attempt, verdict, digest, artefact, _ = row
+    return verdict == "lost", digest, attempt, scenario, artefact or ""
+
+
+def _attempt_order(row: Row) -> tuple[Any, ...]:
+    *_, outcome = row
+    return outcome is None, outcome == "abandoned", _plain(row)
+
+
+def _finding_order(row: Row) -> tuple[Any, ...]:
+    stage = json.loads(str(row[1])).get("stage")
+    return _STAGES.index(stage) if stage in _STAGES else len(_STAGES), row[1]
+
+
+_ORDERS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
+    "results": _result_order,
+    "attempts": _attempt_order,
+    "late": lambda row: (row[2], row[3]),
+    "shards": lambda row: (row[3],),
+    "findings": _finding_order,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """A database as a target."""
+
+    database: Database
+
+    def get(self, table: str, key: Row) -> Row | None:
+        """Return the row that has a key."""
+        where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
+        return next(self.database.select(table, where, key), None)
+
+    def put(self, table: str, row: Row) -> None:
+        """Write a row in the place of the one that has its key."""
+        written = self.database.insert(table, row, "REPLACE")
+        assert written, f"a row of {table} was not written"
+
+
+def merge(sources: Sequence[Path], out: Path) -> list[str]:
+    """Merge campaigns into one, which may be there already; return what is to be said about damage in them.
+
+    Campaigns inside them, such as the regressions of a night, are merged likewise.
+
+    Raises:
+        CampaignError: one of them is not a campaign, or is being written.
+        StoreError: the result cannot be written.
+    """
+    remarks: list[str] = []
+    with storing(out):
+        (out / "artefacts").mkdir(parents=True, exist_ok=True)
+        (out / "running").mkdir(exist_ok=True)
+    with lock_campaign(out):
+        try:
+            database = Database(out / DATABASE)
+        except StoreError as error:
+            raise CampaignError(f"{error}; give another --out") from error
+        remarks += database.remarks
+        try:
+            for source in sources:
+                if source.resolve() != out.resolve():
+                    remarks += _merge_one(source, out, database)
+            _forget_judged(out, database)
+        finally:
+            database.close()
+    with Campaign(out) as merged:
+        write_lines(merged, out / RESULTS)
+    for name in sorted({path.parent.name for source in sources for path in source.glob(f"*/{DATABASE}")}):
+        inner = [source / name for source in sources if (source / name / DATABASE).is_file()]
+        remarks += merge(inner, out / name)
+    return remarks
+
+
+def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
+    with Campaign(source) as campaign:
+        if campaign.is_being_written:
+            raise CampaignError(f"{source}: is being written; merge it when that has ended")
+        tables = _Tables(database)
+        with database.transaction():
+            for table in TABLES:
+                if table != "meta":
+                    for row in campaign.select(table):
+                        take(tables, table, row)
+        with storing(out):
+            for file in _files(source):
+                _merge_file(file, out / file.relative_to(source))
+        return campaign.remarks
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files that are merged: the traces of jobs that were lost are among them."""
+    for pattern in (*_FILES, "running/[!.]*.yaml"):
+        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
+
+
+def _merge_file(source: Path, target: Path) -> None:
+    """Copy a file to where none is, or take the lesser of two with one name."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and target.read_bytes() <= source.read_bytes():
+        return
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.copyfile(source, temporary)
+    temporary.replace(target)
+    assert target.is_file(), f"{target} was not written"
+
+
+def _forget_judged(out: Path, database: Database) -> None:
+    """Remove the traces of jobs that were lost in one campaign and judged in another."""
+    for path in (out / "running").glob("[!.]*.yaml"):
+        judged = list(database.select("results", "job = ? AND verdict != 'lost'", (path.stem,)))
+        if judged or list(database.select("shards", "job = ?", (path.stem,))):
+            path.unlink()
