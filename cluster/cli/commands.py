@@ -23,9 +23,8 @@ from cluster.cli.inputs import (
     read_scenarios,
     read_trace,
 )
-from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.merge_command import merge
-from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.dispatch.host import PoolError, ReachError
