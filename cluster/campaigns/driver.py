@@ -16,6 +16,7 @@ from cluster.dispatch.coordinator import (
 )
 from cluster.dispatch.job import AnyJob
 from cluster.dispatch.pool import WorkerPool
+from cluster.dispatch.ray_job import JobProgress
 from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
 
@@ -53,12 +54,17 @@ def drive(
     made of it before.
     """
     driver = _Driver(planner, pool, store)
+    job_progress = JobProgress(None if store is None else store.folder)
     while stop.signum is None and has_time():
         driver.add_tasks()
         if planner.is_done():
-            return
+            break
         driver.wait()
-        progress.update(planner.counts())
+        counts = planner.counts()
+        progress.update(counts)
+        job_progress.update(counts.done, counts.total, counts.findings)
+    counts = planner.counts()
+    job_progress.close(counts.done, counts.total, counts.findings)
 
 
 class _Driver:

@@ -12,6 +12,8 @@ import typer
 
 from cluster.dispatch.host import ReachError
 from cluster.dispatch.job import program
+from cluster.dispatch.ray_job import job_id
+from cluster.reports.job_log import log_artefacts
 from cluster.storage.errors import CampaignError, StoreError, store_error
 from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.store import Store, new_campaign_folder
@@ -38,6 +40,7 @@ def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Itera
     try:
         with open_store(folder, seed) as store:
             yield store
+        log_artefacts(folder, sys.stderr)
     except (CampaignError, ReachError):
         _remove(folder, is_new)
         raise
@@ -135,4 +138,5 @@ def resumed(context: typer.Context, folder: Path) -> str:
     given: Sequence[str] = context.find_root().obj or ()
     named = any(word == "--out" or word.startswith("--out=") for word in given)
     words = [*given, *([] if named else ["--out", str(folder)])]
-    return f"go on with: {program()} {shlex.join(words)}"
+    how = "submit " if job_id(os.environ) is not None else ""
+    return f"go on with: {program()} {how}{shlex.join(words)}"

@@ -27,8 +27,10 @@ from cluster.cli.merge_command import merge
 from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
+from cluster.cli.submit_command import attach, extract, submit
 from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import WORKER, build, load_judge, typed
+from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.report import Line, document, print_report, progress_for
 from cluster.storage.errors import CampaignError
@@ -42,7 +44,7 @@ from workers.record.verdict import Lost, Vacuous
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
-UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError)
+UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
@@ -212,6 +214,9 @@ app.command()(report)
 app.command()(explain)
 app.command()(schema)
 app.command()(merge)
+app.command(context_settings={"allow_interspersed_args": False})(submit)
+app.command()(attach)
+app.command()(extract)
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)
 faults_app.command("show")(show_fault)

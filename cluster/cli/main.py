@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 
 
 def main() -> None:
@@ -55,10 +56,12 @@ def _command(arguments: list[str]) -> int:
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     from cluster.cli.commands import UserError, app  # noqa: PLC0415
+    from cluster.dispatch.ray_job import keep_campaigns  # noqa: PLC0415
     from cluster.storage.errors import StoreError  # noqa: PLC0415
     from scenarios.strict_yaml import escaped  # noqa: PLC0415
 
     try:
+        keep_campaigns(os.environ, Path.cwd())
         code = app(arguments, prog_name="specstorm", standalone_mode=False, obj=arguments)
     except UserError as error:
         return _refuse(escaped(str(error)))

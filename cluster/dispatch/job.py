@@ -18,6 +18,7 @@ from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
 from pydantic import Field
 
 from cluster.dispatch.origin import ROOT
+from cluster.dispatch.ray_job import reader_program
 from scenarios import codec
 from scenarios.shards import Shard
 from scenarios.spec import Value
@@ -142,7 +143,13 @@ def _quoted(word: str) -> str:
 
 
 def program() -> str:
-    """Return how this process was started, as a line typed in the working directory can start it again."""
+    """Return how this process was started, as a line typed in the working directory can start it again.
+
+    In a Ray job, how who reads its log starts it.
+    """
+    reader = reader_program(os.environ)
+    if reader is not None:
+        return reader
     script = Path(sys.argv[0])
     if script.name == "specstorm" and script.is_file():
         found = shutil.which("specstorm")

@@ -1,0 +1,276 @@
+"""Commands `submit`, `attach` and `extract`: campaigns as jobs of a Ray cluster, and their results at home."""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.cli.inputs import InputError
+from cluster.dispatch.job import build, program
+from cluster.dispatch.job_server import (
+    ADDRESS_DEFAULT,
+    ADDRESS_VARIABLE,
+    JobServer,
+    JobState,
+    LinePrinter,
+    ServerError,
+    SilenceError,
+)
+from cluster.dispatch.origin import ROOT
+from cluster.dispatch.ray_job import CAMPAIGNS
+from cluster.dispatch.runtime_environment import PROBE, read_probe, requirements_of, runtime_env
+from cluster.dispatch.session import Stop, stop_on_signal
+from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
+from cluster.storage.archive import is_of_this_machine, note_origin, pack_command, unpack
+from cluster.storage.artefact import write_atomically
+
+PROBE_SECONDS = 60.0
+FETCH_SECONDS = 300.0
+# Commands that make a campaign and take --out.
+SUBMITTABLE = ("run", "hunt", "nightly", "faults measure")
+
+Interrupt: TypeAlias = Literal["stop", "detach"]
+Install: TypeAlias = Literal["auto", "yes", "no"]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help=f"Ray's job server. Default: {ADDRESS_VARIABLE} if set, else {ADDRESS_DEFAULT}."),
+]
+OnInterrupt = Annotated[Interrupt, typer.Option(help="What a signal does: stop the job, or leave it running.")]
+
+
+def submit(
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help=f"{', '.join(SUBMITTABLE)}; with its options.")
+    ],
+    address: Address = None,
+    job: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Name of the job; one used before is refused.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait; `specstorm attach ID` does later.")] = False,
+    on_interrupt: OnInterrupt = "stop",
+    install: Annotated[
+        Install, typer.Option(help="Install packages for the job; auto: those that the cluster lacks.")
+    ] = "auto",
+) -> int:
+    """Run a command as a job of a Ray cluster, wait for it, and bring its campaign home.
+
+    The exit code is the job's own. The campaign comes to the folder that --out of the command names, and the same
+    command with the same --out goes on with it.
+    """
+    parsed = _parsed(context, command)
+    name = job or f"specstorm-{parsed.name.replace(' ', '-')}-{token_hex(4)}"
+    campaign = parsed.out or str(CAMPAIGNS / name)
+    home = home_of(campaign)
+    if is_of_this_machine(home):
+        raise InputError(f"{home}: is a campaign of this machine, no job's; give the command another --out")
+    server = JobServer(_address(address))
+    words = [*parsed.words, *([] if parsed.out else ["--out", campaign])]
+    metadata = {
+        "specstorm": build(),
+        "command": shlex.join(command),
+        "campaign": campaign,
+        "program": program(),
+        **_commit(),
+    }
+    try:
+        server.check_new(name)
+        environment, how = _environment(server, name, install, ["gpu"] if parsed.needs_gpu_extra else [])
+        server.submit(name, shlex.join(["python", "-m", "cluster", *words]), environment, metadata)
+    except SilenceError as error:
+        print(f"specstorm: {error}", file=sys.stderr)
+        return EXIT_NOT_JUDGED
+    note_origin(home, name, server.address, campaign)
+    print(f"job {name} at {server.address}: {how}", file=sys.stderr)
+    if detach:
+        print(f"go on with: {_attach_line(name, server)}", file=sys.stderr)
+        return EXIT_AGREED
+    own = shlex.join(["submit", "--address", server.address, *command, *words[len(command) :]])
+    return _see_through(server, name, on_interrupt, f"go on with: {program()} {own}")
+
+
+def attach(
+    job: Annotated[str, typer.Argument(metavar="ID", help="A job of this cluster, running or ended.")],
+    address: Address = None,
+    on_interrupt: OnInterrupt = "detach",
+) -> int:
+    """Follow a job to its end and bring its campaign home; the exit code is the job's own."""
+    return _see_through(JobServer(_address(address)), job, on_interrupt, "submit it again with the same --out to go on")
+
+
+def extract(
+    file: Annotated[typer.FileText, typer.Argument(metavar="LOG", help="A file with a job's log, or - for stdin.")],
+) -> int:
+    """Write the artefacts that the log of a job holds, for when nothing else is left of it."""
+    return _extracted(from_log(file.read()), file.name)
+
+
+def _extracted(artefacts: dict[Path, str], source: str) -> int:
+    if not artefacts:
+        raise InputError(f"{source}: holds no artefact of a job; a job without findings leaves none")
+    for path, text in artefacts.items():
+        write_atomically(path, text)
+        print(path)
+    for line in replay_lines(artefacts):
+        print(f"replay: {line.replace('specstorm', program(), 1)}")
+    return EXIT_AGREED
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A command that is to be a job: its name, its words as its working folder needs them, and what it asks for."""
+
+    name: str
+    words: tuple[str, ...]
+    out: str | None
+    needs_gpu_extra: bool
+
+
+def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
+    """Read a command as this program would, without running it."""
+    name = " ".join(words[:2]) if words[0] == "faults" else words[0]
+    if name not in SUBMITTABLE:
+        raise InputError(f"{name!r} is no job; a job is one of {', '.join(SUBMITTABLE)}")
+    group: Any = context.find_root().command
+    sub, rest = context, list(words)
+    for part in name.split():
+        command = group.get_command(sub, part)
+        rest = rest[1:]
+        if part != name.split()[-1]:
+            group = command
+    values = command.make_context(name, list(rest), parent=context).params
+    if values["ray"] != "auto":
+        raise InputError(f"--ray is {values['ray']}; a job runs on its own cluster")
+    out = values["out"]
+    if out is not None and not out.is_absolute() and home_of(str(out)) != out:
+        wanted = f"a folder below {CAMPAIGNS}/, which comes home, or an absolute one on shared storage"
+        raise InputError(f"--out is {out}; a job takes {wanted}")
+    inputs = [path for value in values.values() for path in _paths(value) if path != out]
+    moved = {str(path): _in_tree(path) for path in inputs}
+    device = values.get("device", "sim")
+    return _Parsed(
+        name, tuple(moved.get(word, word) for word in words), None if out is None else str(out), device != "sim"
+    )
+
+
+def _paths(value: object) -> Iterable[Path]:
+    if isinstance(value, Path):
+        return [value]
+    return [each for each in value if isinstance(each, Path)] if isinstance(value, list | tuple) else []
+
+
+def _in_tree(path: Path) -> str:
+    """Return the path of an input in the working tree that is sent."""
+    absolute = Path(os.path.abspath(path))
+    if not (ROOT / "pyproject.toml").is_file():
+        raise InputError(f"specstorm is installed in {ROOT} without its tree; submit from a checkout")
+    if not absolute.exists() and not (ROOT / path).exists():
+        raise InputError(f"{path}: no such file or folder")
+    if not absolute.exists():
+        return str(path)
+    if not absolute.is_relative_to(ROOT):
+        raise InputError(f"{path}: is outside of {ROOT}, the tree that a job is sent with")
+    ignored = subprocess.run(
+        ["git", "-C", str(ROOT), "check-ignore", "--quiet", str(absolute)], capture_output=True, check=False
+    )
+    if ignored.returncode == 0:
+        raise InputError(f"{path}: is ignored by git and not sent with a job; copy it to a folder that is not")
+    return absolute.relative_to(ROOT).as_posix()
+
+
+def _address(given: str | None) -> str:
+    return given or os.environ.get(ADDRESS_VARIABLE) or ADDRESS_DEFAULT
+
+
+def _environment(server: JobServer, job: str, install: Install, extras: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """Return the runtime environment of a job, and in words what it is and why."""
+    wanted = requirements_of(ROOT, extras)
+    if install == "no":
+        return runtime_env(ROOT, ()), "the working tree alone, as --install no says"
+    if install == "yes":
+        return runtime_env(ROOT, wanted.installable()), "the working tree, and all packages installed for it"
+    output = server.output_of(f"{job}-probe-{token_hex(2)}", PROBE, PROBE_SECONDS)
+    installed = None if output is None else read_probe(output)
+    if installed is None:
+        raise ServerError(f"{server.address}: its packages could not be listed; say --install yes or --install no")
+    misfits = wanted.misfits(installed)
+    if misfits:
+        raise ServerError(f"{server.address}: {'; '.join(misfits)}; use another cluster or image")
+    lacking = wanted.lacking(installed)
+    if not lacking:
+        return runtime_env(ROOT, ()), f"the working tree alone; Python {installed.python} there has every package"
+    return runtime_env(ROOT, lacking), f"the working tree, and installed for it: {', '.join(lacking)}"
+
+
+def _commit() -> dict[str, str]:
+    """Return the commit that is checked out, and whether the tree differs from it; nothing outside of git."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        done = subprocess.run([*git, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    except OSError:
+        return {}
+    return {"commit": done.stdout.strip()} if done.returncode == 0 else {}
+
+
+def _attach_line(job: str, server: JobServer) -> str:
+    return f"{program()} {shlex.join(['attach', '--address', server.address, job])}"
+
+
+def _see_through(server: JobServer, job: str, on_interrupt: Interrupt, resume: str) -> int:
+    """Follow a job, bring home what it found, and return its exit code."""
+    stop = Stop()
+    printer = LinePrinter(WithoutArtefacts(lambda line: print(line, flush=True)))
+    try:
+        with stop_on_signal(stop):
+            state = server.follow(job, printer, stop, on_interrupt == "stop")
+    except SilenceError as error:
+        print(f"specstorm: {error}; the job may go on: {_attach_line(job, server)}", file=sys.stderr)
+        return EXIT_NOT_JUDGED
+    if not state.has_ended:
+        print(f"left job {job} running; go on with: {_attach_line(job, server)}", file=sys.stderr)
+        return 128 + (stop.signum or 0)
+    print(_brought_home(server, job, state), file=sys.stderr)
+    code, remark = state.own_code(stop.signum)
+    if remark:
+        print(
+            f"specstorm: {remark}; {resume}" if state.status == "STOPPED" else f"specstorm: {remark}", file=sys.stderr
+        )
+    return code
+
+
+def _brought_home(server: JobServer, job: str, state: JobState) -> str:
+    """Bring the campaign of a job that has ended to this machine, and say where it is."""
+    campaign = state.metadata.get("campaign") or state.metadata.get("folder")
+    if campaign is None:
+        return f"job {job} made no campaign"
+    if Path(campaign).is_absolute() and (Path(campaign) / "campaign.sqlite").exists():
+        return f"the campaign is in {campaign}, also on this machine"
+    home = home_of(campaign)
+    if is_of_this_machine(home):
+        return f"the campaign was not brought home: {home} is another one, of this machine"
+    try:
+        output = server.output_of(f"{job}-fetch-{int(time.time())}", pack_command(campaign), FETCH_SECONDS)
+    except (ServerError, SilenceError) as error:
+        output = None
+        print(f"specstorm: {error}", file=sys.stderr)
+    unpacked = None if output is None else unpack(output, home)
+    if unpacked is not None:
+        note_origin(home, job, server.address, campaign)
+        part = "" if unpacked.is_whole else ", less its store, which is too big for a log"
+        number = f"{unpacked.artefacts} {'artefact' if unpacked.artefacts == 1 else 'artefacts'}"
+        return f"brought home: {home} ({number}{part})"
+    artefacts = from_log(server.log(job))
+    for path, text in artefacts.items():
+        write_atomically(path, text)
+    if artefacts:
+        return f"the campaign could not be fetched; from the job's log: {len(artefacts)} artefacts in {home}"
+    return f"the campaign could not be fetched, and the job's log holds no artefact; it was {campaign} of the head node"

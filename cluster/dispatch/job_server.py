@@ -1,0 +1,328 @@
+"""Client of a Ray job server: submit, follow, stop, and what became of a job.
+
+Ray is imported when a client is made.
+"""
+
+import asyncio
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from cluster.dispatch.session import Stop
+
+ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
+ADDRESS_DEFAULT = "http://127.0.0.1:8265"
+POLL_SECONDS = 0.3
+# A log that cannot be streamed is read anew as a whole, at this interval.
+READ_SECONDS = 5.0
+# Log every file that is not uploaded, and how a stream ended.
+TALKATIVE = (
+    "ray.dashboard.modules.job.sdk",
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray._private.runtime_env.packaging",
+    "ray._private.runtime_env.working_dir",
+)
+# What was written last reaches the stream late; what it lacks by then is read from the whole log.
+TAIL_SECONDS = 1.0
+REACH_SECONDS = 10.0
+# A server that does not answer for so long is given up; its job may go on.
+SILENT_SECONDS_MAX = 60.0
+OWN_CODES = (0, 1, 2, 3, 130, 143)
+NOT_JUDGED = 3
+
+Status: TypeAlias = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
+
+
+class ServerError(ValueError):
+    """A job server that cannot be used, or refuses a job; the message is one line for the user."""
+
+
+class SilenceError(RuntimeError):
+    """A job server that has stopped answering, while a job was followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What a job server says of a job; `exit_code` is the driver's own, where it exited by itself."""
+
+    status: Status
+    exit_code: int | None
+    message: str
+    metadata: Mapping[str, str]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
+
+    def own_code(self, signum: int | None) -> tuple[int, str]:
+        """Return the exit code of who waited for an ended job, and what is to be said of it, if anything.
+
+        `signum` is the signal by which it was stopped from here. A code that is no driver's own says that nothing was
+        judged to its end: a driver that is killed, a command that is not found.
+        """
+        assert self.has_ended, f"a job that is {self.status} has no exit code"
+        if self.status == "STOPPED":
+            return 128 + (signum or signal.SIGTERM), "the job was stopped"
+        if self.exit_code in OWN_CODES:
+            return self.exit_code, ""
+        if self.exit_code is None:
+            return NOT_JUDGED, f"the job failed: {_line(self.message)}"
+        if self.exit_code < 0:
+            return NOT_JUDGED, f"the driver was killed by signal {-self.exit_code}; submit the job again to go on"
+        return NOT_JUDGED, f"the driver ended with exit code {self.exit_code}, which is none of specstorm's"
+
+
+class JobServer:
+    """A Ray job server.
+
+    Raises:
+        ServerError: nothing answers at the address, or it does not let us in.
+    """
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ServerError(f"--address is {address}; wanted the URL of a job server, as in {ADDRESS_DEFAULT}")
+        self.address = address.rstrip("/")
+        self._client = _connected(self.address)
+
+    def submit(
+        self, job: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Start a job.
+
+        Raises:
+            ServerError: the server refuses it; also a job whose id was used before, which is not run again.
+        """
+        self.check_new(job)
+        try:
+            self._client.submit_job(
+                entrypoint=entrypoint,
+                submission_id=job,
+                runtime_env=dict(runtime_env),
+                metadata=dict(metadata or {}),
+            )
+        except Exception as error:  # the SDK raises what its HTTP library does, and RuntimeError, ValueError, TypeError
+            raise ServerError(f"job {job} was not taken by {self.address}: {_line(str(error))}") from error
+
+    def check_new(self, job: str) -> None:
+        """Refuse the id of a job that the server has.
+
+        Raises:
+            ServerError: it has one.
+        """
+        before = self.state(job)
+        if before is not None:
+            how = f"follow it with `specstorm attach {job}`, or give another --id"
+            raise ServerError(f"job {job} exists already, {before.status.lower()}; it is not run twice: {how}")
+
+    def state(self, job: str) -> JobState | None:
+        """Return what is known of a job, None if there is none of that id."""
+        from requests import RequestException  # noqa: PLC0415  comes with Ray's client
+
+        began = time.monotonic()
+        while True:
+            try:
+                details = self._client.get_job_info(job)
+            except RequestException as error:
+                if time.monotonic() - began > SILENT_SECONDS_MAX:
+                    raise SilenceError(f"{self.address} does not answer: {_line(str(error))}") from error
+                time.sleep(POLL_SECONDS)
+            except RuntimeError as error:
+                if "status code 404" in str(error):
+                    return None
+                raise SilenceError(f"{self.address}: {_line(str(error))}") from error
+            else:
+                metadata = {str(key): str(value) for key, value in (details.metadata or {}).items()}
+                code = details.driver_exit_code
+                return JobState(details.status.value, code, details.message or "", metadata)
+
+    def known(self, job: str) -> JobState:
+        """Return what is known of a job.
+
+        Raises:
+            ServerError: there is none of that id.
+        """
+        found = self.state(job)
+        if found is None:
+            raise ServerError(f"{self.address} has no job {job}; `ray job list` names those it has")
+        return found
+
+    def log(self, job: str) -> str:
+        """Return all that a job has printed so far, nothing where that cannot be had."""
+        try:
+            return str(self._client.get_job_logs(job))
+        except Exception:  # a log that is gone with its node is none; the SDK raises what its HTTP library does
+            return ""
+
+    def stop(self, job: str) -> None:
+        """Ask a job to stop."""
+        try:
+            self._client.stop_job(job)
+        except Exception as error:
+            raise SilenceError(f"job {job} could not be stopped: {_line(str(error))}") from error
+
+    def follow(self, job: str, printer: "LinePrinter", stop: Stop, stops_job: bool) -> JobState:
+        """Print what a job prints until it has ended, and return its state; a signal stops it, or our following it."""
+        tail = _Tail(self._client, job)
+        asked, read_at = False, time.monotonic() + READ_SECONDS
+        while True:
+            for text in tail.texts():
+                printer.feed(text)
+            state = self.known(job)
+            if state.has_ended:
+                break
+            if stop.signum is not None and not asked:
+                if not stops_job:
+                    return state
+                asked = True
+                print(f"specstorm: stopping job {job}; a second signal leaves it alone", file=sys.stderr)
+                self.stop(job)
+            if not tail.lives and time.monotonic() > read_at:
+                read_at = time.monotonic() + READ_SECONDS
+                printer.catch_up(self.log(job))
+            time.sleep(POLL_SECONDS)
+        tail.wait(TAIL_SECONDS)
+        for text in tail.texts():
+            printer.feed(text)
+        printer.catch_up(self.log(job))
+        printer.close()
+        return state
+
+    def output_of(self, job: str, entrypoint: str, seconds: float) -> str | None:
+        """Run a small job without a working folder and return what it printed, None if it failed or took too long."""
+        self.submit(job, entrypoint, {})
+        end = time.monotonic() + seconds
+        while not (state := self.known(job)).has_ended:
+            if time.monotonic() > end:
+                self.stop(job)
+                return None
+            time.sleep(POLL_SECONDS)
+        # It stays in the server's list: Ray brings a job that is deleted so soon back as one that failed.
+        return self.log(job) if state.status == "SUCCEEDED" else None
+
+
+class LinePrinter:
+    """Prints the lines of a log once each, from a stream of it and from the whole."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._num_lines = 0
+        self._rest = ""
+
+    def feed(self, text: str) -> None:
+        """Take the next piece of the stream."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._num_lines += 1
+            self._show(line)
+
+    def catch_up(self, log: str) -> None:
+        """Take the log from its beginning, as far as there is one."""
+        *lines, rest = log.split("\n")
+        if len(lines) >= self._num_lines:
+            new, self._rest = lines[self._num_lines :], rest
+            self._num_lines = len(lines)
+            for line in new:
+                self._show(line)
+
+    def close(self) -> None:
+        """Print the last line, should it have no end."""
+        if self._rest:
+            self._show(self._rest)
+            self._rest = ""
+
+
+class _Tail:
+    """Stream of a job's log, read in a thread of its own."""
+
+    def __init__(self, client: Any, job: str) -> None:
+        self._texts: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, args=(client, job), daemon=True)
+        self._thread.start()
+
+    @property
+    def lives(self) -> bool:
+        return self._thread.is_alive()
+
+    def texts(self) -> Iterator[str]:
+        while not self._texts.empty():
+            yield self._texts.get()
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self, client: Any, job: str) -> None:
+        async def read() -> None:
+            async for text in client.tail_job_logs(job):
+                self._texts.put(text)
+
+        try:
+            asyncio.run(read())
+        except Exception:  # the stream is a convenience: without it the log is read as a whole
+            return
+
+
+def _connected(address: str) -> Any:
+    """Return Ray's client of a server; a token that lies where Ray looks for one is shown to who asks for it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray reads the mode once in a process: what the server asks for must be known before it is loaded.
+    if _asks_for_token(address):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    # Either would be taken in place of the address.
+    for name in (ADDRESS_VARIABLE, "RAY_ADDRESS"):
+        os.environ.pop(name, None)
+    from ray.exceptions import AuthenticationError  # noqa: PLC0415
+    from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
+
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        return JobSubmissionClient(address)
+    except AuthenticationError as error:
+        seen = "its token is not the cluster's" if _has_token() else "there is no token"
+        where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
+        raise ServerError(f"{address} lets nobody in without its token, and {seen}: put it into {where}") from error
+    except Exception as error:  # the SDK raises ConnectionError, and what its HTTP library does
+        raise ServerError(f"{address} is no Ray job server: {_line(str(error))}") from error
+
+
+def _asks_for_token(address: str) -> bool:
+    """Whether a server answers nobody without a token.
+
+    Raises:
+        ServerError: nothing answers.
+    """
+    try:
+        urllib.request.urlopen(f"{address}/api/version", timeout=REACH_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        return error.code in (401, 403)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        how = "ray_configs/local/head.sh starts one on this machine; --address names another"
+        raise ServerError(f"no Ray job server answers at {address}: {reason}; {how}") from error
+    return False
+
+
+def _has_token() -> bool:
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or Path(path or Path.home() / ".ray" / "auth_token").is_file()
+
+
+def _line(text: str) -> str:
+    """Return the line of an error that says what is wrong: of a traceback the last one, else the first."""
+    lines = text.strip().splitlines() or [""]
+    line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
+    return line.strip().rstrip(".")

@@ -1,0 +1,125 @@
+"""Ray job whose driver this process is: its id, where its campaigns outlive it, its progress in Ray's job table.
+
+The working folder of a job is a copy of what was submitted, and Ray takes it away. So `campaigns` is made a link there
+to a folder that stays on the node, and a path below it means the same to the driver and to whoever takes it home.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CAMPAIGNS = Path("campaigns")
+FOLDER_VARIABLE = "SPECSTORM_CAMPAIGNS"
+FOLDER_DEFAULT = "specstorm-campaigns"
+# What a shell on the head node reads as the folder that `campaigns` of a job is.
+FOLDER_IN_SHELL = f'"${{{FOLDER_VARIABLE}:-$HOME/{FOLDER_DEFAULT}}}"'
+PUT_SECONDS = 2.0
+_CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+_ID = "job_submission_id"
+
+
+def job_metadata(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what is known of the Ray job whose driver has an environment, nothing if it is no job's."""
+    try:
+        metadata = json.loads(environment.get(_CONFIG_VARIABLE, "{}")).get("metadata", {})
+    except (ValueError, AttributeError):
+        return {}
+    if not isinstance(metadata, dict):
+        return {}
+    return {str(key): str(value) for key, value in metadata.items()}
+
+
+def job_id(environment: Mapping[str, str]) -> str | None:
+    """Return the submission id of the Ray job whose driver has an environment, None if it is no job's."""
+    return job_metadata(environment).get(_ID) or None
+
+
+def reader_program(environment: Mapping[str, str]) -> str | None:
+    """Return how specstorm is started where the log of a job is read, None outside of a job."""
+    metadata = job_metadata(environment)
+    return metadata.get("program", "specstorm") if metadata.get(_ID) else None
+
+
+def keep_campaigns(environment: Mapping[str, str], here: Path) -> None:
+    """In a Ray job, make `campaigns` below its working folder a link to the folder that outlives the job.
+
+    A folder `campaigns` that is there already is left alone.
+    """
+    link = here / CAMPAIGNS
+    if job_id(environment) is None or os.path.lexists(link):
+        return
+    folder = Path(environment.get(FOLDER_VARIABLE) or Path.home() / FOLDER_DEFAULT).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    # Jobs that were submitted from the same tree share a working folder: another one may be first.
+    with suppress(FileExistsError):
+        link.symlink_to(folder, target_is_directory=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _JobTable:
+    """The entry of one job in the table that Ray's job server reads; only its metadata is written.
+
+    Ray has no public call for this. The server itself writes the entry before the driver starts and after it has ended,
+    so nobody else writes meanwhile.
+    """
+
+    gcs: Any
+    job: str
+
+    def put(self, values: Mapping[str, str]) -> None:
+        key, namespace = f"_ray_internal_job_info_{self.job}".encode(), b"job"
+        stored = self.gcs.internal_kv_get(key, namespace, timeout=PUT_SECONDS)
+        entry = json.loads(stored)
+        if entry["status"] != "RUNNING":
+            return
+        entry["metadata"] = {**(entry["metadata"] or {}), **values}
+        self.gcs.internal_kv_put(key, json.dumps(entry).encode(), True, namespace, timeout=PUT_SECONDS)
+
+
+class JobProgress:
+    """Writes how far a campaign is into the metadata of the job, at most every `PUT_SECONDS`; elsewhere does nothing.
+
+    It is for people to look at: where it cannot be written, the campaign goes on without.
+    """
+
+    def __init__(self, campaign: Path | None) -> None:
+        self._table = _table()
+        self._campaign = campaign
+        self._next = 0.0
+        self._last: dict[str, str] = {}
+
+    def update(self, done: int, total: int | None, findings: int) -> None:
+        """Take the newest counts; called several times a second."""
+        if self._table is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + PUT_SECONDS
+            self.close(done, total, findings)
+
+    def close(self, done: int, total: int | None, findings: int) -> None:
+        """Write the last counts."""
+        known = {} if self._campaign is None else {"folder": str(self._campaign)}
+        of_all = "" if total is None else f" of {total}"
+        found = f"{findings} {'finding' if findings == 1 else 'findings'}"
+        values = {**known, "progress": f"{done}{of_all} done, {found}"}
+        if self._table is None or values == self._last:
+            return
+        try:
+            self._table.put(values)
+        except Exception:  # whatever Ray raises, private as these calls are, no campaign is to end by it
+            self._table = None
+        self._last = values
+
+
+def _table() -> _JobTable | None:
+    job, ray = job_id(os.environ), sys.modules.get("ray")
+    if job is None or ray is None or not ray.is_initialized():
+        return None
+    try:
+        return _JobTable(ray._private.worker.global_worker.gcs_client, job)
+    except AttributeError:
+        return None

@@ -1,0 +1,93 @@
+"""Runtime environment of a job: the working tree alone, or with installation where the cluster lacks packages.
+
+Ray itself is never installed: a job runs on the Ray of its cluster.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+_MARK = "specstorm-packages "
+# Run by the cluster's own Python, before anything of ours is there.
+PROBE = (
+    "python -c 'import importlib.metadata as m, json, sys; "
+    f'print("{_MARK}" + json.dumps({{"python": sys.version.split()[0], "packages": '
+    '{d.metadata["Name"]: d.version for d in m.distributions()}}))\''
+)
+# Ray puts the folder in which it has unpacked the working tree here, before it installs.
+_CONSTRAINTS = "-c ${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/constraints.txt"
+RAY = "ray"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The Python of a cluster's head node and the distributions it has, by canonical name."""
+
+    python: str
+    packages: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What the project wants of a Python: its version, and distributions."""
+
+    python: SpecifierSet
+    packages: tuple[Requirement, ...]
+
+    def misfits(self, installed: Installed) -> list[str]:
+        """Return a sentence for each thing that installing cannot mend: the Python itself, and Ray."""
+        found = []
+        if installed.python not in self.python:
+            found.append(f"its Python is {installed.python}, wanted {self.python}")
+        for wanted in self.packages:
+            version = installed.packages.get(RAY)
+            if wanted.name == RAY and (version is None or not wanted.specifier.contains(version, prereleases=True)):
+                found.append(f"its Ray is {version or 'not installed'}, wanted {wanted.specifier}")
+        return found
+
+    def lacking(self, installed: Installed) -> list[str]:
+        """Return the distributions that are missing, or of a version that does not do."""
+        found = []
+        for wanted in self.packages:
+            version = installed.packages.get(canonicalize_name(wanted.name))
+            if wanted.name != RAY and (version is None or not wanted.specifier.contains(version, prereleases=True)):
+                found.append(str(wanted))
+        return found
+
+    def installable(self) -> list[str]:
+        """Return all distributions that a job may install."""
+        return [str(wanted) for wanted in self.packages if wanted.name != RAY]
+
+
+def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
+    """Return what the checkout at a folder wants, with some of its optional parts."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = list(project["dependencies"])
+    for extra in extras:
+        texts += project["optional-dependencies"][extra]
+    return Requirements(SpecifierSet(project["requires-python"]), tuple(Requirement(text) for text in texts))
+
+
+def read_probe(log: str) -> Installed | None:
+    """Return what the job `PROBE` has printed, None if it printed nothing of the kind."""
+    for line in log.splitlines():
+        if line.startswith(_MARK):
+            values = json.loads(line.removeprefix(_MARK))
+            packages = {str(canonicalize_name(name)): version for name, version in values["packages"].items() if name}
+            return Installed(values["python"], packages)
+    return None
+
+
+def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
+    """Return Ray's runtime environment: the working tree, and what is installed beside it at the tested versions."""
+    environment: dict[str, Any] = {"working_dir": str(root), "env_vars": {"RAY_DEDUP_LOGS": "0"}}
+    if install:
+        environment["pip"] = {"packages": [_CONSTRAINTS, *install], "pip_check": False}
+    return environment

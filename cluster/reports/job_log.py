@@ -1,0 +1,81 @@
+"""Artefacts in the log of a Ray job: written there small, and read from it when nothing else is left of the job."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from cluster.dispatch.ray_job import CAMPAIGNS, job_id
+
+FILES_MAX = 10
+BYTES_MAX = 64 * 1024
+_BEGIN = re.compile(r"----- artefact (?P<folder>.+)/artefacts/(?P<name>[a-z_]+-[0-9a-f]{8}\.yaml)")
+_END = "----- end of artefact"
+_REPLAY = "# replay: "
+
+
+def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
+    """In a Ray job, print the first artefacts of a campaign as text from which `from_log` has them back."""
+    if job_id(environment) is None:
+        return
+    left, more = BYTES_MAX, []
+    for number, path in enumerate(sorted((folder / "artefacts").glob("*.yaml"))):
+        text = path.read_text(encoding="utf-8")
+        size = len(text.encode())
+        if number >= FILES_MAX or size > left:
+            more.append(path.name)
+            continue
+        left -= size
+        print(f"----- artefact {folder}/artefacts/{path.name}\n{text.rstrip()}\n{_END}", file=stream, flush=True)
+    if more:
+        print(f"----- {len(more)} more in {folder}/artefacts: {', '.join(more)}", file=stream, flush=True)
+
+
+def from_log(log: str) -> dict[Path, str]:
+    """Return the artefacts in a job's log, each under the path that it has at home; a later one of a path wins."""
+    found: dict[Path, str] = {}
+    path: Path | None = None
+    lines: list[str] = []
+    for line in log.splitlines():
+        begin = _BEGIN.fullmatch(line)
+        if begin is not None:
+            path, lines = home_of(begin["folder"]) / "artefacts" / begin["name"], []
+        elif path is not None and line == _END:
+            found[path] = "\n".join(lines) + "\n"
+            path = None
+        elif path is not None:
+            lines.append(line)
+    return found
+
+
+def home_of(campaign: str) -> Path:
+    """Return where a campaign of a job lies at home: below `campaigns`, whatever the job's own path."""
+    path = Path(campaign)
+    if not path.is_absolute() and path.parts[:1] == CAMPAIGNS.parts and ".." not in path.parts:
+        return path
+    return CAMPAIGNS / path.name
+
+
+class WithoutArtefacts:
+    """Shows the lines of a log but for the artefacts in it: for who has them otherwise."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._is_inside = False
+
+    def __call__(self, line: str) -> None:
+        """Take the next line."""
+        self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
+        if not self._is_inside:
+            self._show(line)
+        self._is_inside = self._is_inside and line != _END
+
+
+def replay_lines(artefacts: Mapping[Path, str]) -> list[str]:
+    """Return the command that replays each artefact where it lies, as the artefact itself has it for its own folder."""
+    found = []
+    for path, text in sorted(artefacts.items()):
+        line = next((each for each in text.splitlines() if each.startswith(_REPLAY)), "")
+        found.append(line.removeprefix(_REPLAY).replace(path.name, str(path)))
+    return [line for line in found if line]

@@ -1,0 +1,92 @@
+"""Archive of a campaign: packed by a small job on the head node, read from that job's log, unpacked at home."""
+
+import base64
+import binascii
+import io
+import json
+import os
+import shlex
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.dispatch.ray_job import CAMPAIGNS, FOLDER_IN_SHELL
+from cluster.storage.artefact import write_atomically
+
+WHOLE_KILOBYTES_MAX = 64 * 1024
+ORIGIN = "job.json"
+_WHOLE, _PART, _END = "specstorm-archive-whole", "specstorm-archive-part", "specstorm-archive-end"
+# What people read; the store of a campaign stays where it is when all of it is too much for a log.
+_PART_PATTERNS = "*.txt *.json *.jsonl *.html *.xml *.sarif"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What came home: how many artefacts, and whether the whole campaign did."""
+
+    artefacts: int
+    is_whole: bool
+
+
+def pack_command(campaign: str) -> str:
+    """Return the shell command that prints a campaign of a job as text; its path is as the job's driver has it."""
+    path = Path(campaign)
+    if path.is_absolute():
+        folder = shlex.quote(campaign)
+    else:
+        folder = f"{FOLDER_IN_SHELL}/{shlex.quote(str(path.relative_to(CAMPAIGNS)))}"
+    size = "kilobytes=$(du -sk . | cut -f1)"
+    whole = f"echo {_WHOLE}; set -- ."
+    part = f"echo {_PART}; set -- artefacts $(ls {_PART_PATTERNS} 2>/dev/null)"
+    choose = f'if [ "$kilobytes" -le {WHOLE_KILOBYTES_MAX} ]; then {whole}; else {part}; fi'
+    pack = 'tar -czf - --exclude=campaign.lock "$@" | base64'
+    return f"cd {folder} && {size} && {choose} && {pack} && echo {_END}"
+
+
+def unpack(log: str, home: Path) -> Unpacked | None:
+    """Put what the job of `pack_command` has printed into a folder; None if that is not all there.
+
+    Files of an earlier homecoming are replaced; others stay.
+    """
+    lines = log.splitlines()
+    begin = next((index for index, line in enumerate(lines) if line in (_WHOLE, _PART)), None)
+    if begin is None or _END not in lines[begin:]:
+        return None
+    end = lines.index(_END, begin)
+    try:
+        packed = base64.b64decode("".join(lines[begin + 1 : end]), validate=True)
+    except binascii.Error:
+        return None
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{home.name}-") as folder:
+        try:
+            with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+                archive.extractall(folder, filter="data")
+        except (tarfile.TarError, EOFError, OSError):
+            return None
+        _move(Path(folder), home)
+    return Unpacked(len(list((home / "artefacts").glob("*.yaml"))), lines[begin] == _WHOLE)
+
+
+def _move(source: Path, home: Path) -> None:
+    """Move files into a folder, each over the one of its name; traces that are no longer being run go."""
+    shutil.rmtree(home / "running", ignore_errors=True)
+    for journal in home.glob("campaign.sqlite-*"):
+        journal.unlink()
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        target = home / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+
+
+def note_origin(home: Path, job: str, server: str, folder: str) -> None:
+    """Write down from where a campaign came."""
+    values = {"job": job, "server": server, "folder": folder}
+    write_atomically(home / ORIGIN, json.dumps(values, indent=2) + "\n")
+
+
+def is_of_this_machine(home: Path) -> bool:
+    """Whether a campaign was begun here, so that another must not be laid over it."""
+    return (home / "campaign.sqlite").exists() and not (home / ORIGIN).exists()

@@ -1,0 +1,1 @@
+"""Tests of campaigns as jobs of a real Ray cluster with its job server."""

@@ -1,0 +1,122 @@
+"""A Ray head with a job server, started by `ray_configs/local/head.sh` as a user starts it, and commands beside it."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.processes import descendants
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "ray_configs" / "local" / "head.sh"
+START_SECONDS = 120.0
+COMMAND_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A running head; `pid` is that of the script."""
+
+    address: str
+    home: Path
+    pid: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a user who has the token of this head where Ray looks for it."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPECSTORM_"))}
+        own = {"HOME": str(self.home), "RAY_API_SERVER_ADDRESS": self.address, "PYTHONPATH": str(ROOT)}
+        return {**kept, **own}
+
+    def start(self, here: Path, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start a command of specstorm in a folder."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "cluster", *arguments],
+            cwd=here,
+            env={**self.environment, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, here: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command of specstorm in a folder to its end."""
+        return ended(self.start(here, *arguments, **variables))
+
+
+def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":
+    """Return what a command came to."""
+    out, err = process.communicate(timeout=COMMAND_SECONDS)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@contextmanager
+def running_head() -> Iterator[Head]:
+    """Start a head on free ports with a home of its own, and stop it and every process below it."""
+    # Paths of sockets are short: not every temporary folder of a test will do.
+    with tempfile.TemporaryDirectory(prefix="ss-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        dashboard, client = free_ports(2)
+        options = ["--port=0", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}", "--num-cpus=2"]
+        options += ["--dashboard-agent-listen-port=0", "--dashboard-agent-grpc-port=0", "--metrics-export-port=0"]
+        options += ["--object-store-memory=100000000", f"--temp-dir={home / 'ray'}"]
+        head = Head(f"http://127.0.0.1:{dashboard}", home, 0)
+        with (home / "head.log").open("w") as log:
+            process = subprocess.Popen(
+                [str(SCRIPT), *options], env=head.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            wait_for(f"{head.address}/api/gcs_healthz", process, home / "head.log")
+            yield Head(head.address, home, process.pid)
+        finally:
+            below = descendants(process.pid)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            finally:
+                for pid in below:
+                    kill(pid)
+
+
+def wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until a head answers."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise AssertionError(f"no head within {START_SECONDS:g} s: {log.read_text()}")
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports that nobody listens on, beyond those from which Ray takes its workers' (10002 to 19999)."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def kill(pid: int) -> None:
+    """Kill a process of the head, if it still is one."""
+    try:
+        if re.search(rb"ray|specstorm|cluster", Path(f"/proc/{pid}/cmdline").read_bytes()):
+            os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return

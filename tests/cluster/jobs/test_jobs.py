@@ -1,0 +1,156 @@
+"""Jobs of a real cluster: exit codes, findings that come home, ids used again, stops, resumption."""
+
+import json
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.jobs.head import ROOT, Head, ended, running_head
+
+SCENARIO = "scenarios/smoke/condense_with_counts_on_the_host.yaml"
+FAULT = "vllm-38556-accepted-counts"
+ARTEFACT = "artefacts/counts-c81c2c0f.yaml"
+STARTED_SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    """One head with a job server for all tests here."""
+    with running_head() as head:
+        yield head
+
+
+def asked(head: Head, path: str) -> Any:
+    """Return what the job server answers to who has the token."""
+    token = (head.home / ".ray" / "auth_token").read_text()
+    request = urllib.request.Request(head.address + path, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def found(head: Head, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    """A job that has found something, and the folder from which it was submitted."""
+    here = tmp_path_factory.mktemp("found")
+    command = ("run", str(ROOT / SCENARIO), "--fault", FAULT)
+    return here, head.run(here, "submit", "--id", "found", "--install", "no", *command)
+
+
+def test_the_exit_code_is_the_driver_s_own_and_what_it_found_comes_home(
+    head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]
+) -> None:
+    here, done = found
+    assert done.returncode == 1, done.stderr
+    assert "the working tree alone" in done.stderr
+    assert "brought home: campaigns/found (1 artefact)" in done.stderr
+    assert "----- artefact" not in done.stdout, "who has the artefact at home does not want to read it"
+    assert (here / "campaigns" / "found" / "campaign.sqlite").is_file()
+    replay = re.search(r"replay: .* (replay campaigns/.*)", done.stdout)
+    assert replay is not None, done.stdout
+    again = head.run(here, *replay[1].split())
+    assert again.returncode == 1, again.stderr
+    assert "accepted_read is 1, expected 4" in again.stdout
+
+
+def test_how_far_it_is_and_what_it_was_is_in_the_metadata_of_a_job(
+    head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]
+) -> None:
+    metadata = asked(head, "/api/jobs/found")["metadata"]
+    assert metadata["progress"] == "1 of 1 done, 1 finding"
+    assert metadata["campaign"] == "campaigns/found"
+    assert metadata["command"].startswith("run ")
+
+
+def test_an_id_that_was_used_is_refused_and_its_job_is_not_run_again(
+    head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]
+) -> None:
+    before = asked(head, "/api/jobs/found")
+    done = head.run(found[0], "submit", "--id", "found", "--install", "no", "run", str(ROOT / SCENARIO))
+    assert done.returncode == 2
+    assert "job found exists already, failed; it is not run twice" in done.stderr
+    assert asked(head, "/api/jobs/found") == before
+
+
+def test_the_log_of_a_job_holds_its_artefacts_and_gives_them_back(
+    head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    (tmp_path / "job.log").write_text(asked(head, "/api/jobs/found/logs")["logs"])
+    done = head.run(tmp_path, "extract", "job.log")
+    assert done.returncode == 0, done.stderr
+    path = Path("campaigns", "found", ARTEFACT)
+    assert (tmp_path / path).read_bytes() == (found[0] / path).read_bytes()
+    assert f" replay {path}" in done.stdout
+
+
+def test_a_job_of_ray_s_own_command_is_attached_to_with_its_own_code_and_comes_home(head: Head, tmp_path: Path) -> None:
+    entry = ["python", "-m", "cluster", "run", SCENARIO, "--fault", FAULT]
+    ray = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--no-wait", "--submission-id", "plain"]
+    variables = {**head.environment, "RAY_AUTH_MODE": "token"}
+    done = subprocess.run(
+        [*ray, "--working-dir", str(ROOT), "--", *entry], env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    attached = head.run(tmp_path, "attach", "plain")
+    assert attached.returncode == 1, attached.stderr
+    (campaign,) = (tmp_path / "campaigns").iterdir()
+    assert (campaign / ARTEFACT).is_file()
+    # The working folder of a job goes away; its campaign stays on the node.
+    assert (head.home / "specstorm-campaigns" / campaign.name / ARTEFACT).is_file()
+
+
+def shards_of(folder: Path) -> list[str]:
+    database = sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)
+    try:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return [job for (job,) in database.execute("SELECT job FROM shards ORDER BY job")]
+    finally:
+        database.close()
+
+
+def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_on(head: Head, tmp_path: Path) -> None:
+    process = head.start(tmp_path, "submit", "--id", "stopped", "hunt", "--minutes", "10", "--out", "campaigns/tonight")
+    end = time.monotonic() + STARTED_SECONDS
+    while not re.match(r"[1-9]", progress_of(head, "stopped")):
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    done = ended(process)
+    assert done.returncode == 143, done.stderr
+    assert "Python 3" in done.stderr, "the packages of the cluster were looked at"
+    assert re.search(r"the job was stopped; go on with: .* submit --address .* hunt", done.stderr)
+    folder = tmp_path / "campaigns" / "tonight"
+    assert sorted(path.name for path in folder.glob("campaign.sqlite*")) == ["campaign.sqlite"], "it has no journal"
+    kept = shards_of(folder)
+    assert kept
+    command = ("hunt", "--traces", str(8 * (len(kept) + 1)), "--out", "campaigns/tonight")
+    again = head.run(tmp_path, "submit", "--install", "no", *command)
+    assert again.returncode == 0, again.stderr + again.stdout
+    assert set(kept) < set(shards_of(folder))
+
+
+def progress_of(head: Head, job: str) -> str:
+    jobs = {each["submission_id"]: each for each in asked(head, "/api/jobs/")}
+    return str(jobs[job]["metadata"].get("progress", "")) if job in jobs else ""
+
+
+def test_a_server_that_is_not_there_or_lets_us_not_in_is_one_line(head: Head, tmp_path: Path) -> None:
+    command = ("run", str(ROOT / SCENARIO))
+    (tmp_path / "token").write_text("0" * 64)
+    wrong = head.start(tmp_path, "submit", *command, RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))
+    nowhere = head.start(tmp_path, "submit", "--address", "http://127.0.0.1:9", *command)
+    for process, expected in ((wrong, "its token is not the cluster's"), (nowhere, "no Ray job server answers at")):
+        done = ended(process)
+        assert done.returncode == 2
+        assert expected in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "campaigns").exists()
