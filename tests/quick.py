@@ -14,6 +14,7 @@ NOT_QUICK = (
     "cluster/dispatch/test_chaos.py",
     "cluster/dispatch/test_job.py",
     "cluster/dispatch/test_pool.py",
+    "cluster/jobs/test_jobs.py",
     "cluster/statistics/test_fault_table.py",
     "test_workflows.py",
     "workers/faults/test_depth_fault.py",
