@@ -8,10 +8,13 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.inputs import InputError
+from cluster.reports.annotations import annotations
 from cluster.reports.glossary import GLOSSARY, known_words, meanings
+from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import groups_of, overall, render_page
 from cluster.reports.page.timelines import draw_timelines
+from cluster.reports.sarif import sarif_json
 from cluster.storage.artefact import write_atomically
 
 PAGE = "report.html"
@@ -21,17 +24,22 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the last DIR.")] = None,
     timelines: Annotated[int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")] = 20,
+    github: Annotated[bool, typer.Option("--github", help="Print findings as GitHub Actions reads them.")] = False,
 ) -> int:
-    """Write report.html: verdict, findings with timelines and replay commands, coverage, in one offline file."""
+    """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
     campaigns = [campaign for folder in folders for campaign in read_campaigns(folder)]
     folder = out if out is not None else folders[-1]
-    target = folder / PAGE
+    findings = [group.finding for group in groups_of(campaigns)]
+    total = overall(campaigns)
     try:
-        drawn = draw_timelines([group.finding for group in groups_of(campaigns)], folder, timelines)
-        write_atomically(target, render_page(campaigns, drawn))
+        write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines)))
+        write_atomically(folder / "junit.xml", junit_xml(campaigns))
+        write_atomically(folder / "report.sarif", sarif_json(findings, total))
     except OSError as error:
-        raise InputError(f"{target}: cannot be written: {error.strerror}; give another --out") from error
-    print(f"{overall(campaigns).headline}: {target}")
+        raise InputError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
+    for line in annotations(findings) if github else ():
+        print(line)
+    print(f"{total.headline}: {folder / PAGE}")
     return EXIT_AGREED
 
 

@@ -3,7 +3,6 @@
 Everything that came from a file or an engine is escaped in one place: Jinja's autoescape, behind `visible`.
 """
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,10 @@ from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.coverage import matrix_of
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.timelines import Drawn
+from cluster.reports.visible import visible_text
 from scenarios.probes import PROBES
 
 _TEMPLATES = "templates"
-# Controls, and marks that turn the direction of text around: what is read must be what is there.
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
 def visible(value: object) -> object:
     """Return text with characters that cannot be seen written out; other values and markup as they are."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
+        return visible_text(value)
     return value
 
 

@@ -1,0 +1,28 @@
+"""Annotations of findings as workflow commands, which GitHub Actions shows beside the files of a change."""
+
+from collections.abc import Iterator, Sequence
+
+from cluster.reports.page.findings import Finding
+from cluster.reports.sarif import file_of
+from cluster.reports.visible import visible_text
+from cluster.storage.artefact import finding_lines
+
+_TITLE_MAX = 120
+
+
+def annotations(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield an error a finding, in the syntax in which a runner reads it from stdout."""
+    for finding in findings:
+        lines = [*finding_lines(finding.verdict), *([f"replay: {finding.replay}"] if finding.replay else [])]
+        title = f"{finding.verdict.kind}, plane {finding.plane}: {finding.headline}"
+        properties = {"file": file_of(finding), "line": "1", "title": title[:_TITLE_MAX]}
+        named = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text is not None)
+        yield f"::error {named}::{_data(chr(10).join(lines))}"
+
+
+def _data(text: str) -> str:
+    return visible_text(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

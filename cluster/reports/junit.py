@@ -1,0 +1,66 @@
+"""JUnit XML of campaigns: a test case a scenario, and one for each finding of a hunt, as CI servers read it."""
+
+from collections.abc import Iterator, Sequence
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from cluster.reports.page.campaign import Campaign
+from cluster.reports.page.findings import Finding
+from cluster.reports.visible import visible_text
+from cluster.storage.artefact import finding_lines
+
+_FINDINGS = ("diverged", "crashed", "stuck")
+
+
+def junit_xml(campaigns: Sequence[Campaign]) -> str:
+    """Return the document; a finding is a failure, and what was not judged is an error."""
+    root = Element("testsuites", name="specstorm")
+    for campaign in campaigns:
+        suite = SubElement(root, "testsuite", name=visible_text(campaign.name))
+        for case in _cases(campaign):
+            suite.append(case)
+        _count(suite, list(suite))
+    _count(root, [case for suite in root for case in suite])
+    indent(root)
+    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _count(element: Element, cases: Sequence[Element]) -> None:
+    element.set("tests", str(len(cases)))
+    for kind in ("failure", "error"):
+        element.set(f"{kind}s", str(sum(case.find(kind) is not None for case in cases)))
+
+
+def _cases(campaign: Campaign) -> Iterator[Element]:
+    by_anchor = {finding.anchor: finding for finding in campaign.findings.values()}
+    for row in campaign.rows:
+        scenario, kind, anchor = row[0], row[1], row[-1]
+        case = _case(campaign, scenario)
+        if kind in _FINDINGS:
+            _fail(case, "failure", kind, by_anchor[anchor])
+        elif kind != "agreed":
+            SubElement(case, "error", type=kind, message=f"{kind}: not judged")
+        yield case
+    for name in campaign.known_missed:
+        case = _case(campaign, name)
+        SubElement(case, "error", type="missed", message="its fault was not found any more")
+        yield case
+    if campaign.hunted is not None:
+        settings = campaign.hunted.settings
+        case = _case(campaign, f"hunt {settings.profile} {settings.seed}")
+        for gap in campaign.gaps[:1]:
+            SubElement(case, "error", type="gap", message=visible_text(gap))
+        yield case
+        for finding in campaign.findings.values():
+            case = _case(campaign, finding.bug)
+            _fail(case, "failure", finding.verdict.kind, finding)
+            yield case
+
+
+def _case(campaign: Campaign, name: str) -> Element:
+    return Element("testcase", classname=visible_text(campaign.name), name=visible_text(name))
+
+
+def _fail(case: Element, how: str, kind: str, finding: Finding) -> None:
+    failure = SubElement(case, how, type=kind, message=visible_text(finding.headline))
+    lines = [*finding_lines(finding.verdict), *([f"replay: {finding.replay}"] if finding.replay else [])]
+    failure.text = "\n".join(visible_text(line) for line in lines)

@@ -1,0 +1,78 @@
+"""SARIF 2.1.0 of campaigns: a result for each finding, as code scanning services read it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
+from cluster.dispatch.job import build
+from cluster.reports.glossary import meanings
+from cluster.reports.page.findings import Finding
+from cluster.reports.page.render import Overall
+from cluster.reports.visible import visible_text
+from cluster.storage.artefact import finding_lines, portable
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_PRINT = "specstorm/v1"
+
+
+def sarif_json(findings: Sequence[Finding], overall: Overall) -> str:
+    """Return the log of one run of the tool: a rule a plane, a result a finding."""
+    planes = list(dict.fromkeys(finding.plane for finding in findings))
+    driver = {
+        "name": "specstorm",
+        "semanticVersion": build(),
+        "rules": [_rule(plane) for plane in planes],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [
+            {"executionSuccessful": overall.exit_code < EXIT_BAD_INPUT, "exitCode": overall.exit_code},
+        ],
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, planes.index(finding.plane)) for finding in findings],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _rule(plane: str) -> dict[str, Any]:
+    texts = [text for kind, text in meanings(plane) if kind == "plane"]
+    return {
+        "id": f"specstorm/{plane}",
+        "name": plane,
+        "shortDescription": {"text": f"engine and oracle part in plane {plane}"},
+        "fullDescription": {"text": texts[0] if texts else plane},
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _result(finding: Finding, rule: int) -> dict[str, Any]:
+    lines = [finding.headline, *finding_lines(finding.verdict)]
+    lines += [f"replay: {finding.replay}"] if finding.replay else []
+    return {
+        "ruleId": f"specstorm/{finding.plane}",
+        "ruleIndex": rule,
+        "level": "error",
+        "message": {"text": visible_text("\n".join(lines))},
+        "locations": [{"physicalLocation": location} for location in _locations(finding)],
+        "partialFingerprints": {_PRINT: blake2b(finding.bug.encode(), digest_size=16).hexdigest()},
+        "occurrenceCount": max(1, finding.count),
+        "properties": {"fingerprint": visible_text(finding.bug)},
+    }
+
+
+def _locations(finding: Finding) -> Iterator[dict[str, Any]]:
+    file = file_of(finding)
+    if file is not None:
+        yield {"artifactLocation": {"uri": quote(file)}, "region": {"startLine": 1}}
+
+
+def file_of(finding: Finding) -> str | None:
+    """Return the file that a finding is about: the scenario it was first met by, else its artefact."""
+    scenario = next((name for name in finding.names if Path(name).is_file()), None)
+    if scenario is not None:
+        return portable(scenario)
+    return None if finding.artefact is None else portable(str(finding.folder / finding.artefact))
