@@ -17,6 +17,10 @@ HELD = {
     "launches of 10 or more positional arguments": 0,
     "parameters named device": 8,
     "methods that change state without an assertion": 0,
+    "nested folders with an arrow running back": 2,
+    "modules that a trace is handed through": 23,
+    "moves of a trace to a module above": 50,
+    "parameters of device ops that are listed again": 325,
 }
 
 
@@ -167,6 +171,76 @@ def test_a_change_without_an_assertion_is_found(tmp_path: Path, body: str) -> No
 @pytest.mark.parametrize("body", NO_CHANGES)
 def test_what_asserts_or_changes_nothing_is_not_found(tmp_path: Path, body: str) -> None:
     assert counted(one_method(tmp_path, body))["methods that change state without an assertion"].places == ()
+
+
+def test_a_trace_is_followed_through_functions_and_the_objects_that_keep_it_and_no_further_than_it_goes(
+    tmp_path: Path,
+) -> None:
+    root = checkout(
+        tmp_path,
+        workers__worker="""
+            from workers.check import check
+            from workers.other import never, later
+            class Worker:
+                def judge(self, trace):
+                    given = trace.spec
+                    never(1)
+                    verdict = check(given)
+                    return later(verdict)
+            """,
+        workers__check="""
+            from workers.keep import Keeper
+            from workers import low
+            def check(spec):
+                low.read(count=spec.depth)
+                return Keeper(1, spec).run()
+            """,
+        workers__keep="""
+            from workers.end import end
+            class Keeper:
+                def __init__(self, number, spec):
+                    self.number, self.spec = number, spec
+                    self.kept = spec
+                def run(self):
+                    return end(self.kept)
+                def idle(self):
+                    return other(self.number)
+            """,
+        workers__low="def read(count): return count\n",
+        workers__end="def end(spec): return spec\n",
+        workers__other="def never(x): return x\ndef later(x): return x\n",
+    )
+    found = counted(root)
+    assert found["modules that a trace is handed through"].places == (
+        "workers.check",
+        "workers.end",
+        "workers.keep",
+        "workers.low",
+        "workers.other",
+        "workers.worker",
+    )
+    assert found["moves of a trace to a module above"].places == (
+        "workers.low -> workers.check",
+        "workers.end -> workers.keep",
+        "workers.keep -> workers.check",
+        "workers.check -> workers.worker",
+        "workers.other -> workers.worker",
+    )
+
+
+def test_parameters_are_repeated_by_every_list_of_an_op_but_the_longest(tmp_path: Path) -> None:
+    root = checkout(
+        tmp_path,
+        workers__engine__parts="class Parts:\n    add_up: object\n    copy: object\n    rule: object\n",
+        workers__engine__rules="def rule(a, b, c): return a\n",
+        workers__engine__run="launch(parts.add_up, AddUp(x=1, y=2, n=3))\nlane.launch(parts.copy, 1, 2)\n",
+        workers__kernels__add="class AddUp:\n    x: int\n    y: int\n    n: int\ndef add_up(a): return a\n",
+        workers__kernels__move="def copy(source, target): return source\n",
+    )
+    assert counted(root)["parameters of device ops that are listed again"].places == (
+        *["add_up: workers.kernels.add"] * 3,
+        *["copy: workers.kernels.move"] * 2,
+    )
 
 
 def test_a_folder_without_rooms_is_refused(tmp_path: Path) -> None:

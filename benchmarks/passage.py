@@ -1,0 +1,167 @@
+"""Passage of a trace: the modules that it is handed through, from the worker that judges it on.
+
+Followed by names alone, as the code is written: a parameter, what is read off it, what it is assigned to, and the
+attributes of an object that it is stored in, as far as they are arguments of functions and classes of the checkout that
+the module imports or defines. What is called through a protocol, or by a name made at run time, is not followed.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+ENTRY, PARAMETER = ("Worker", "judge"), "trace"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A function, or a class, of a module."""
+
+    module: str
+    name: str
+
+
+@dataclass(slots=True)
+class Passage:
+    """A walk: which modules were entered, one after the other, and what of which function was followed."""
+
+    trees: Mapping[str, ast.Module]
+    entered: list[str] = field(default_factory=list)
+    seen: set[tuple[str, str, str]] = field(default_factory=set)
+    imported: dict[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+
+    def enter(self, module: str, holder: ast.ClassDef | None, function: FUNCTION, parameter: str) -> set[str]:
+        """Follow a parameter of a function; return the attributes of `self` that it ends in."""
+        key = (module, f"{holder.name if holder else ''}.{function.name}", parameter)
+        if key in self.seen:
+            return set()
+        self.seen.add(key)
+        if not self.entered or self.entered[-1] != module:
+            self.entered.append(module)
+        return self.follow(module, function, {parameter})
+
+    def follow(self, module: str, function: FUNCTION, names: set[str]) -> set[str]:
+        """Follow what bears one of some names in a function; return the attributes of `self` that it is stored in."""
+        stored: set[str] = set()
+        for node in ordered(function):
+            match node:
+                case ast.Assign(targets=targets, value=value) if any(is_read_off(value, names)):
+                    for target in targets:
+                        names |= {each.id for each in ast.walk(target) if isinstance(each, ast.Name)} - {"self"}
+                        if isinstance(target, ast.Attribute) and dotted(target).startswith("self."):
+                            stored.add(dotted(target))
+                            names.add(dotted(target))
+                case ast.Call():
+                    self.call(module, node, names)
+                    if self.entered[-1] != module:
+                        self.entered.append(module)
+        return stored
+
+    def call(self, module: str, node: ast.Call, names: set[str]) -> None:
+        """Go where a call hands one of some names, if that is known from the call alone."""
+        found = self.resolve(module, dotted(node.func))
+        if found is None:
+            return
+        definition = next(
+            (each for each in self.trees[found.module].body if getattr(each, "name", None) == found.name), None
+        )
+        if isinstance(definition, FUNCTION):
+            for name in handed(node, definition, names, skip=0):
+                self.enter(found.module, None, definition, name)
+        elif isinstance(definition, ast.ClassDef):
+            methods = [each for each in definition.body if isinstance(each, FUNCTION)]
+            for method in methods:
+                if method.name == "__init__":
+                    for name in handed(node, method, names, skip=1):
+                        for attribute in sorted(self.enter(found.module, definition, method, name)):
+                            for other in methods:
+                                if any(dotted(each) == attribute for each in ast.walk(other)):
+                                    self.enter(found.module, definition, other, attribute)
+
+    def resolve(self, module: str, called: str) -> Place | None:
+        """Return what a module calls by a name, if it is a function or class of the checkout."""
+        first, _, rest = called.partition(".")
+        source, name = self.imports_of(module).get(first, (module, first))
+        if f"{source}.{name}" in self.trees:
+            return Place(f"{source}.{name}", rest) if rest else None
+        return Place(source, name) if source in self.trees and not rest else None
+
+    def imports_of(self, module: str) -> Mapping[str, tuple[str, str]]:
+        """Return what the names that a module imports from others are: a module, and a name there."""
+        if module not in self.imported:
+            self.imported[module] = {
+                alias.asname or alias.name: (node.module, alias.name)
+                for node in ast.walk(self.trees[module])
+                if isinstance(node, ast.ImportFrom) and node.module
+                for alias in node.names
+            }
+        return self.imported[module]
+
+
+def ordered(function: FUNCTION) -> Iterator[ast.AST]:
+    """Yield the nodes of a function as they stand."""
+    nodes = [node for node in ast.walk(function) if hasattr(node, "lineno") and node is not function]
+    yield from sorted(nodes, key=lambda node: (node.lineno, node.col_offset))  # type: ignore[attr-defined]
+
+
+def dotted(node: ast.AST) -> str:
+    """Return a chain of attributes as text; nothing for anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attribute):
+            before = dotted(value)
+            return f"{before}.{attribute}" if before else ""
+    return ""
+
+
+def is_read_off(node: ast.AST, names: set[str]) -> Iterator[bool]:
+    """Yield True for every part of an expression that is one of some names, or is read off one."""
+    for each in ast.walk(node):
+        if dotted(each) in names:
+            yield True
+
+
+def handed(node: ast.Call, function: FUNCTION, names: set[str], skip: int) -> Iterator[str]:
+    """Yield the parameters that a call gives something of some names to."""
+    parameters = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][skip:]
+    for parameter, value in zip(parameters, node.args, strict=False):
+        if any(is_read_off(value, names)):
+            yield parameter
+    for keyword in node.keywords:
+        if keyword.arg and any(is_read_off(keyword.value, names)):
+            yield keyword.arg
+
+
+def floors(edges: Mapping[str, Sequence[str]]) -> Mapping[str, int]:
+    """Return how far each module is above those that import nothing; an import that closes a ring does not count."""
+    found: dict[str, int] = {}
+
+    def floor(module: str, above: tuple[str, ...]) -> int:
+        if module not in found:
+            below = [floor(each, (*above, module)) for each in edges.get(module, ()) if each not in (*above, module)]
+            found[module] = 1 + max(below, default=0)
+        return found[module]
+
+    for module in edges:
+        floor(module, ())
+    return found
+
+
+def passage(trees: Mapping[str, ast.Module]) -> list[str]:
+    """Return the modules that a trace is handed through, one after the other, back and forth."""
+    walk = Passage(trees)
+    for module, tree in sorted(trees.items()):
+        for holder in tree.body:
+            if isinstance(holder, ast.ClassDef) and holder.name == ENTRY[0]:
+                for function in holder.body:
+                    if isinstance(function, FUNCTION) and function.name == ENTRY[1]:
+                        walk.enter(module, holder, function, PARAMETER)
+    return walk.entered
+
+
+def climbs(entered: Sequence[str], edges: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the moves of a passage from a module to one above it."""
+    height = floors(edges)
+    return [f"{one} -> {other}" for one, other in pairwise(entered) if height.get(other, 0) > height.get(one, 0)]

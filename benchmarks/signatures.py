@@ -1,0 +1,87 @@
+"""Signatures of device ops, and how often they are written down again: in definitions, twins, arguments and launches.
+
+An op is a field of `Parts` whose name some function of `workers/kernels/` bears. Its parameters are listed by each such
+function, by the class of its arguments, and by each launch in the engine: `launch(parts.op, ...)`, or the call of the
+class. The longest list of an op is what has to be written; everything else repeats it. A list of one, the object that
+an op takes, is none. Bodies of kernels are not
+counted: what a kernel takes is pointers.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+KERNELS, ENGINE = "workers.kernels.", "workers.engine."
+
+
+def op_name(argument_class: str) -> str:
+    """Return the name of the op that takes arguments of a class."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", argument_class).lower()
+
+
+def ops_of(trees: Mapping[str, ast.Module]) -> set[str]:
+    """Return the names of the ops of an engine."""
+    kernels = {
+        node.name
+        for module, tree in trees.items()
+        if module.startswith(KERNELS)
+        for node in tree.body
+        if isinstance(node, FUNCTION)
+    }
+    fields = {
+        entry.target.id
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == "Parts"
+        for entry in node.body
+        if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name)
+    }
+    return kernels & fields
+
+
+def declared_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield the ops whose parameters a module of kernels lists, and how many it lists."""
+    for node in tree.body:
+        if isinstance(node, FUNCTION) and node.name in ops:
+            yield node.name, len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
+        elif isinstance(node, ast.ClassDef) and op_name(node.name) in ops:
+            yield op_name(node.name), sum(isinstance(entry, ast.AnnAssign) for entry in node.body)
+
+
+def launched_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield the ops that a module of the engine launches, and how many arguments it gives them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=given, keywords=named) if (
+                op_name(name) in ops and name[0].isupper()
+            ):
+                yield op_name(name), len(given) + len(named)
+            case ast.Call(
+                func=ast.Name(id="launch") | ast.Attribute(attr="launch"), args=[ast.Attribute(attr=op), *given]
+            ):
+                if op in ops:
+                    yield op, len(given)
+
+
+def listings(trees: Mapping[str, ast.Module]) -> Mapping[str, list[tuple[str, int]]]:
+    """Return, of every op, the modules that list its parameters or arguments, and how many each lists."""
+    ops = ops_of(trees)
+    found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for module, tree in trees.items():
+        lists = declared_by if module.startswith(KERNELS) else launched_by if module.startswith(ENGINE) else None
+        for op, count in lists(tree, ops) if lists else ():
+            if count > 1:
+                found[op].append((module, count))
+    return found
+
+
+def repeated(trees: Mapping[str, ast.Module]) -> list[str]:
+    """Return a line for every parameter that is listed again."""
+    lines = []
+    for op, lists in sorted(listings(trees).items()):
+        longest = max(lists, key=lambda each: each[1])
+        again = [each for each in lists if each is not longest]
+        lines += [f"{op}: {module}" for module, count in again for _ in range(count)]
+    return lines
