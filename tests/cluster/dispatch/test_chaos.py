@@ -50,7 +50,7 @@ def engine_trace(seed: int) -> Trace:
 
 
 def test_fifty_killed_engines_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    scenarios = [Scenario(f"seed {seed}", Job.of(engine_trace(seed), sweep=True)) for seed in range(64)]
+    scenarios = [Scenario(f"seed {seed}", Job.of(engine_trace(seed), sweep=True)) for seed in range(48)]
     kills = Kills(KILLS)
     with RayPool(ray_cluster, 2, 120.0) as pool:
         calm = rows(tmp_path / "calm", scenarios, pool)

@@ -31,6 +31,8 @@ SUBSET = (
     "sampling_params",
     "stop_inside_run",
 )
+# The interpreter takes long for a step that draws: so many tokens a request are enough to resume one, and draw again.
+TOKENS_MAX = {"drawn_tokens": 20}
 TAPES, INTERPRETED = Tapes(), RunConfig(device="triton-cpu")
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
@@ -39,6 +41,20 @@ interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compi
 @cache
 def trace_of(name: str) -> Trace:
     return codec.load(SMOKE / f"{name}.yaml").explicit()
+
+
+def shortened(name: str) -> Trace:
+    """Return a scenario; if its steps take long its requests end early, and nothing is expected."""
+    if name not in TOKENS_MAX:
+        return trace_of(name)
+    trace = codec.load(SMOKE / f"{name}.yaml")
+    events = [
+        event.model_copy(update={"max_tokens": min(event.max_tokens, TOKENS_MAX[name])})
+        if event.do == "submit"
+        else event
+        for event in trace.events
+    ]
+    return trace.model_copy(update={"events": tuple(events), "expect": {}}).explicit()
 
 
 def outcome_of(program: str, **environment: str) -> str:
@@ -72,9 +88,9 @@ def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -
 @interpreted
 @pytest.mark.parametrize("name", SUBSET)
 def test_the_interpreter_captures_what_the_definitions_do(name: str) -> None:
-    defined = check(trace_of(name), TAPES)
+    defined = check(shortened(name), TAPES)
     assert isinstance(defined, Agreed)
-    interpreted = check(trace_of(name), TAPES, config=INTERPRETED)
+    interpreted = check(shortened(name), TAPES, config=INTERPRETED)
     assert isinstance(interpreted, Agreed), interpreted
     assert interpreted.stats == defined.stats
 
