@@ -23,6 +23,7 @@ from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from workers.faults.registry import FAULTS
 from workers.run.trials import Trial
 from workers.targets.devices import faults_on
+from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, RunConfig
 
 
@@ -47,6 +48,8 @@ def measure(
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install 'specstorm[figures]'")
     config = RunConfig(engine=check_engine(engine), device=device)
+    if not kind_of(engine).capabilities.faults:
+        raise InputError(f"faults measure: no fault can be switched on in engine {engine}")
     names = faults_on(config) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
     check_faults(names, config, "faults measure")
     address = ray_address(ray, workers, config)

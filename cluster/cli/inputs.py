@@ -58,7 +58,9 @@ def read_trace(path: Path, is_limited: bool = True) -> Trace:
 
 
 def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
-    """Refuse faults that do not exist on the device: to ignore one would be to say that it was not found."""
+    """Refuse faults that the engine does not have on the device: to ignore one would say that it was not found."""
+    if faults and not kind_of(config.engine).capabilities.faults:
+        raise InputError(f"{source}: fault {faults[0]}: no fault can be switched on in engine {config.engine}")
     for fault in faults:
         devices = exists_on(FAULTS[fault])
         if config.device not in devices:

@@ -21,6 +21,7 @@ from workers.lanes.base import Held
 from workers.lanes.lane import Machine
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine
+from workers.targets.registry import kind_of
 from workers.targets.target import DEVICES, Device, DeviceError, RunConfig, Watch
 
 CLEAN = Parts()
@@ -43,7 +44,9 @@ def exists_on(fault: Fault) -> tuple[Device, ...]:
 
 
 def faults_on(config: RunConfig) -> list[str]:
-    """Return the ids of the faults that exist on the device, in alphabetical order."""
+    """Return the ids of the faults that the engine has on the device, in alphabetical order."""
+    if not kind_of(config.engine).capabilities.faults:
+        return []
     return [fault for fault in sorted(FAULTS) if config.device in exists_on(FAULTS[fault])]
 
 

@@ -15,6 +15,7 @@ from workers.run.check import check
 from workers.run.shard import judge_shard
 from workers.run.worker import Worker
 from workers.targets import registry
+from workers.targets.devices import faults_on
 from workers.targets.target import RunConfig
 
 TAPES = Tapes()
@@ -121,6 +122,10 @@ def test_a_worker_sweeps_and_hunts_with_it_under_the_one_schedule_it_has() -> No
 
 @pytest.mark.usefixtures("registered")
 def test_a_command_refuses_what_the_engine_lacks_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert faults_on(CONFIG) == []
+    for given in ((), ("vllm-38556-backup-token",)):
+        assert cli.run(["faults", "measure", *given, "--engine", "black_box"]) == 2
+        assert "no fault can be switched on in engine black_box" in capsys.readouterr().err
     assert cli.run(["replay", "scenarios/smoke/preempt_in_flight.yaml", "--engine", "black_box"]) == 2
     message = capsys.readouterr().err.strip().splitlines()
     assert message == [

@@ -24,6 +24,7 @@ def draft_noise(a: DraftNoise) -> None:
 
 def drawn_chain(a: DrawnChain) -> None:
     """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain."""
+    assert a.num_speculative_tokens > 0, "no draft is drawn where there are none"
     k, temperature = a.num_speculative_tokens, a.temperature_bits.astype(np.int32).view(np.float32)
     rows = np.flatnonzero((temperature > 0) & (a.point_mass == 0) & (a.valid > 0) & (a.num_scheduled > 0))
     numbers = a.draft_noise.reshape(len(a.token_index), k, NUMBERS_PER_DRAFT)[rows]
