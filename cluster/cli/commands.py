@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from cluster.campaigns.budget import Budget, spoken
 from cluster.campaigns.driver import drive
-from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED, exit_code
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
 from cluster.cli.fault_commands import list_faults, measure, show_fault
@@ -23,16 +24,18 @@ from cluster.cli.inputs import (
     read_scenarios,
     read_trace,
 )
+from cluster.cli.listing_commands import probes_app, validate
 from cluster.cli.merge_command import merge
 from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.cli.submit_command import attach, extract, submit
+from cluster.cli.watched import WatchedSuite
 from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import WORKER, build, load_judge, typed
 from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.session import Stop, open_pool
-from cluster.reports.report import Line, document, print_report, progress_for
+from cluster.reports.report import BarProgress, Line, LineProgress, document, print_report, progress_for
 from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store
 from scenarios.codec import ScenarioError
@@ -46,7 +49,9 @@ from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+HELP = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, context_settings=HELP)
 faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
 app.add_typer(faults_app, name="faults")
 
@@ -78,6 +83,18 @@ def run(
     ] = None,
     fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
     out: Out = None,
+    keyword: Annotated[
+        str | None, typer.Option("-k", metavar="EXPRESSION", help="Only names with these words: 'abort and not drop'.")
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Name the scenarios and run none.")] = False,
+    exit_first: Annotated[bool, typer.Option("-x", "--exitfirst", help="Stop at the first finding.")] = False,
+    maxfail: Annotated[int | None, typer.Option(min=1, help="Stop after so many findings.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds after which nothing more is begun or waited for.")
+    ] = None,
+    durations: Annotated[int, typer.Option(min=0, help="Name so many of the slowest scenarios.")] = 0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what did not agree, and the summary.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="A line for each result as it comes.")] = False,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
@@ -86,28 +103,42 @@ def run(
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
     config = RunConfig(engine=check_engine(engine), device=device)
-    scenarios = read_scenarios(paths, seed, fault or (), config, not no_limits)
+    scenarios = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
+    if list_only:
+        print("\n".join(scenario.name for scenario in scenarios))
+        return EXIT_AGREED
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray, workers, config)
-    stop = Stop()
+    stop, budget = Stop(), Budget.of(time_limit)
     with open_campaign(out, campaign_stem(paths), seed) as store:
-        folder = store.folder
         suite = Suite(scenarios, store)
-        code = _carry_out(suite, store, address, workers, deadline, config, stop, context)
-        lines = [_line(suite, scenario, folder) for scenario in scenarios]
-        remarks = _remarks(suite, lines, fault or ())
-        if stop.signum is not None:
-            remarks.append(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}")
-        if not code:
+        watched = WatchedSuite(suite, sys.stderr if verbose else None, 1 if exit_first else maxfail)
+        progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
+        code = _carry_out(suite, watched, progress, store, address, workers, deadline, config, stop, budget, context)
+        lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
+        remarks = [*_remarks(suite, lines, fault or ()), *watched.slowest(durations)]
+        if code == EXIT_AGREED:
             code = suite.exit_code()
             remarks += _contradictions(store)
-        remarks.append(f"results: {folder}")
+        remarks += _cut_short(suite, budget, stop, resumed(context, store.folder))
+        remarks.append(f"results: {store.folder}")
     if as_json:
         print(document(lines, code).model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
     else:
-        print_report(lines, sys.stdout, remarks)
+        print_report(lines, sys.stdout, remarks, quiet)
     return code
+
+
+def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
+    """Return why a run ended before all its scenarios had, and how to go on; nothing if they had."""
+    if stop.signum is not None:
+        return [f"interrupted by {signal.Signals(stop.signum).name}; {how}"]
+    if not suite.missing:
+        return []
+    if not budget.has_time():
+        return [f"the time limit of {spoken(budget.seconds or 0)} is over; {how}"]
+    return [f"stopped after {suite.counts().findings} findings; {how}"]
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
@@ -123,21 +154,24 @@ def _warn(traces: Mapping[str, Trace]) -> None:
 
 def _carry_out(
     suite: Suite,
+    watched: WatchedSuite,
+    progress: LineProgress | BarProgress,
     store: Store,
     address: str | None,
     workers: int | None,
     deadline: float,
     config: RunConfig,
     stop: Stop,
+    budget: Budget,
     context: typer.Context,
 ) -> int:
     """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
-    if not suite.missing:
-        return 0
-    progress = progress_for(sys.stderr)
     try:
+        if not suite.missing:
+            return EXIT_AGREED
+
         with open_pool(address, workers, len(suite.missing), deadline, stop, config) as pool:
-            drive(suite, pool, stop, progress, store)
+            drive(watched, pool, stop, progress, store, lambda: watched.may_go_on(budget))
     except PoolError as error:
         print(f"specstorm: {error}; {resumed(context, store.folder)}", file=sys.stderr)
         return suite.exit_code() or EXIT_NOT_JUDGED
@@ -217,6 +251,8 @@ app.command()(merge)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 app.command()(attach)
 app.command()(extract)
+app.command()(validate)
+app.add_typer(probes_app, name="probes")
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)
 faults_app.command("show")(show_fault)

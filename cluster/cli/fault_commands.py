@@ -107,13 +107,19 @@ def _write(
     return code
 
 
-def list_faults(json: Json = False) -> int:
-    """List all faults: id, plane, symptom."""
+def list_faults(
+    plane: Annotated[str | None, typer.Option(help="Only faults of this plane.")] = None, json: Json = False
+) -> int:
+    """List faults: id, plane, symptom."""
+    planes = sorted({fault.plane for fault in FAULTS.values()})
+    if plane is not None and plane not in planes:
+        raise InputError(f"--plane is {plane}; planes with faults are {', '.join(planes)}")
+    names = sorted(name for name, fault in FAULTS.items() if plane in (None, fault.plane))
     if json:
-        print(faults_document(sorted(FAULTS)).model_dump_json(indent=2))
+        print(faults_document(names).model_dump_json(indent=2))
         return EXIT_AGREED
-    width = max((len(fault) for fault in FAULTS), default=0)
-    for name in sorted(FAULTS):
+    width = max(map(len, names))
+    for name in names:
         fault = FAULTS[name]
         print(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
     return EXIT_AGREED

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.campaigns.suite import Scenario
+from cluster.cli.selection import SelectionError, matcher
 from cluster.dispatch.job import Job
 from cluster.dispatch.reach import check_address
 from cluster.storage.artefact import portable
@@ -82,15 +83,25 @@ def read_scenarios(
     faults: Sequence[str],
     config: RunConfig = DEFAULT_CONFIG,
     is_limited: bool = True,
+    keyword: str | None = None,
 ) -> list[Scenario]:
     """Return the scenarios of files and folders, with another seed and more faults where they are given.
+
+    `keyword` selects by name, before a file is read.
 
     A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so.
     """
     added = tuple(check_fault(fault) for fault in faults)
     named = {os.path.realpath(path) for path in paths if os.path.isfile(path)}
     scenarios, left_out = [], 0
-    for path in codec.find_scenarios(paths):
+    try:
+        fits = matcher(keyword) if keyword is not None else lambda name: True
+    except SelectionError as error:
+        raise InputError(str(error)) from error
+    found = [path for path in codec.find_scenarios(paths) if fits(str(path))]
+    if not found:
+        raise InputError(f"-k is {keyword!r}: no name of {len(codec.find_scenarios(paths))} fits; --list shows them")
+    for path in found:
         trace = read_trace(path, is_limited)
         if trace.faults and os.path.realpath(path) not in named:
             left_out += 1

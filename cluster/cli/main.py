@@ -22,7 +22,10 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except SystemExit as error:
-        # Ray answers SIGTERM with SystemExit(SIGTERM) while it starts, before the handler of a campaign is in place.
+        # Shell completion exits by itself. Ray answers SIGTERM with SystemExit(SIGTERM) while it starts, before the
+        # handler of a campaign is in place.
+        if error.code in (0, None):
+            return 0
         return 128 + signal.SIGTERM if error.code == signal.SIGTERM else 3
     except BaseException as error:
         return _internal(error)
@@ -56,13 +59,15 @@ def _command(arguments: list[str]) -> int:
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     from cluster.cli.commands import UserError, app  # noqa: PLC0415
+    from cluster.cli.defaults import default_map  # noqa: PLC0415
     from cluster.dispatch.ray_job import keep_campaigns  # noqa: PLC0415
     from cluster.storage.errors import StoreError  # noqa: PLC0415
     from scenarios.strict_yaml import escaped  # noqa: PLC0415
 
     try:
         keep_campaigns(os.environ, Path.cwd())
-        code = app(arguments, prog_name="specstorm", standalone_mode=False, obj=arguments)
+        defaults = default_map(app, Path.cwd())
+        code = app(arguments, prog_name="specstorm", standalone_mode=False, obj=arguments, default_map=defaults)
     except UserError as error:
         return _refuse(escaped(str(error)))
     except TyperException as error:

@@ -52,6 +52,41 @@ def faults_document(names: Sequence[str]) -> FaultsDocument:
     return FaultsDocument(specstorm=build(), faults=entries)
 
 
+class ProbeEntry(Value):
+    """Something that is counted where it happens in a run."""
+
+    id: str
+    meaning: str
+
+
+class ProbesDocument(Value):
+    """Probes that a scenario can expect."""
+
+    specstorm: str
+    probes: tuple[ProbeEntry, ...]
+
+
+def probes_document() -> ProbesDocument:
+    """Return all probes."""
+    entries = tuple(ProbeEntry(id=name, meaning=meaning) for name, meaning in PROBES.items())
+    return ProbesDocument(specstorm=build(), probes=entries)
+
+
+class ValidEntry(Value):
+    """One scenario file, and what is wrong with it if anything is."""
+
+    file: str
+    problem: str | None
+
+
+class ValidateDocument(Value):
+    """What scenario files were read to."""
+
+    specstorm: str
+    exit_code: int
+    files: tuple[ValidEntry, ...]
+
+
 SCENARIO = "scenario"
 # What `--json` prints, by command.
 DOCUMENTS: dict[str, type[Value]] = {
@@ -60,6 +95,8 @@ DOCUMENTS: dict[str, type[Value]] = {
     "shrink": ShrinkDocument,
     "hunt": HuntDocument,
     "nightly": NightDocument,
+    "validate": ValidateDocument,
+    "probes-list": ProbesDocument,
     "faults-list": FaultsDocument,
     "faults-show": FaultsDocument,
     "faults-measure": MeasureDocument,

@@ -20,6 +20,8 @@ from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is
 
 INDENT = " " * 10
 LINE_SECONDS = 10.0
+# Between two columns; and the least of a name that is worth a line.
+GAP, NAME_MIN = 2, 12
 _COLUMNS = ("requests", "steps", "captures", "schedules", "run-ahead")
 
 
@@ -46,13 +48,14 @@ class Line:
         return "not run" if self.verdict is None else self.verdict.kind
 
 
-def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = ()) -> None:
-    """Print a line a scenario, a block for each that is not agreed, a summary, and remarks."""
+def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = (), is_quiet: bool = False) -> None:
+    """Print a line a scenario, unless quiet, a block for each that is not agreed, a summary, and remarks."""
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         # A file or a pipe has no width; lines are neither wrapped nor cut.
         console = Console(file=stream, highlight=False, markup=False, emoji=False, width=10_000)
-    console.print(_table(lines))
+    if not is_quiet:
+        console.print(_table(lines, console.width))
     for line in lines:
         for text in block(line):
             console.print(text, soft_wrap=True)
@@ -62,15 +65,33 @@ def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] =
         console.print(remark, soft_wrap=True)
 
 
-def _table(lines: Sequence[Line]) -> Table:
+def _table(lines: Sequence[Line], width: int) -> Table:
+    """Return the table in so many characters: where it is too wide, columns go from the left, verdict and name never.
+
+    A name that is still too long is cut at its begin, since its end tells it apart.
+    """
+    rows = [(_numbers(line.judgement), line) for line in lines]
+    widths = [max(len(head), *(len(numbers[n]) for numbers, _ in rows)) for n, head in enumerate(_COLUMNS)]
+    name = max(len("scenario"), *(len(line.scenario) for line in lines))
+    verdict = max(len("verdict"), *(len(line.kind) for line in lines))
+    first = next(
+        (n for n in range(len(widths)) if name + verdict + GAP + sum(each + GAP for each in widths[n:]) <= width),
+        len(widths),
+    )
+    name_max = max(NAME_MIN, width - verdict - GAP - sum(each + GAP for each in widths[first:]))
     table = Table(box=None, pad_edge=False)
-    table.add_column("scenario", overflow="fold")
-    for column in _COLUMNS:
+    table.add_column("scenario", no_wrap=True)
+    for column in _COLUMNS[first:]:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for line in lines:
-        table.add_row(line.scenario, *_numbers(line.judgement), line.kind, style="red" if _is_bad(line) else None)
+    for numbers, line in rows:
+        style = "red" if _is_bad(line) else None
+        table.add_row(_cut(line.scenario, name_max), *numbers[first:], line.kind, style=style)
     return table
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else f"...{name[len(name) - width + 3 :]}"
 
 
 def _is_bad(line: Line) -> bool:

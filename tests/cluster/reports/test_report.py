@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,46 @@ def test_progress_is_a_line_every_ten_seconds_with_rate_findings_and_time_left()
         "30/100 scenarios, 2.00/s, 0 findings, about 35 s left",
         "50/100 scenarios, 2.00/s, 1 finding, about 25 s left",
     ]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, *lines: Line) -> list[str]:
+    """Return the report as it is shown on a terminal of so many columns, without its colours."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    print_report(lines, stream)
+    return [re.sub("\x1b[^m]*m", "", text).rstrip() for text in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("columns", "heads"),
+    [
+        (80, "scenario requests steps captures schedules run-ahead verdict"),
+        (66, "scenario steps captures schedules run-ahead verdict"),
+        (50, "scenario schedules run-ahead verdict"),
+        (40, "scenario run-ahead verdict"),
+        (24, "scenario verdict"),
+    ],
+)
+def test_a_narrow_terminal_keeps_scenario_and_verdict_and_drops_the_rest_in_order(
+    columns: int, heads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = on_terminal(columns, monkeypatch, line("agree"), line("diverge"))[:3]
+    assert " ".join(table[0].split()) == heads
+    assert table[1].split()[0] == "scn/agree.yaml"
+    assert [text.split()[-1] for text in table[1:]] == ["agreed", "diverged"]
+    assert max(map(len, table)) <= columns
+
+
+def test_a_name_too_long_for_a_terminal_is_cut_at_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = on_terminal(40, monkeypatch, Line(f"{'folder/' * 20}last.yaml", line("agree").judgement))[1].split()
+    assert row[0].startswith("...")
+    assert row[0].endswith("/last.yaml")
+    assert row[-1] == "agreed"

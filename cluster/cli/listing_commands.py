@@ -1,0 +1,63 @@
+"""Commands `validate` and `probes list`: what is read and looked up without anything being run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT
+from cluster.cli.inputs import InputError, check_engine, check_trace, read_trace
+from cluster.cli.options import Engine, Json, NoLimits, OnDevice
+from cluster.dispatch.job import build
+from cluster.reports.documents import ValidateDocument, ValidEntry, probes_document
+from cluster.storage.artefact import portable
+from scenarios import codec
+from scenarios.probes import PROBES
+from scenarios.strict_yaml import escaped
+from workers.targets.target import SPECSTORM, RunConfig
+
+probes_app = typer.Typer(no_args_is_help=True, help="What is counted where it happens, and can be expected.")
+
+
+def validate(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
+    engine: Engine = SPECSTORM,
+    device: OnDevice = "sim",
+    no_limits: NoLimits = False,
+    json: Json = False,
+) -> int:
+    """Read scenario files and say of each what is wrong with it; nothing is run."""
+    config = RunConfig(engine=check_engine(engine), device=device)
+    entries = []
+    for path in codec.find_scenarios(paths):
+        problem = _problem(path, config, not no_limits)
+        entries.append(ValidEntry(file=portable(escaped(str(path))), problem=problem))
+    wrong = [entry for entry in entries if entry.problem is not None]
+    code = EXIT_BAD_INPUT if wrong else EXIT_AGREED
+    if json:
+        print(ValidateDocument(specstorm=build(), exit_code=code, files=tuple(entries)).model_dump_json(indent=2))
+        return code
+    for entry in wrong:
+        print(entry.problem)
+    print(f"{len(entries)} {'scenario' if len(entries) == 1 else 'scenarios'}: {len(entries) - len(wrong)} valid")
+    return code
+
+
+def _problem(path: Path, config: RunConfig, is_limited: bool) -> str | None:
+    try:
+        check_trace(read_trace(path, is_limited), config, str(path))
+    except (codec.ScenarioError, InputError) as error:
+        return escaped(str(error))
+    return None
+
+
+@probes_app.command("list")
+def list_probes(json: Json = False) -> int:
+    """List probes: id, and what has happened when one is counted."""
+    if json:
+        print(probes_document().model_dump_json(indent=2))
+        return EXIT_AGREED
+    width = max(map(len, PROBES))
+    for name, meaning in PROBES.items():
+        print(f"{name:<{width}}  {meaning}")
+    return EXIT_AGREED
