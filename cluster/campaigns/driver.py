@@ -1,6 +1,7 @@
 """Driver: the one loop between a planner, the coordinator, a pool and a store."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Protocol, assert_never
 
 from cluster.campaigns.planner import Counts, Planner
@@ -89,8 +90,10 @@ class _Driver:
 
     def wait(self) -> None:
         """Wait for the pool and carry out what follows from what has happened there."""
-        for event in self._pool.wait(WAIT_SECONDS):
-            self._carry_out(self._coordinator.handle(event))
+        events = self._pool.wait(WAIT_SECONDS)
+        with self._store.together() if self._store is not None else nullcontext():
+            for event in events:
+                self._carry_out(self._coordinator.handle(event))
         assert len(self._jobs) == self._coordinator.backlog, "a job without a result is the coordinator's"
 
     def _carry_out(self, instructions: list[Instruction]) -> None:

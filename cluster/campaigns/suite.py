@@ -32,7 +32,8 @@ class Suite:
         found = {key: store.result(key) for key in self._by_key}
         self.results: dict[str, Result] = {key: result for key, result in found.items() if result is not None}
         self.kept = len(self.results)
-        self._asked: set[str] = set()
+        self._is_asked = False
+        self._num_findings = sum(is_finding(result.judgement.verdict) for result in self.results.values())
 
     @property
     def missing(self) -> list[Job]:
@@ -51,8 +52,9 @@ class Suite:
 
     def tasks(self, slots: int, room: int) -> list[Task]:
         """Return every scenario that has no result, at once."""
-        asked, self._asked = self._asked, set(self._by_key)
-        return [Task(job) for job in self.missing if job.key not in asked]
+        jobs = [] if self._is_asked else self.missing
+        self._is_asked = True
+        return [Task(job) for job in jobs]
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
         """Write the trace down before it runs."""
@@ -67,6 +69,7 @@ class Suite:
         assert isinstance(judgement, Judgement), "a job of a trace is answered by a judgement"
         # Should it not be written, for a full disk, it is still known until the command has reported it.
         self.results[record.job] = Result(record.job, judgement, None)
+        self._num_findings += is_finding(judgement.verdict)
         self.results[record.job] = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
 
     def is_done(self) -> bool:
@@ -75,5 +78,4 @@ class Suite:
 
     def counts(self) -> Counts:
         """Return the number of scenarios with results, of all, and of findings."""
-        findings = sum(is_finding(result.judgement.verdict) for result in self.results.values())
-        return Counts(len(self.results), len(self._by_key), findings)
+        return Counts(len(self.results), len(self._by_key), self._num_findings)

@@ -144,7 +144,6 @@ class Coordinator:
         self._slots = [_Slot() for _ in range(num_slots)]
         self._open: dict[str, _Job] = {}
         self._queue: deque[str] = deque()
-        self._recorded: set[str] = set()
 
     @property
     def done(self) -> bool:
@@ -179,7 +178,6 @@ class Coordinator:
 
     def _add(self, event: JobAdded) -> None:
         assert event.job not in self._open, f"job {event.job} was added twice"
-        assert event.job not in self._recorded, f"job {event.job} has its result already"
         self._open[event.job] = _Job(event.attempts, event.losses_max, event.avoid)
         self._queue.append(event.job)
 
@@ -249,8 +247,7 @@ class Coordinator:
         return next((index for index, slot in enumerate(self._slots) if slot.job == key), None)
 
     def _record(self, key: str, result: Answer | Lost) -> Record:
-        assert key not in self._recorded, f"job {key} has its result already"
-        self._recorded.add(key)
+        assert key in self._open, f"job {key} has its result already"
         job = self._open.pop(key)
         return Record(key, job.attempt, result, len(job.lost))
 

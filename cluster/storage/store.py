@@ -5,6 +5,7 @@ dispatched and stays there until its result is recorded, so that a kill at any m
 """
 
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
@@ -51,6 +52,7 @@ class Store(Contents):
             raise
         super().__init__(self._db)
         self.remarks = self._db.remarks
+        self._slots: dict[tuple[str, int], int] = {}
         try:
             self._begin_run()
         except BaseException:
@@ -79,6 +81,10 @@ class Store(Contents):
         finally:
             self._lock.close()
 
+    def together(self) -> AbstractContextManager[None]:
+        """Write what is written inside at once: all of it, or nothing if this process is killed on the way."""
+        return self._db.transaction()
+
     def attempts_made(self, job: str) -> int:
         """Return the number of the newest attempt of a job, 0 if there is none."""
         query = "SELECT COALESCE(MAX(attempt), 0) FROM attempts WHERE job = ?"
@@ -91,7 +97,6 @@ class Store(Contents):
         how = command("run" if job.sweep else "replay", self.running_file(job.key).name, job.config)
         head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
         file = self.running_file(job.key)
-        assert attempt >= 1, f"attempts of a job count from 1; job {job.key} begins attempt {attempt}"
         temporary = file.with_name(f".{file.name}.tmp")
         with storing(file):
             # Not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
@@ -132,8 +137,8 @@ class Store(Contents):
 
     def _set_outcome(self, job: str, attempt: int, outcome: str) -> None:
         assert outcome, f"an attempt of job {job} ended without an outcome"
-        query = "SELECT slot FROM attempts WHERE job = ? AND attempt = ? AND run = ? AND outcome IS NULL"
-        for (slot,) in self._db.query(query, (job, attempt, self.run.run)):
+        slot = self._slots.pop((job, attempt), None)
+        if slot is not None:
             self._db.insert("attempts", (job, attempt, self.run.run, slot, outcome), "REPLACE")
 
     def note_late(self, job: str, attempt: int, answer: Answer) -> None:
@@ -156,8 +161,9 @@ class Store(Contents):
 
     def begin_attempt(self, job: str, attempt: int, slot: int) -> None:
         """Write an attempt down before it runs."""
-        made = self.attempts_made(job)
-        assert attempt > made, f"attempt {attempt} of job {job} begins after attempt {made}"
+        assert attempt >= 1, f"attempts of a job count from 1; job {job} begins attempt {attempt}"
+        assert (job, attempt) not in self._slots, f"attempt {attempt} of job {job} begins twice"
+        self._slots[job, attempt] = slot
         self._db.insert("attempts", (job, attempt, self.run.run, slot, None), "ABORT")
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
