@@ -14,23 +14,32 @@ from workers.run.trials import Trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+OUTPUTS = ("outputs: correct", "outputs: sync")
 _INCHES_PER_FAULT = 0.22
+
+
+def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
+    """Return how many traces each trial took to find its fault, by each way of checking."""
+    ways = {
+        "every check": [(trial.detected.at, trial.traces_max) for trial in trials],
+        "outputs against correct code": [(trial.against_correct.at, trial.traces_max) for trial in trials],
+        "outputs against a synchronous run": [(trial.against_synchronous.at, trial.traces_max) for trial in trials],
+    }
+    return {
+        name: [Time(at if at is not None else most, at is not None) for at, most in ends] for name, ends in ways.items()
+    }
 
 
 def draw_survival(trials: Sequence[Trial], path: Path) -> None:
     """Draw the share of trials, of all faults together, in which each way of checking has not found the fault yet."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    ways = {
-        "every check": [(trial.detected.at, trial.traces_max) for trial in trials],
-        "outputs against correct code": [(trial.against_correct.at, trial.traces_max) for trial in trials],
-        "outputs against a synchronous run": [(trial.against_synchronous.at, trial.traces_max) for trial in trials],
-    }
+    ways = ways_of(trials)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    for (name, ends), colour in zip(ways.items(), ("#1b6ca8", "#d1862f", "#8a8a8a"), strict=True):
-        points = curve([Time(at if at is not None else most, at is not None) for at, most in ends])
-        last = max(most for _, most in ends)
+    last = max(trial.traces_max for trial in trials)
+    for (name, times), colour in zip(ways.items(), ("#1b6ca8", "#d1862f", "#8a8a8a"), strict=True):
+        points = curve(times)
         at = [1, *(point.at for point in points), last]
         share = [1.0, *(point.survival for point in points), points[-1].survival if points else 1.0]
         axes.step(at, share, where="post", label=name, color=colour)
@@ -52,8 +61,8 @@ def draw_kill_matrix(lines: Sequence[Line], path: Path) -> None:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     planes = sorted({by.split(":")[0] for line in lines for by in line.planes})
-    columns = [*planes, "outputs: correct", "outputs: sync"]
-    shares = [[_share(line, column) for column in columns] for line in lines]
+    columns = [*planes, *OUTPUTS]
+    shares = [[share_found(line, column) for column in columns] for line in lines]
     figure = Figure(figsize=(3.2 + 0.55 * len(columns), 1.6 + _INCHES_PER_FAULT * len(lines)), layout="constrained")
     axes = figure.subplots()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -75,7 +84,8 @@ def _save(figure: "Figure", path: Path) -> None:
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _share(line: Line, column: str) -> float:
+def share_found(line: Line, column: str) -> float:
+    """Return the share of trials that a plane found the fault in first, or a comparison of outputs found it in."""
     match column:
         case "outputs: correct":
             return line.against_correct / line.trials

@@ -17,6 +17,7 @@ from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
 from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
+from workers.faults.registry import FAULTS
 from workers.record.verdict import Judgement
 from workers.run.coverage import joined_coverage
 from workers.run.shard import ShardReport
@@ -60,6 +61,7 @@ class Campaign:
 
     name: str
     folder: Path
+    is_regressions: bool = False
     rows: list[Row] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -85,6 +87,9 @@ class Campaign:
                 found.append(f"blind: the canary {self.hunted.settings.canary} was not found")
             if self.hunted.mismatches:
                 found.append(f"{self.hunted.mismatches} shards came out otherwise when judged twice")
+        given_up = sum(trial.detected.at is None for trial in self.trials)
+        if given_up:
+            found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
         if self.num_damaged:
             found.append(f"{self.num_damaged} stored results were altered and are left out")
         if not (self.rows or self.hunted or self.trials or self.known_found):
@@ -117,28 +122,29 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
 
 
 def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
-    campaign = Campaign(name, folder)
+    campaign = Campaign(name, folder, is_regressions)
     with CampaignReader(folder) as reader:
         for row in reader.results():
-            _add_result(campaign, row, is_regressions)
+            _add_result(campaign, row)
         settings = reader.settings()
         if settings is not None:
             campaign.hunted = Hunted(HuntSettings.model_validate_json(settings))
             _add_shards(campaign, campaign.hunted, reader)
-        campaign.trials = [Trial.model_validate_json(text) for text in reader.trials()]
+        trials = map(Trial.model_validate_json, reader.trials())
+        campaign.trials = [trial for trial in trials if trial.fault in FAULTS]
         campaign.num_damaged = reader.num_damaged
     return campaign
 
 
-def _add_result(campaign: Campaign, row: ResultRow, is_regressions: bool) -> None:
+def _add_result(campaign: Campaign, row: ResultRow) -> None:
     """Count a result; what has no finding is read without its trace, for there are many."""
     if row.verdict in _FINDINGS:
         judgement = Judgement.model_validate_json(row.judgement)
-        if is_regressions and judgement.trace.faults:
+        if campaign.is_regressions and judgement.trace.faults:
             campaign.known_found += 1
             return
         anchor = _add_finding(campaign, row, judgement)
-    elif is_regressions and from_json(row.judgement)["trace"]["faults"]:
+    elif campaign.is_regressions and from_json(row.judgement)["trace"]["faults"]:
         campaign.known_missed.append(row.scenario)
         return
     else:

@@ -18,7 +18,9 @@ from cluster.campaigns.exit_codes import EXIT_FOUND
 from cluster.dispatch.job import build
 from cluster.reports.glossary import GLOSSARY
 from cluster.reports.page.campaign import Campaign
+from cluster.reports.page.comparison import comparisons
 from cluster.reports.page.coverage import matrix_of
+from cluster.reports.page.faults import kill_matrix, survival_chart
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.timelines import Drawn
 from cluster.reports.visible import visible_text
@@ -100,6 +102,9 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn]) -
         groups=groups_of(campaigns),
         timelines=timelines,
         matrix_of=matrix_of,
+        compared=comparisons(campaigns),
+        kill_matrix=kill_matrix,
+        survival_chart=survival_chart,
         data=htmlsafe_json_dumps([campaign.rows for campaign in campaigns], separators=(",", ":")),
         style=Markup(style),
         script=Markup(script),

@@ -1,0 +1,111 @@
+"""Comparison of campaigns, each with the one before it: findings, verdicts of scenarios, probes, sums."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from cluster.reports.page.campaign import Campaign
+
+Change: TypeAlias = Literal["new", "still there", "gone"]
+_LISTED_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A finding in two campaigns: how many met it before and after; `anchor` leads to it on the page."""
+
+    bug: str
+    anchor: str
+    headline: str
+    before: int
+    after: int
+
+    @property
+    def change(self) -> Change:
+        """Return whether the later campaign has it alone, both have it, or the earlier alone."""
+        return "gone" if not self.after else "still there" if self.before else "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A campaign beside the one before; `moved` are scenarios of both whose verdicts differ, `num_moved` all of them.
+
+    `sums` are rows of a name and both numbers; `gained` and `dropped` are probes that one of them alone hit.
+    """
+
+    before: str
+    after: str
+    bugs: tuple[Bug, ...]
+    moved: tuple[tuple[str, str, str], ...]
+    num_moved: int
+    only_before: int
+    only_after: int
+    gained: tuple[str, ...]
+    dropped: tuple[str, ...]
+    sums: tuple[tuple[str, int, int], ...]
+
+
+def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
+    """Return each campaign beside the one of its kind before it, in the order given."""
+    found = []
+    for at, after in enumerate(campaigns):
+        before = next((each for each in reversed(campaigns[:at]) if _kind(each) == _kind(after)), None)
+        if before is not None:
+            found.append(compare(before, after))
+    return found
+
+
+def _kind(campaign: Campaign) -> str:
+    """Return what campaigns must share to be compared: a hunt is held against a hunt."""
+    if campaign.is_regressions:
+        return "regressions"
+    return "hunt" if campaign.hunted is not None else "faults" if campaign.trials else "run"
+
+
+def compare(before: Campaign, after: Campaign) -> Comparison:
+    """Hold one campaign against an earlier one."""
+    bugs = dict.fromkeys((*after.findings, *before.findings))
+    verdicts = [{row[0]: row[1] for row in campaign.rows} for campaign in (before, after)]
+    common = [name for name in verdicts[1] if name in verdicts[0]]
+    moved = [(name, verdicts[0][name], verdicts[1][name]) for name in common if verdicts[0][name] != verdicts[1][name]]
+    probed = bool(before.num_probed and after.num_probed)
+    return Comparison(
+        before=before.name,
+        after=after.name,
+        bugs=tuple(sorted((_bug(bug, before, after) for bug in bugs), key=lambda each: each.change != "new")),
+        moved=tuple(moved[:_LISTED_MAX]),
+        num_moved=len(moved),
+        only_before=len(verdicts[0]) - len(common),
+        only_after=len(verdicts[1]) - len(common),
+        gained=tuple(probe for probe in before.probes_never_hit if probed and after.probes[probe]),
+        dropped=tuple(probe for probe in after.probes_never_hit if probed and before.probes[probe]),
+        sums=tuple(_sums(before, after)),
+    )
+
+
+def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
+    known = after.findings.get(bug) or before.findings[bug]
+    return Bug(bug, known.anchor, known.headline, _times(bug, before), _times(bug, after))
+
+
+def _times(bug: str, campaign: Campaign) -> int:
+    """Return how many met a bug; a hunt that was stopped may not have counted what it met."""
+    return max(1, campaign.findings[bug].count) if bug in campaign.findings else 0
+
+
+def _sums(before: Campaign, after: Campaign) -> Iterator[tuple[str, int, int]]:
+    if before.rows or after.rows:
+        yield "scenarios", len(before.rows), len(after.rows)
+        yield "agreed", before.kinds["agreed"], after.kinds["agreed"]
+    if before.hunted is not None and after.hunted is not None:
+        yield "traces", before.hunted.tally.traces, after.hunted.tally.traces
+    for name, label in (("runs", "runs"), ("steps", "steps"), ("captures", "observations compared")):
+        yield label, before.totals[name], after.totals[name]
+    yield "findings", len(before.findings), len(after.findings)
+    if before.trials and after.trials:
+        yield "trials", len(before.trials), len(after.trials)
+        yield "trials that found their fault", _num_found(before), _num_found(after)
+
+
+def _num_found(campaign: Campaign) -> int:
+    return sum(trial.detected.at is not None for trial in campaign.trials)

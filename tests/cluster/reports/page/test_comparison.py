@@ -1,0 +1,51 @@
+"""Comparison of campaigns: what is new, still there and gone, and which scenarios came out otherwise."""
+
+from pathlib import Path
+
+from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.page.comparison import comparisons
+from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+
+
+def two(folder: Path) -> tuple[Path, Path]:
+    """Write two campaigns of the same scenarios: one bug goes, one comes, one stays."""
+    before = {"a": judged("diverge"), "bb": judged("agree"), "ccc": judged("stuck"), "dddd": judged("agree")}
+    after = {"a": judged("agree"), "bb": judged("crash"), "ccc": judged("stuck"), "eeeee": judged("agree")}
+    return campaign_of(folder / "monday", before), campaign_of(folder / "tuesday", after)
+
+
+def test_findings_are_new_still_there_or_gone(tmp_path: Path) -> None:
+    campaigns = [campaign for folder in two(tmp_path) for campaign in read_campaigns(folder)]
+    (comparison,) = comparisons(campaigns)
+    changes = {bug.bug: (bug.change, bug.before, bug.after) for bug in comparison.bugs}
+    assert sorted(changes.values()) == [("gone", 1, 0), ("new", 0, 1), ("still there", 1, 1)]
+    assert comparison.bugs[0].change == "new"
+    assert comparison.moved == (("a", "diverged", "agreed"), ("bb", "agreed", "crashed"))
+    assert (comparison.only_before, comparison.only_after) == (1, 1)
+    assert ("findings", 2, 2) in comparison.sums
+
+
+def test_a_campaign_beside_itself_has_nothing_new(tmp_path: Path) -> None:
+    folder, _ = two(tmp_path)
+    (comparison,) = comparisons([*read_campaigns(folder), *read_campaigns(folder)])
+    assert {bug.change for bug in comparison.bugs} == {"still there"}
+    assert not (comparison.moved or comparison.gained or comparison.dropped)
+
+
+def test_a_night_is_held_against_a_night_and_its_regressions_against_regressions(tmp_path: Path) -> None:
+    folders = two(tmp_path)
+    for folder in folders:
+        campaign_of(folder / "regressions", {"a": judged("agree")})
+    campaigns = [campaign for folder in folders for campaign in read_campaigns(folder)]
+    pairs = [(Path(each.before).name, Path(each.after).name) for each in comparisons(campaigns)]
+    assert pairs == [("monday", "tuesday"), ("regressions", "regressions")]
+
+
+def test_the_page_links_each_finding_that_is_compared(tmp_path: Path) -> None:
+    page = Page(page_of(*two(tmp_path)))
+    ids = {element.attributes.get("id") for element in page.elements}
+    assert "comparison" in ids
+    links = {str(element.attributes.get("href")).removeprefix("#") for element in page.all("a")}
+    assert len([link for link in links if link.startswith("finding-")]) == 3
+    assert links <= ids
+    assert Page(page_of(two(tmp_path / "alone")[0])).all("h2")[1].text != "Comparison"
