@@ -1,0 +1,62 @@
+"""Files for `ray up`, by the validator of Ray's autoscaler; runtime environments; the script of a local head."""
+
+import logging
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.dispatch.runtime_environment import requirements_of, runtime_env
+from tests.cluster.validators import accepted_by_autoscaler, accepted_by_runtime_env
+from tests.ray_configs.files import CONFIGS, ROOT, documents
+
+LAUNCHERS = sorted((CONFIGS / "launcher").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", LAUNCHERS, ids=lambda path: path.name)
+def test_the_autoscaler_takes_a_launcher_file_and_refuses_a_misspelt_one(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    (values,) = documents(path)
+    prepared = accepted_by_autoscaler(values)
+    commands = " ".join([*prepared["head_start_ray_commands"], *prepared["worker_start_ray_commands"]])
+    assert commands.count("RAY_AUTH_MODE=token") == commands.count("ray start") == 2
+    assert "RAY_JOB_STOP_WAIT_TIME_S=30" in commands
+    assert "~/.ray/auth_token" in values["file_mounts"]
+    with pytest.raises(Exception, match="idle_timeout_minuets"):
+        accepted_by_autoscaler({**values, "idle_timeout_minuets": 5})
+
+
+def test_one_launcher_is_for_cpus_and_one_for_gpus() -> None:
+    gpus = {path.name: "GPU" in path.read_text() for path in LAUNCHERS}
+    assert gpus == {"aws_gpu.yaml": True, "on_premises_cpu.yaml": False}
+
+
+def test_local_paths_of_a_launcher_are_there() -> None:
+    for path in LAUNCHERS:
+        (values,) = documents(path)
+        local = [source for source in values["file_mounts"].values() if not source.startswith("~")]
+        assert [source for source in local if not (ROOT / source).exists()] == []
+
+
+def environment(name: str) -> Any:
+    (values,) = documents(CONFIGS / name)
+    return values
+
+
+def test_runtime_environments_are_those_that_submit_makes() -> None:
+    every = requirements_of(ROOT, ()).installable()
+    for name, install in (("runtime_env.yaml", []), ("runtime_env_install.yaml", every)):
+        made = runtime_env(ROOT, install)
+        made.pop("working_dir")
+        assert environment(name) == made
+        assert accepted_by_runtime_env(made)["env_vars"] == made["env_vars"]
+
+
+def test_the_script_of_a_local_head_is_one_that_the_shell_reads() -> None:
+    script = CONFIGS / "local" / "head.sh"
+    assert script.stat().st_mode & 0o111
+    done = subprocess.run(["/bin/sh", "-n", str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
