@@ -35,14 +35,16 @@ class Context:
 
         A lane knows arguments by their identity, and checks those it has not seen.
         """
-        found: A | None = self.built.get((build, given))
+        key = (build, *given)
+        found: A | None = self.built.get(key)
         # A call of one tuple makes no list; one of `self` and a tuple would.
-        return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
+        return self._keep(key, partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
         """Return the arguments of an op that takes little, in their order: the same object for the same values."""
-        found: A | None = self.built.get((op, given))
-        return self._keep((op, given), op(*given)) if found is None else found
+        key = (op, *given)
+        found: A | None = self.built.get(key)
+        return self._keep(key, op(*given)) if found is None else found
 
     def _keep(self, key: tuple[Any, ...], made: A) -> A:
         assert made is not None, f"nothing was made of {key}: it would be made again at every launch"

@@ -126,7 +126,9 @@ class Checker:
         """Compare captures of the device, in stream order."""
         self._has_captures |= bool(captures)
         for capture in captures:
-            found = self._cause_of_copy(capture, self._capture(capture))
+            found = self._capture(capture)
+            if found is not None or self._copied is not None:
+                found = self._cause_of_copy(capture, found)
             if found is not None:
                 return found
         self._forget()
@@ -266,7 +268,7 @@ class Checker:
         """Compare what is free once a step has been processed."""
         running = self.oracle.running
         cache = self.oracle.cache
-        held = sum(len(truth.blocks) for truth in running)
+        held = sum([len(truth.blocks) for truth in running])
         free = (
             ("free_blocks", self.spec.num_blocks - held if cache is None else cache.num_free),
             ("free_state_slots", self.spec.max_num_seqs - len(running)),

@@ -141,7 +141,11 @@ class RaceDetector:
                 known.reads[key] = {access[0]: access}
             else:
                 readers[access[0]] = access
-            span.watched = _Read(access[0], known.version, known, access)
+            seen: _Read | None = span.watched
+            if seen is None:
+                span.watched = _Read(access[0], known.version, known, access)
+            else:
+                seen.lane, seen.version, seen.access = access[0], known.version, access
             return
         known.version += 1
         if known.reads:

@@ -91,7 +91,7 @@ class Decision:
 
     def go_on(self, running: Sequence[Standing]) -> None:
         """Give those that run, who own every block in use, their shares; one of them may be preempted for blocks."""
-        self._num_free -= sum(standing.num_blocks for standing in running)
+        self._num_free -= sum([standing.num_blocks for standing in running])
         if self._cache is not None:
             self._num_free = self._cache.num_free
         left = {standing.request: standing for standing in running}
@@ -186,7 +186,7 @@ class Decision:
         return found
 
     def _num_idle(self, shared: tuple[int, ...]) -> int:
-        return sum(block in self._cache.idle for block in shared) if self._cache is not None else 0
+        return sum([block in self._cache.idle for block in shared]) if self._cache is not None else 0
 
     def _register(self, standing: Standing, share: Share) -> None:
         """Let full blocks be found whose tokens no step computes again; the contents are not looked at here."""
@@ -266,7 +266,7 @@ class RowOrder:
                 places[places.index(None)] = last
         rows = [key for key in places if key is not None]
         self._rows = self._permuted(rows, tick, reorder) if reorder is not None else rows
-        return tuple(request for request, _ in self._rows)
+        return tuple([request for request, _ in self._rows])
 
     def _permuted(self, rows: list[tuple[int, int]], tick: int, reorder: Reorder) -> list[tuple[int, int]]:
         match reorder.how:

@@ -203,7 +203,7 @@ class Oracle:
             raise LogError(f"step {entry.step} runs requests {sorted(entry.order)}, scheduled {sorted(by_request)}")
         if self.cache is not None:
             self._inherit([by_request[request] for request in entry.order])
-        rows = tuple(self._row(by_request[request], scheduled.k_step) for request in entry.order)
+        rows = tuple([self._row(by_request[request], scheduled.k_step) for request in entry.order])
         width = 1 + self.spec.num_speculative_tokens
         starts, total = [], 0
         for index, row in enumerate(rows):
@@ -243,7 +243,7 @@ class Oracle:
             drafts = cut_off(truth.grammar, tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
         elif (row.request, row.epoch) in self._previous:
             drafts = (truth.drafts + drafts)[: row.d]
-        drawn = truth.drawn and truth.drawn[: sum(draft != NO_DRAFT for draft in drafts)]
+        drawn = truth.drawn and truth.drawn[: sum([draft != NO_DRAFT for draft in drafts])]
         samples = not (discard or row.invalid or row.spoiled)
         nothing = RowOutcome(has_target=False) if row.spoiled and not row.invalid else NOT_SAMPLED
         outcome = self._verify(truth, base + 1, drafts, drawn) if samples else nothing
@@ -260,7 +260,7 @@ class Oracle:
             drafted = tape.drafter.drafts(ask)
             if drafted.drawn:
                 self.num_decisions += len(drafted.drawn)
-                self.num_ambiguous += sum(each.is_ambiguous for each in drafted.drawn)
+                self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         found = RowTruth(
             truth,
             tape,

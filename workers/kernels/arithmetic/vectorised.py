@@ -138,12 +138,12 @@ def repeated_multiples(count: int, step: int, times: int) -> Integers:
 
 @cache
 def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integers, Integers]:
-    """Return for each position below `length` the block table's entry and the offset in the block of the next one.
+    """Return for each position below `length`, and for the one behind, its entry of a block table and its offset there.
 
-    The last position has no next one: its offset is far below that of any block.
+    The position behind the last one has no place: its offset is far below that of any block.
     """
-    behind = arange(length + 1)[1:]
-    entries, offsets = np.minimum(behind // block_size, max_blocks - 1), behind % block_size
+    positions = arange(length + 1)
+    entries, offsets = np.minimum(positions // block_size, max_blocks - 1), positions % block_size
     offsets[-1] = -(1 << 40)
     return _shared(entries), _shared(offsets)
 

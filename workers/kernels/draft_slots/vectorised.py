@@ -16,13 +16,14 @@ def draft_slots(a: DraftSlots) -> None:
     # Padding rows come last, so real ones are a prefix.
     num_real = np.count_nonzero(a.num_scheduled)
     entries, offsets = block_places(a.block_size, a.max_blocks, a.max_model_len)
-    before = a.positions.take(a.token_index[:num_real]).repeat(num_fed)
-    before += tiled(num_fed, num_real)
-    entry = entries.take(before, mode="clip")
+    at = a.positions.take(a.token_index[:num_real]).repeat(num_fed)
+    at += tiled(num_fed, num_real)
+    at += integer(1)
+    entry = entries.take(at, mode="clip")
     entry += repeated_multiples(num_real, a.max_blocks, num_fed)
     slots = a.block_table.take(entry)
     slots *= integer(a.block_size)
-    slots += offsets.take(before, mode="clip")
+    slots += offsets.take(at, mode="clip")
     # No block is -1, and past the end an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
     np.maximum(slots, integer(PAD_SLOT), out=slots)
     mapping = a.draft_slots.reshape(len(a.token_index), a.num_speculative_tokens)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ZERO, Integers, arange, below, integer, tiled
+from workers.kernels.arithmetic.vectorised import ZERO, Integers, arange, below, block_places, integer, tiled
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
@@ -59,16 +59,13 @@ def slot_mapping(positions: Any, row: Any, block_table: Any, block_size: int, ma
 
     A position that the block table does not cover, or of no row, gets PAD_SLOT.
     """
-    size, count = integer(block_size), integer(max_blocks)
-    index = positions // size
-    entry = row * count
-    entry += np.minimum(index, integer(max_blocks - 1))
+    entries, offsets = block_places(block_size, max_blocks, max_blocks * block_size)
+    entry = row * integer(max_blocks)
+    entry += entries.take(positions, mode="clip")
     slots: Integers = block_table.take(entry, mode="clip")
-    is_nowhere = slots < ZERO
-    is_nowhere |= index >= count
-    is_nowhere |= row < ZERO
-    slots -= index
-    slots *= size
-    slots += positions
-    np.copyto(slots, integer(PAD_SLOT), where=is_nowhere)
+    slots *= integer(block_size)
+    slots += offsets.take(positions, mode="clip")
+    # No block is -1, and past the table an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
+    np.maximum(slots, integer(PAD_SLOT), out=slots)
+    np.copyto(slots, integer(PAD_SLOT), where=row < ZERO)
     return slots
