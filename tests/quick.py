@@ -15,6 +15,7 @@ NOT_QUICK = (
     "cluster/dispatch/test_job.py",
     "cluster/dispatch/test_pool.py",
     "cluster/jobs/test_jobs.py",
+    "cluster/reports/page/test_browser.py",
     "cluster/statistics/test_fault_table.py",
     "test_workflows.py",
     "workers/faults/test_depth_fault.py",

@@ -1,0 +1,137 @@
+"""The page in a real browser: it runs without a complaint, by keyboard too, and fits a phone.
+
+Does not verify: anything on a machine without a Chromium.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.browser import Browser, browser_path
+from cluster.cli import main as cli
+from scenarios import codec
+from tests.cluster.reports.page.campaigns import campaign_of, judged
+from workers.run.worker import Worker
+
+REGRESSION = Path(__file__).parents[4] / "scenarios/regressions/vllm-38556-accepted-counts.yaml"
+PHONE, DESKTOP = (390, 844), (1280, 900)
+
+pytestmark = pytest.mark.skipif(browser_path() is None, reason="there is no Chromium")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the report of sixty scenarios, two of which fail, one with a timeline."""
+    folder = tmp_path_factory.mktemp("browser")
+    found = Worker().judge(codec.load(REGRESSION), False)
+    scenarios = {f"{'x' * at}.yaml": judged("agree") for at in range(1, 59)}
+    campaign_of(folder, {**scenarios, "a failing one.yaml": found, "a crashing one": judged("crash")})
+    assert cli.run(["report", str(folder)]) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser for all tests here."""
+    path = browser_path()
+    assert path is not None
+    with Browser(path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_loads_nothing_complains_of_nothing_and_is_as_wide_as_the_window(
+    browser: Browser, page: Path, size: tuple[int, int], dark: bool
+) -> None:
+    browser.open(page, *size, dark=dark)
+    assert browser.requests == [page.as_uri()]
+    assert browser.complaints == []
+    assert browser.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert browser.evaluate("document.querySelector('h1').textContent") == "2 findings"
+
+
+def rows(browser: Browser) -> list[str]:
+    """Return the scenarios that the table shows."""
+    script = "[...document.querySelectorAll('.results tbody tr')].map(row => row.cells[0].textContent)"
+    shown: list[str] = browser.evaluate(script)
+    return shown
+
+
+def test_the_table_is_paged_filtered_and_sorted(browser: Browser, page: Path) -> None:
+    browser.open(page, *DESKTOP)
+    assert len(rows(browser)) == 50
+    browser.evaluate("document.querySelector('.pager [data-go=\"1\"]').click()")
+    assert len(rows(browser)) == 10
+    browser.evaluate("document.querySelector('.filter input').focus()")
+    browser.write("FAILING")
+    assert rows(browser) == ["a failing one.yaml"]
+    browser.evaluate("document.querySelector('.results tbody a').click()")
+    assert str(browser.evaluate("location.hash")).startswith("#finding-")
+    browser.open(page, *DESKTOP)
+    for _ in range(2):
+        browser.evaluate("document.querySelector('[data-column=\"1\"]').click()")
+    assert rows(browser)[:2] == ["a failing one.yaml", "a crashing one"]
+
+
+def test_the_timeline_is_told_by_keyboard(browser: Browser, page: Path) -> None:
+    browser.open(page, *DESKTOP)
+    detail = "document.querySelector('.timeline .detail').textContent"
+    for _ in range(40):
+        browser.press("Tab")
+        if browser.evaluate("document.activeElement.classList.contains('lanes')"):
+            break
+    browser.press("ArrowDown")
+    first = browser.evaluate(detail)
+    assert "step" in first
+    assert browser.evaluate("document.querySelector('.task.current').classList.contains('plain')") is False
+    browser.press("ArrowDown")
+    assert browser.evaluate(detail) != first
+    browser.press("ArrowUp")
+    assert browser.evaluate(detail) == first
+
+
+def test_everything_that_can_be_used_can_be_reached_by_tab_and_is_seen(browser: Browser, page: Path) -> None:
+    browser.open(page, *DESKTOP)
+    usable = browser.evaluate(
+        "[...document.querySelectorAll('a, button, input, select, summary, [tabindex=\"0\"]')]"
+        ".filter(each => each.checkVisibility() && !each.disabled).length"
+    )
+    reached = 0
+    for _ in range(2 * usable):
+        browser.press("Tab")
+        if browser.evaluate("document.activeElement === document.body"):
+            break
+        reached += browser.evaluate(
+            "(() => { const a = document.activeElement; const is = !a.dataset.seen;"
+            " a.dataset.seen = 1; return is ? 1 : 0; })()"
+        )
+    radios = browser.evaluate("document.querySelectorAll('input[type=radio]:not(:disabled)').length")
+    # Of a group of radio buttons one is reached by Tab, the others from it by arrows.
+    assert reached >= usable - max(0, radios - 1) - 1
+
+
+def test_a_policy_exchanges_the_numbers_of_the_coverage(browser: Browser, page: Path) -> None:
+    browser.open(page, *DESKTOP)
+    cells = "[...document.querySelectorAll('.matrix td')].map(each => each.textContent)"
+    before = browser.evaluate(cells)
+    browser.evaluate("document.querySelector('.policies input[value=eager]').click()")
+    after = browser.evaluate(cells)
+    assert after != before
+    browser.evaluate("document.querySelector('.policies input[value=\"\"]').click()")
+    assert browser.evaluate(cells) == before
+
+
+def test_a_command_is_copied(browser: Browser, page: Path) -> None:
+    browser.open(page, *DESKTOP)
+    browser.ask("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    browser.evaluate(
+        "(() => { const button = document.querySelector('.copy'); button.focus(); window.told = new Promise(done =>"
+        " new MutationObserver(() => done(button.textContent)).observe(button, { childList: true })) })()"
+    )
+    browser.press("Enter")
+    assert browser.evaluate("window.told") == "Copied"
+    copied = browser.evaluate("navigator.clipboard.readText()")
+    assert copied == browser.evaluate("document.querySelector('.copyable code').textContent")
+    assert copied.startswith("specstorm replay ")
