@@ -13,6 +13,7 @@ NOT_QUICK = (
     "cluster/cli",
     "cluster/dispatch/test_chaos.py",
     "cluster/dispatch/test_job.py",
+    "cluster/dispatch/test_nodes.py",
     "cluster/dispatch/test_pool.py",
     "cluster/jobs/test_jobs.py",
     "cluster/reports/page/test_browser.py",

@@ -15,6 +15,7 @@ from secrets import token_hex
 from typing import Any, Protocol, Self
 
 from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
+from cluster.dispatch.exporter import Exporter
 from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
 from cluster.dispatch.origin import ROOT
@@ -98,6 +99,7 @@ class _Seat:
     call: Any
     deadline: float
     begun: Any = None
+    since: float = 0.0
     job: AnyJob | None = None
     attempt: int = 0
     pid: int | None = None
@@ -124,10 +126,12 @@ class RayPool:
         self._ray = ray.module
         self._deadline_seconds = deadline_seconds
         self._factory = factory
+        self._gpus = gpus
         remote = self._ray.remote(EngineHost)
         self._actors = remote.options(
             num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_pending_calls=4
         )
+        self._exporter = Exporter()
         self._seats = [self._start(0) for _ in range(slots)]
 
     def __enter__(self) -> Self:
@@ -146,7 +150,8 @@ class RayPool:
         seat = self._seats[slot]
         assert seat.call is None, f"slot {slot} is busy"
         seat.job, seat.attempt = job, attempt
-        seat.deadline = time.monotonic() + self._deadline_seconds
+        seat.since = time.monotonic()
+        seat.deadline = seat.since + self._deadline_seconds
         seat.begun = seat.actor.ready.remote()
         seat.call = seat.actor.perform.remote(job.model_dump_json())
 
@@ -159,6 +164,7 @@ class RayPool:
 
     def wait(self, seconds: float) -> list[Event]:
         """Return the outcomes of all calls that have ended or are overdue."""
+        self._exporter.workers(sum(seat.pid is not None for seat in self._seats))
         calls = [seat.call for seat in self._seats if seat.call is not None]
         if not calls:
             time.sleep(seconds)
@@ -173,6 +179,8 @@ class RayPool:
                 events.append(self._outcome(slot, seat))
             elif now > seat.deadline:
                 events.append(self._overdue(slot, seat))
+            if events and isinstance(events[-1], WorkerLost) and events[-1].slot == slot and seat.job is not None:
+                self._exporter.lost()
         return events
 
     def close(self) -> None:
@@ -222,7 +230,9 @@ class RayPool:
         if seat.job is None:
             return self._arrived(slot, seat, value)
         job, seat.job = seat.job, None
-        return ResultArrived(job.key, seat.attempt, read_answer(job, value))
+        answer = read_answer(job, value)
+        self._exporter.answered(job, answer, time.monotonic() - seat.since)
+        return ResultArrived(job.key, seat.attempt, answer)
 
     def _had_begun(self, seat: _Seat) -> bool:
         """Whether a worker that is lost had begun the job it was given."""
@@ -248,7 +258,8 @@ class RayPool:
         if seat.job is not None:
             reason = f"it took longer than the deadline of {self._deadline_seconds:g} s"
             return WorkerLost(slot, seat.worker, reason, had_begun=True)
-        wanted = f"{self.slots} workers need a CPU each; give fewer --workers"
+        each = f"a CPU and {self._gpus:g} of a GPU" if self._gpus else "a CPU"
+        wanted = f"each of {self.slots} needs {each}; give fewer --workers"
         reason = f"it did not start within {self._start_seconds:g} s: {wanted}"
         return WorkerLost(slot, seat.worker, reason, had_begun=False)
 

@@ -96,6 +96,7 @@ class Store(Contents):
         """Write an attempt and its trace down before it runs."""
         how = command("run" if job.sweep else "replay", self.running_file(job.key).name, job.config)
         head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
+        assert scenario, f"job {job.key} has a name for the user"
         file = self.running_file(job.key)
         temporary = file.with_name(f".{file.name}.tmp")
         with storing(file):

@@ -1,0 +1,82 @@
+"""Exporter of a pool's metrics to Ray's metrics endpoint, where Prometheus fetches them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob
+from cluster.dispatch.metrics import FINDINGS, JOB_SECONDS, JOBS, LOST_JOBS, METRICS, STEPS, WORKERS
+from workers.record.verdict import Judgement, Lost
+from workers.run.shard import ShardReport
+from workers.run.trials import Trial
+from workers.shrink.fingerprint import Signature, signature_of
+
+GAUGE_SECONDS = 0.5
+
+
+class Exporter:
+    """The metrics of one pool. They are for watching: what counts is in the store."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        from ray.util.metrics import Counter, Gauge, Histogram  # noqa: PLC0415  not without a Ray
+
+        self._metrics: dict[str, Any] = {}
+        for metric in METRICS:
+            options: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
+            match metric.kind:
+                case "counter":
+                    self._metrics[metric.name] = Counter(metric.name, **options)
+                case "gauge":
+                    self._metrics[metric.name] = Gauge(metric.name, **options)
+                case "histogram":
+                    boundaries = list(metric.boundaries)
+                    self._metrics[metric.name] = Histogram(metric.name, boundaries=boundaries, **options)
+        self._bugs: set[str] = set()
+        self._workers, self._told = -1, 0.0
+        self._clock = clock
+
+    def answered(self, job: AnyJob, answer: Answer, seconds: float) -> None:
+        """Count a job that was answered, and what its answer says."""
+        assert seconds >= 0, f"an answer {seconds} s after its question"
+        self._metrics[JOBS.name].inc(tags={"kind": job.kind})
+        self._metrics[JOB_SECONDS.name].observe(seconds, tags={"kind": job.kind})
+        steps = _steps(answer)
+        if steps:
+            self._metrics[STEPS.name].inc(steps)
+        for signature in _findings(job, answer):
+            if signature.bug not in self._bugs:
+                self._bugs.add(signature.bug)
+                self._metrics[FINDINGS.name].inc(tags={"plane": signature.plane})
+
+    def lost(self) -> None:
+        """Count an attempt that was lost with its worker."""
+        assert LOST_JOBS.name in self._metrics, "it is exported"
+        self._metrics[LOST_JOBS.name].inc()
+
+    def workers(self, count: int) -> None:
+        """Tell how many workers are ready or run a job."""
+        assert count >= 0, f"{count} workers"
+        # Ray forgets a gauge that is not told again; here and there is often enough.
+        if count != self._workers or self._clock() > self._told + GAUGE_SECONDS:
+            self._workers, self._told = count, self._clock()
+            self._metrics[WORKERS.name].set(count)
+
+
+def _steps(answer: Answer) -> int:
+    match answer:
+        case Judgement(verdict=verdict):
+            return 0 if isinstance(verdict, Lost) else verdict.stats.steps
+        case ShardReport() | Trial():
+            return answer.steps
+    return 0
+
+
+def _findings(job: AnyJob, answer: Answer) -> list[Signature]:
+    """Return what an answer says is wrong, less what comes from faults that were switched on."""
+    match job, answer:
+        case Job(), Judgement() if not job.trace.faults:
+            signature = signature_of(answer.verdict, answer.trace)
+            return [] if signature is None else [signature]
+        case ShardJob(role="hunt"), ShardReport() if not job.shard.faults:
+            return [hit.signature for hit in answer.hits]
+    return []
