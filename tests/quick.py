@@ -15,7 +15,7 @@ NOT_QUICK = (
     "cluster/dispatch/test_job.py",
     "cluster/dispatch/test_nodes.py",
     "cluster/dispatch/test_pool.py",
-    "cluster/jobs/test_jobs.py",
+    "cluster/jobs",
     "cluster/reports/page/test_browser.py",
     "cluster/statistics/test_fault_table.py",
     "test_workflows.py",

@@ -13,6 +13,7 @@ from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
+from cluster.cli.doctor_command import doctor
 from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.inputs import (
@@ -251,6 +252,7 @@ app.command()(merge)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 app.command()(attach)
 app.command()(extract)
+app.command()(doctor)
 app.command()(validate)
 app.add_typer(probes_app, name="probes")
 faults_app.command("measure")(measure)

@@ -279,7 +279,7 @@ def _connected(address: str) -> Any:
     """Return Ray's client of a server; a token that lies where Ray looks for one is shown to who asks for it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray reads the mode once in a process: what the server asks for must be known before it is loaded.
-    if _asks_for_token(address):
+    if asks_for_token(address):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     # Either would be taken in place of the address.
     for name in (ADDRESS_VARIABLE, "RAY_ADDRESS"):
@@ -292,14 +292,14 @@ def _connected(address: str) -> Any:
     try:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
-        seen = "its token is not the cluster's" if _has_token() else "there is no token"
+        seen = "its token is not the cluster's" if has_token() else "there is no token"
         where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
         raise ServerError(f"{address} lets nobody in without its token, and {seen}: put it into {where}") from error
     except Exception as error:  # the SDK raises ConnectionError, and what its HTTP library does
         raise ServerError(f"{address} is no Ray job server: {_line(str(error))}") from error
 
 
-def _asks_for_token(address: str) -> bool:
+def asks_for_token(address: str) -> bool:
     """Whether a server answers nobody without a token.
 
     Raises:
@@ -316,7 +316,8 @@ def _asks_for_token(address: str) -> bool:
     return False
 
 
-def _has_token() -> bool:
+def has_token() -> bool:
+    """Whether a token lies where Ray looks for one."""
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     return bool(os.environ.get("RAY_AUTH_TOKEN")) or Path(path or Path.home() / ".ray" / "auth_token").is_file()
 

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from cluster.dispatch.job import build
+from cluster.dispatch.machine import Check
 from cluster.reports.hunt_report import HuntDocument, NightDocument
 from cluster.reports.report import RunDocument, ShrinkDocument
 from cluster.statistics.fault_table import MeasureDocument
@@ -87,6 +88,14 @@ class ValidateDocument(Value):
     files: tuple[ValidEntry, ...]
 
 
+class DoctorDocument(Value):
+    """What a machine can run: what was seen of each thing, and what gets it where it is missing."""
+
+    specstorm: str
+    exit_code: int
+    checks: tuple[Check, ...]
+
+
 SCENARIO = "scenario"
 # What `--json` prints, by command.
 DOCUMENTS: dict[str, type[Value]] = {
@@ -100,6 +109,7 @@ DOCUMENTS: dict[str, type[Value]] = {
     "faults-list": FaultsDocument,
     "faults-show": FaultsDocument,
     "faults-measure": MeasureDocument,
+    "doctor": DoctorDocument,
 }
 
 

@@ -21,13 +21,13 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
         return
     left, more = BYTES_MAX, []
     for number, path in enumerate(sorted((folder / "artefacts").glob("*.yaml"))):
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
         size = len(text.encode())
         if number >= FILES_MAX or size > left:
             more.append(path.name)
             continue
         left -= size
-        print(f"----- artefact {folder}/artefacts/{path.name}\n{text.rstrip()}\n{_END}", file=stream, flush=True)
+        print(f"----- artefact {folder}/artefacts/{path.name}\n{text}\n{_END}", file=stream, flush=True)
     if more:
         print(f"----- {len(more)} more in {folder}/artefacts: {', '.join(more)}", file=stream, flush=True)
 

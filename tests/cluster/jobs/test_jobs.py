@@ -39,10 +39,18 @@ def asked(head: Head, path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def found(head: Head, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    """A job that has found something, and the folder from which it was submitted."""
+    """A job that has found something, and the folder from which it was submitted; `plain` is another, of Ray's own."""
     here = tmp_path_factory.mktemp("found")
     command = ("run", str(ROOT / SCENARIO), "--fault", FAULT)
-    return here, head.run(here, "submit", "--id", "found", "--install", "no", *command)
+    ours = head.start(here, "submit", "--id", "found", "--install", "no", *command)
+    ray = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--no-wait", "--submission-id", "plain"]
+    entry = ["python", "-m", "cluster", "run", SCENARIO, "--fault", FAULT]
+    variables = {**head.environment, "RAY_AUTH_MODE": "token"}
+    theirs = subprocess.run(
+        [*ray, "--working-dir", str(ROOT), "--", *entry], env=variables, capture_output=True, text=True, check=False
+    )
+    assert theirs.returncode == 0, theirs.stderr
+    return here, ended(ours)
 
 
 def test_the_exit_code_is_the_driver_s_own_and_what_it_found_comes_home(
@@ -91,14 +99,9 @@ def test_the_log_of_a_job_holds_its_artefacts_and_gives_them_back(
     assert f" replay {path}" in done.stdout
 
 
-def test_a_job_of_ray_s_own_command_is_attached_to_with_its_own_code_and_comes_home(head: Head, tmp_path: Path) -> None:
-    entry = ["python", "-m", "cluster", "run", SCENARIO, "--fault", FAULT]
-    ray = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--no-wait", "--submission-id", "plain"]
-    variables = {**head.environment, "RAY_AUTH_MODE": "token"}
-    done = subprocess.run(
-        [*ray, "--working-dir", str(ROOT), "--", *entry], env=variables, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_job_of_ray_s_own_command_is_attached_to_with_its_own_code_and_comes_home(
+    head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
     attached = head.run(tmp_path, "attach", "plain")
     assert attached.returncode == 1, attached.stderr
     (campaign,) = (tmp_path / "campaigns").iterdir()

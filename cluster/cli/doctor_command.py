@@ -1,0 +1,102 @@
+"""Command `doctor`: what this machine can run, by running it, and how to get the rest."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.cli.options import Json
+from cluster.dispatch.job import build
+from cluster.dispatch.machine import Check, checks_of_machine, checks_of_packages, checks_of_servers
+from cluster.reports.documents import DoctorDocument
+from scenarios import codec
+from scenarios.events import Submit
+from scenarios.trace import Trace
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import SPECSTORM
+
+TRACE = Trace(events=(Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=2),))
+TRIAL_SECONDS = 180.0
+_COLOURS = {"yes": "green", "limited": "yellow", "no": "red"}
+
+
+def doctor(json: Json = False) -> int:
+    """Say what this machine can run, having tried each engine on each device and a private Ray, and how to get more.
+
+    Exit code 0 if our engine runs on sim, which is all that a scenario needs; else 3.
+    """
+    if sys.stderr.isatty():
+        print("trying every engine on every device, and a private Ray ...", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
+        trials = _trials(Path(folder))
+    checks = [*checks_of_machine(Path.cwd()), *checks_of_packages(), *checks_of_servers(), *trials]
+    works = any(check.name == _name(SPECSTORM, "sim") and check.state == "yes" for check in checks)
+    code = EXIT_AGREED if works else EXIT_NOT_JUDGED
+    if json:
+        document = DoctorDocument(specstorm=build(), exit_code=code, checks=tuple(checks))
+        print(document.model_dump_json(indent=2))
+    else:
+        _print(checks)
+    return code
+
+
+def _name(engine: str, device: str) -> str:
+    return f"{engine} on {device}"
+
+
+def _trials(folder: Path) -> list[Check]:
+    """Run one small trace on every engine and device, and under Ray, each in a process of its own."""
+    file = folder / "trace.yaml"
+    file.write_text(codec.dumps(TRACE), encoding="utf-8")
+    cases = [(engine, device) for engine in known_engines() for device in kind_of(engine).capabilities.devices]
+    named = {_name(engine, device): ["replay", "--engine", engine, "--device", device] for engine, device in cases}
+    named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda name: _trial(name, [*named[name], str(file)]), named))
+
+
+def _trial(name: str, words: list[str]) -> Check:
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cluster", *words],
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Check(name=name, state="no", seen=f"a small trace took longer than {TRIAL_SECONDS:g} s")
+    if done.returncode == EXIT_AGREED:
+        return Check(name=name, state="yes", seen=f"a small trace agreed, in {time.monotonic() - began:.1f} s")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("specstorm: ")] or done.stderr.splitlines()
+    said = lines[-1].removeprefix("specstorm: ") if lines else f"exit code {done.returncode}"
+    seen, _, remedy = said.partition("; ")
+    return Check(name=name, state="no", seen=seen, remedy=remedy)
+
+
+def _print(checks: list[Check]) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        # A file or a pipe has no width; lines are neither wrapped nor cut.
+        console = Console(highlight=False, markup=False, emoji=False, width=10_000)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        table.add_row(
+            check.name, check.state, check.seen, style=_COLOURS[check.state] if check.state != "yes" else None
+        )
+    console.print(table)
+    missing = [check for check in checks if check.remedy]
+    if missing:
+        console.print("\nto get the rest:")
+        for check in missing:
+            console.print(f"  {check.name}: {check.remedy}", soft_wrap=True)
