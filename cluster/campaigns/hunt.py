@@ -1,6 +1,6 @@
 """Hunt: planner of generated traces in a campaign directory, which goes on where it was stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
@@ -76,10 +76,14 @@ class Hunt:
         hunter = self.hunter
         return Counts(hunter.tally.traces, self._num_traces, len(hunter.findings), hunter.num_open)
 
-    def exit_code(self) -> int:
-        """Return what the hunt comes to; findings weigh more than gaps."""
+    def bugs(self) -> list[str]:
+        """Return the fingerprints of what was found, in the order in which it was met."""
+        return list(dict.fromkeys(each.state.same_as or each.state.bug for each in self.hunter.findings))
+
+    def exit_code(self, known: Collection[str] = ()) -> int:
+        """Return what the hunt comes to; findings weigh more than gaps, less those that are known."""
         hunter = self.hunter
-        if hunter.findings:
+        if any(bug not in known for bug in self.bugs()):
             return EXIT_FOUND
         gaps = hunter.canary.is_blind or not hunter.canary.rounds or hunter.mismatches or hunter.unjudged
         is_judged = hunter.tally.traces and not gaps and not self.store.contradictions()

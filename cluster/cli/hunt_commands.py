@@ -41,6 +41,7 @@ from cluster.cli.inputs import (
     read_trace,
 )
 from cluster.cli.options import Corpora, Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
+from cluster.cli.over_nights import OverNights
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
@@ -122,6 +123,7 @@ def nightly(
     out: Out = None,
     canary: Canary = CANARY,
     corpus: Corpora = None,
+    known: Annotated[Path, typer.Option(help="Folder of known findings, and of when each was seen.")] = Path("known"),
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
@@ -132,7 +134,8 @@ def nightly(
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = RunConfig(engine=check_engine(engine), device=device)
     settings = _settings("labelled", seed, (), canary, config)
-    known = _corpus(corpus, out)
+    begun_from = _corpus(corpus, out)
+    over_nights = OverNights(known)
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
     print(division(hours, len(tonight)), file=sys.stderr)
@@ -140,28 +143,38 @@ def nightly(
     with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config)
-        hunting = _hunt_of(settings, store, None, known)
+        hunting = _hunt_of(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         works = _parts_of_a_night(replayed, hunting, measurement, stop, hours)
         code = _carry_out(works, address, workers, deadline, stop, config, context, folder)
         taken = measurement.trials()
         lines = list(by_fault(taken))
-        codes = (replayed.exit_code(), hunting.exit_code(), measured_code(measurement, lines, len(tonight)))
-        code = weightiest(code, *codes)
-        text = "\n".join([*replayed.lines(), "", *hunt_lines(hunting.hunter, folder), "", *table(lines)])
+        recurring = over_nights.tell(hunting.bugs())
+        judged = measured_code(measurement, lines, len(tonight))
+        code = weightiest(code, replayed.exit_code(), hunting.exit_code(recurring.known), judged)
+        hunt_text = hunt_lines(hunting.hunter, folder)
+        text = "\n".join([*replayed.lines(), "", *hunt_text, *over_nights.lines, "", *table(lines)])
         values = hunt_document(hunting.hunter, code)
         measured = fault_values(lines, taken, measurement.lost)
-        night = NightDocument(exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured)
+        night = NightDocument(
+            exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
+        )
         report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
+    code = _leave_report(folder, text, report, context, code)
+    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    return code
+
+
+def _leave_report(folder: Path, text: str, report: str, context: typer.Context, code: int) -> int:
+    """Write the report of a night; return the code, or what kept it from that."""
     try:
         write_atomically(folder / "report.txt", text + "\n")
         write_atomically(folder / "report.json", report + "\n")
     except OSError as error:
         report_failure(error, folder, context)
-        code = code or EXIT_NOT_JUDGED
-    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+        return code or EXIT_NOT_JUDGED
     return code
 
 

@@ -11,6 +11,7 @@ from cluster.campaigns.hunt import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.hunter import Hunter
 from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
+from cluster.campaigns.recurrence import Recurrence
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
 from cluster.statistics.fault_table import FaultValues
@@ -233,6 +234,7 @@ class NightDocument(Value):
     regressions: tuple[RegressionEntry, ...]
     hunt: HuntDocument
     faults: FaultValues
+    over_nights: Recurrence = Recurrence(new=(), again=(), known=(), gone=())
 
 
 class HuntLine:

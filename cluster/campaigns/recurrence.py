@@ -1,0 +1,61 @@
+"""Recurrence of findings over nights: what is new, what was seen before, what is known, what no longer shows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+
+from cluster.storage.known import KnownFinding, Sighting
+from scenarios.spec import Value
+
+
+class Recurrence(Value):
+    """The findings of a night by fingerprint.
+
+    `again` were seen by earlier nights, and nobody has said that they are known; `gone` are known or were seen, and
+    were not found tonight.
+    """
+
+    new: tuple[str, ...]
+    again: tuple[str, ...]
+    known: tuple[str, ...]
+    gone: tuple[str, ...]
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is a finding that is not known."""
+        return bool(self.new or self.again)
+
+
+def recurrence(
+    bugs: Sequence[str], known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], today: date
+) -> Recurrence:
+    """Tell the findings of tonight apart; `seen` is what earlier nights saw, and may hold tonight already."""
+    tonight = tuple(dict.fromkeys(bugs))
+    held = tuple(bug for bug in tonight if bug in known and known[bug].holds(today))
+    before = {bug for bug, sighting in seen.items() if sighting.first < today}
+    again = tuple(bug for bug in tonight if bug not in held and bug in before)
+    new = tuple(bug for bug in tonight if bug not in held and bug not in before)
+    gone = tuple(sorted((known.keys() | before) - set(tonight)))
+    return Recurrence(new=new, again=again, known=held, gone=gone)
+
+
+def recurrence_lines(
+    result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting]
+) -> Iterator[str]:
+    """Yield the report, a line at a time."""
+    counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
+    yield f"findings over nights: {counts}, {len(result.gone)} no longer shown"
+    yield from (f"  NEW    {bug}{_ended(bug, known)}" for bug in result.new)
+    yield from (f"  again  {bug}: {_sighted(seen[bug])}{_ended(bug, known)}" for bug in result.again)
+    yield from (f"  known  {bug}: {known[bug].status}, {known[bug].upstream}" for bug in result.known)
+    for bug in result.gone:
+        when = _sighted(seen[bug]) if bug in seen else "never seen"
+        yield f"  gone   {bug}: {when}{f', {known[bug].upstream}' if bug in known else ''}"
+
+
+def _sighted(sighting: Sighting) -> str:
+    nights = f"{sighting.nights} {'night' if sighting.nights == 1 else 'nights'}"
+    return f"first seen {sighting.first}, last seen {sighting.last}, {nights}"
+
+
+def _ended(bug: str, known: Mapping[str, KnownFinding]) -> str:
+    return f" (suppressed until {known[bug].until}, {known[bug].upstream})" if bug in known else ""

@@ -1,0 +1,96 @@
+"""A night tells what is new, what was seen before, what is known, and what no longer shows."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from cluster.campaigns.recurrence import recurrence, recurrence_lines
+from cluster.cli import over_nights
+from cluster.cli.over_nights import OverNights
+from cluster.storage.known import Sighting, keep_seen, read_known, read_seen
+from scenarios.strict_yaml import ScenarioError
+
+TODAY = date(2026, 11, 22)
+URL = "https://example.org/17"
+
+
+def known_file(folder: Path, name: str, text: str) -> None:
+    """Write what is known of one finding."""
+    (folder / f"{name}.yaml").write_text(text)
+
+
+def test_three_nights_tell_new_again_known_ended_and_gone(tmp_path: Path) -> None:
+    known_file(tmp_path, "a", f"bug: tokens a\nupstream: {URL}\nstatus: expected\n")
+    known_file(tmp_path, "b", f"bug: kv b\nupstream: {URL}\nstatus: suppressed\nuntil: 2026-11-22\n")
+    known = read_known(tmp_path)
+    nights = [
+        (20, ["tokens a", "kv b", "counts c"]),
+        (21, ["counts c", "drafts d"]),
+        (22, ["kv b", "counts c", "rng e"]),
+    ]
+    told = []
+    for day, bugs in nights:
+        today = TODAY.replace(day=day)
+        seen = keep_seen(tmp_path, bugs, today)
+        told.append(recurrence(bugs, known, seen, today))
+    first, second, third = told
+    assert (first.new, first.again, first.known, first.gone) == (("counts c",), (), ("tokens a", "kv b"), ())
+    assert (second.new, second.again, second.known) == (("drafts d",), ("counts c",), ())
+    assert second.gone == ("kv b", "tokens a")
+    assert (third.new, third.again) == (("rng e",), ("kv b", "counts c"))
+    assert third.gone == ("drafts d", "tokens a")
+    assert read_seen(tmp_path)["counts c"] == Sighting(first=date(2026, 11, 20), last=TODAY, nights=3)
+    lines = list(recurrence_lines(third, known, read_seen(tmp_path)))
+    assert lines == [
+        "findings over nights: 1 new, 2 seen before, 0 known, 2 no longer shown",
+        "  NEW    rng e",
+        f"  again  kv b: first seen 2026-11-20, last seen 2026-11-22, 2 nights (suppressed until 2026-11-22, {URL})",
+        "  again  counts c: first seen 2026-11-20, last seen 2026-11-22, 3 nights",
+        "  gone   drafts d: first seen 2026-11-21, last seen 2026-11-21, 1 night",
+        f"  gone   tokens a: first seen 2026-11-20, last seen 2026-11-20, 1 night, {URL}",
+    ]
+
+
+def test_a_night_that_is_gone_on_with_counts_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        seen = keep_seen(tmp_path, ["kv b"], TODAY)
+        assert recurrence(["kv b"], {}, seen, TODAY).new == ("kv b",)
+    assert seen["kv b"].nights == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bug: a\nupstream: u\nstatus: maybe\n", r"x.yaml:3: status: Input should be 'expected' or 'suppressed'"),
+        ("bug: a\nupstream: u\nstatus: suppressed\n", r"x.yaml:1: .*until is a date with status suppressed"),
+        ("bug: a\nupstream: u\nstatus: suppressed\nuntil: soon\n", r"x.yaml:4: until: "),
+        ("bug: a\nbug: b\n", r"x.yaml:2: "),
+        ("- a\n", r"x.yaml:1: .*keys are bug, upstream, status, until, note"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    known_file(tmp_path, "x", text)
+    with pytest.raises(ScenarioError, match=message):
+        read_known(tmp_path)
+
+
+def test_a_finding_that_two_files_know_is_refused_and_so_is_a_broken_ledger(tmp_path: Path) -> None:
+    for name in "ab":
+        known_file(tmp_path, name, f"bug: kv b\nupstream: {URL}\nstatus: expected\n")
+    with pytest.raises(ScenarioError, match=r"b.yaml: 'kv b' is known already, from .*a.yaml"):
+        read_known(tmp_path)
+    (tmp_path / "seen.json").write_text("{")
+    with pytest.raises(ScenarioError, match=r"seen.json: cannot be read: .*remove it"):
+        read_seen(tmp_path)
+
+
+def test_without_a_folder_nothing_is_kept_and_every_finding_is_new(tmp_path: Path) -> None:
+    night = over_nights.OverNights(tmp_path / "none")
+    assert night.tell(["kv b"]).new == ("kv b",)
+    assert night.lines == []
+    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "known"
+    folder.mkdir()
+    assert OverNights(folder).tell(["kv b"]).counts
+    assert (folder / "seen.json").is_file()
