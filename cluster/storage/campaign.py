@@ -95,6 +95,11 @@ class Contents:
         outcomes = (str(outcome) for _, _, by, _, outcome in lost if run in (None, by))
         return Counter(outcome.removeprefix("lost: ") for outcome in outcomes)
 
+    def answered(self) -> Counter[str]:
+        """Return how many attempts were answered to each process, by the name of its run."""
+        attempts = self._rows.select("attempts", "outcome IS NOT NULL AND outcome != 'abandoned'")
+        return Counter(str(run) for _, _, run, _, outcome in attempts if not str(outcome).startswith("lost"))
+
     def contradictions(self) -> list[str]:
         """Return the jobs of which two attempts came to different answers; there must be none."""
         answers: dict[str, set[str]] = {}

@@ -22,6 +22,7 @@ class Run(Value):
     """One process that writes a campaign; `run` is its name, which no other has.
 
     `commit` is that of the checkout the code is from, with `+` behind it where files were edited; empty without one.
+    `ended` is None while it runs, and where it could not say so.
     """
 
     run: str
@@ -35,13 +36,26 @@ class Run(Value):
     system: str
     processors: int
     memory_bytes: int
+    ended: str | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long it wrote, if it said when it ended."""
+        if self.ended is None:
+            return None
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.begun)).total_seconds()
+
+
+def now() -> str:
+    """Return the time, as runs are stamped."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def this_run(seed: int | None = None) -> Run:
     """Return what is to be known of this process."""
     return Run(
         run=token_hex(8),
-        begun=datetime.now(UTC).isoformat(timespec="microseconds"),
+        begun=now(),
         command=shlex.join(["specstorm", *sys.argv[1:]]),
         seed=seed,
         specstorm=build(),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from cluster.storage.campaign import Campaign
+from cluster.storage.provenance import Run
 
 
 class ResultRow(NamedTuple):
@@ -66,6 +67,15 @@ class CampaignReader:
         """Yield the states of the findings of a hunt, in JSON."""
         yield from (state for _, state in self._campaign.findings())
 
-    def settings(self) -> str | None:
-        """Return what a hunt looks at, in JSON; None for a campaign that is no hunt."""
-        return next(iter(self._campaign.plans()), None)
+    def plans(self) -> list[str]:
+        """Return what hunts look at, in JSON: none for a campaign that is no hunt, several where some were merged."""
+        return self._campaign.plans()
+
+    def runs(self) -> list[tuple[Run, int]]:
+        """Return the processes that wrote it, first to last, and how many jobs were answered to each."""
+        answered = self._campaign.answered()
+        return [(run, answered[run.run]) for run in self._campaign.runs()]
+
+    def contradictions(self) -> list[str]:
+        """Return the jobs of which two attempts came to different answers."""
+        return self._campaign.contradictions()

@@ -5,7 +5,7 @@ dispatched and stays there until its result is recorded, so that a kill at any m
 """
 
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -14,9 +14,9 @@ from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import portable, write_artefact
 from cluster.storage.campaign import DATABASE, Contents, Result
 from cluster.storage.database import Database
-from cluster.storage.errors import CampaignError, storing
+from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import take_lock
-from cluster.storage.provenance import Run, this_run
+from cluster.storage.provenance import Run, now, this_run
 from cluster.storage.schema import text_digest
 from scenarios import codec
 from scenarios.codec import comment
@@ -56,7 +56,7 @@ class Store(Contents):
         try:
             self._begin_run()
         except BaseException:
-            self.close()
+            self._close()
             raise
 
     def _begin_run(self) -> None:
@@ -76,6 +76,18 @@ class Store(Contents):
 
     def close(self) -> None:
         """Let another process use the directory."""
+        try:
+            self._end_run()
+        finally:
+            self._close()
+
+    def _end_run(self) -> None:
+        """Write down when this process ended; what cannot be written any more has been said by whoever met it."""
+        ended = self.run.model_copy(update={"ended": now()})
+        with suppress(StoreError):
+            self._db.insert("runs", (ended.run, ended.model_dump_json()), "REPLACE")
+
+    def _close(self) -> None:
         try:
             self._db.close()
         finally:

@@ -15,6 +15,7 @@ from cluster.campaigns.shard_reports import Tally
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
+from cluster.storage.provenance import Run
 from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
 from workers.faults.registry import FAULTS
@@ -31,9 +32,12 @@ _COUNTED = ("requests", "steps", "captures", "run_ahead_max")
 
 @dataclass(slots=True)
 class Hunted:
-    """What a hunt came to: sums over its shards, how its canary fared, and whether its shards were alike twice."""
+    """What a hunt came to: sums over its shards, how its canary fared, and whether its shards were alike twice.
 
-    settings: HuntSettings
+    `plans` are several where hunts were merged.
+    """
+
+    plans: tuple[HuntSettings, ...]
     tally: Tally = field(default_factory=Tally)
     canary_shards: int = 0
     canary_found: int = 0
@@ -42,9 +46,27 @@ class Hunted:
     mismatches: int = 0
 
     @property
+    def settings(self) -> HuntSettings:
+        """Return what it looks at; of several hunts the first."""
+        return self.plans[0]
+
+    @property
     def is_blind(self) -> bool:
         """Whether the planted fault was looked for and not found."""
         return self.canary_missed >= CANARY_SHARDS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that wrote the campaign, and how many jobs were answered to it."""
+
+    run: Run
+    jobs: int
+
+    @property
+    def rate(self) -> float | None:
+        """Return the jobs a second, where it said when it ended."""
+        return self.jobs / self.run.seconds if self.run.seconds else None
 
 
 # One line of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
@@ -73,7 +95,9 @@ class Campaign:
     known_missed: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     hunted: Hunted | None = None
+    processes: list[Process] = field(default_factory=list)
     num_damaged: int = 0
+    num_contradictions: int = 0
 
     @property
     def gaps(self) -> list[str]:
@@ -90,6 +114,8 @@ class Campaign:
         given_up = sum(trial.detected.at is None for trial in self.trials)
         if given_up:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
+        if self.num_contradictions:
+            found.append(f"{self.num_contradictions} jobs were answered twice, and not alike")
         if self.num_damaged:
             found.append(f"{self.num_damaged} stored results were altered and are left out")
         if not (self.rows or self.hunted or self.trials or self.known_found):
@@ -102,6 +128,19 @@ class Campaign:
         if self.findings:
             return EXIT_FOUND
         return EXIT_NOT_JUDGED if self.gaps else EXIT_AGREED
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Return what was judged a second, over the processes that said when they ended; empty if one did not."""
+        seconds = [process.run.seconds for process in self.processes if process.jobs]
+        total = sum(each for each in seconds if each is not None)
+        if None in seconds or not total:
+            return {}
+        if self.hunted is not None:
+            return {"traces a second": self.hunted.tally.traces / total, "steps a second": self.totals["steps"] / total}
+        if self.rows:
+            return {"scenarios a second": len(self.rows) / total, "runs a second": self.totals["runs"] / total}
+        return {"trials a second": len(self.trials) / total} if self.trials else {}
 
     @property
     def probes_never_hit(self) -> list[str]:
@@ -126,12 +165,14 @@ def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
     with CampaignReader(folder) as reader:
         for row in reader.results():
             _add_result(campaign, row)
-        settings = reader.settings()
-        if settings is not None:
-            campaign.hunted = Hunted(HuntSettings.model_validate_json(settings))
+        plans = tuple(HuntSettings.model_validate_json(plan) for plan in reader.plans())
+        if plans:
+            campaign.hunted = Hunted(plans)
             _add_shards(campaign, campaign.hunted, reader)
         trials = map(Trial.model_validate_json, reader.trials())
         campaign.trials = [trial for trial in trials if trial.fault in FAULTS]
+        campaign.processes = [Process(run, jobs) for run, jobs in reader.runs()]
+        campaign.num_contradictions = len(reader.contradictions())
         campaign.num_damaged = reader.num_damaged
     return campaign
 
@@ -175,35 +216,41 @@ def _add_finding(campaign: Campaign, row: ResultRow, judgement: Judgement) -> st
 
 
 def _add_shards(campaign: Campaign, hunted: Hunted, reader: CampaignReader) -> None:
-    """Sum up the shards of a hunt; of one that was taken apart the whole counts, not its parts."""
-    hunts: dict[int, tuple[ShardReport, str]] = {}
-    again: dict[int, str] = {}
+    """Sum up the shards of a hunt."""
+    hunts: dict[int, list[str]] = {}
+    again: list[tuple[int, str]] = []
     for row in reader.shards():
-        report = ShardReport.model_validate_json(row.report)
         match row.role:
             case "canary":
+                report = ShardReport.model_validate_json(row.report)
                 hunted.canary_shards += 1
                 hunted.canary_found += bool(report.hits)
                 hunted.canary_missed = 0 if report.hits else hunted.canary_missed + 1
             case "again":
-                again[row.number] = row.report
+                again.append((row.number, row.report))
             case _:
-                known = hunts.get(row.number)
-                if known is None or known[0].traces < report.traces:
-                    hunts[row.number] = report, row.report
+                hunts.setdefault(row.number, []).append(row.report)
     hunted.judged_twice = len(again)
-    hunted.mismatches = sum(number in hunts and hunts[number][1] != text for number, text in again.items())
+    hunted.mismatches = sum(number in hunts and text not in hunts[number] for number, text in again)
     counts: Counter[str] = Counter()
-    for report, _ in hunts.values():
+    reports = [report for texts in hunts.values() for report in _wholes(texts, len(hunted.plans))]
+    for report in reports:
         hunted.tally.add(report)
         for hit in report.hits:
             counts[hit.signature.bug] += hit.count
     tally = hunted.tally
     campaign.probes.update(tally.probes)
     campaign.num_probed += tally.traces
-    add_coverage(campaign.coverage, joined_coverage(report.coverage for report, _ in hunts.values()))
+    add_coverage(campaign.coverage, joined_coverage(report.coverage for report in reports))
     campaign.totals.update(runs=tally.runs, steps=tally.steps, captures=tally.captures)
     _add_states(campaign, hunted, reader, counts)
+
+
+def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
+    """Return the reports of one number: of a shard that was taken apart the whole, not its parts; one a plan."""
+    reports = [ShardReport.model_validate_json(text) for text in dict.fromkeys(texts)]
+    most = max(report.traces for report in reports)
+    return [report for report in reports if report.traces > 1 or most == 1][:num_plans]
 
 
 def _add_states(campaign: Campaign, hunted: Hunted, reader: CampaignReader, counts: Counter[str]) -> None:

@@ -1,0 +1,113 @@
+"""A campaign as the page reads it: rates over the processes that wrote it, shards counted once, merged hunts too."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.campaigns.hunter import HuntSettings
+from cluster.dispatch.job import Role, ShardJob
+from cluster.reports.page.campaign import Campaign, read_campaigns
+from cluster.storage.merging import merge
+from cluster.storage.store import Store
+from scenarios.shards import Shard
+from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+from workers.run.shard import ShardReport
+
+
+def report_of(traces: int, digest: str) -> ShardReport:
+    """Return the report of a clean shard."""
+    return ShardReport(
+        traces=traces,
+        runs=3 * traces,
+        steps=30 * traces,
+        commits=traces,
+        captures=traces,
+        reached=traces,
+        lengths=(10,) * traces,
+        digests=(digest,) * traces,
+        probes={"admit": traces},
+        firsts={"admit": 0},
+        hits=(),
+    )
+
+
+def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: str = "") -> None:
+    """Record the report of a shard, in which `digest` stands for what was captured."""
+    shard = Shard(profile="labelled", seed=seed, number=number, traces=traces, first=0 if traces > 1 else number)
+    job = ShardJob.of(role, shard, Path("running"))
+    store.begin_attempt(job.key, 1, 0)
+    store.keep_shard(job, 1, report_of(traces, digest or f"seed {seed}"))
+
+
+def hunted(folder: Path, seed: int, num_shards: int) -> Path:
+    """Write a hunt of clean shards, the first judged twice."""
+    with Store(folder) as store:
+        store.keep_settings(HuntSettings(seed=seed).model_dump_json())
+        for number in range(num_shards):
+            keep(store, "hunt", number, 12, seed)
+        keep(store, "again", 0, 12, seed)
+    return folder
+
+
+def read(folder: Path) -> Campaign:
+    """Return the one campaign of a folder."""
+    (campaign,) = read_campaigns(folder)
+    return campaign
+
+
+def test_rates_are_over_the_time_that_processes_wrote(tmp_path: Path) -> None:
+    campaign = read(hunted(tmp_path, 1, 3))
+    (process,) = campaign.processes
+    seconds = process.run.seconds
+    assert seconds is not None
+    assert 0 < seconds < 60
+    assert process.jobs == 4
+    assert campaign.rates == {
+        "traces a second": pytest.approx(36 / seconds),
+        "steps a second": pytest.approx(1080 / seconds),
+    }
+    page = Page(page_of(tmp_path))
+    assert process.run.command in [element.text for element in page.all("code")]
+
+
+def test_a_process_that_was_killed_has_no_rate_and_neither_has_its_campaign(tmp_path: Path) -> None:
+    campaign_of(tmp_path, {"a": judged("agree")})
+    store = Store(tmp_path)
+    keep(store, "hunt", 0, 12, 1)
+    # As a kill leaves it: nothing is written at the end.
+    store._close()
+    campaign = read(tmp_path)
+    assert [process.run.seconds is None for process in campaign.processes] == [False, True]
+    assert [process.rate is None for process in campaign.processes] == [False, True]
+    assert campaign.rates == {}
+    assert "not said" in [element.text for element in Page(page_of(tmp_path)).all("td")]
+
+
+def test_a_shard_that_was_taken_apart_counts_once(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.keep_settings(HuntSettings().model_dump_json())
+        keep(store, "hunt", 0, 1, 0)
+        keep(store, "hunt", 0, 12, 0)
+    campaign = read(tmp_path)
+    assert campaign.hunted is not None
+    assert campaign.hunted.tally.traces == 12
+
+
+def test_shards_that_differ_when_judged_twice_are_a_gap(tmp_path: Path) -> None:
+    folder = hunted(tmp_path, 1, 2)
+    with Store(folder) as store:
+        keep(store, "again", 1, 12, 1, "something else")
+    campaign = read(folder)
+    assert campaign.hunted is not None
+    assert (campaign.hunted.judged_twice, campaign.hunted.mismatches) == (2, 1)
+    assert campaign.exit_code == 3
+
+
+def test_hunts_that_were_merged_are_counted_together(tmp_path: Path) -> None:
+    parts = [hunted(tmp_path / str(seed), seed, 3) for seed in (1, 2)]
+    merge(parts, tmp_path / "both")
+    campaign = read(tmp_path / "both")
+    assert campaign.hunted is not None
+    assert sorted(plan.seed for plan in campaign.hunted.plans) == [1, 2]
+    assert (campaign.hunted.tally.traces, campaign.hunted.judged_twice, campaign.hunted.mismatches) == (72, 2, 0)
+    assert campaign.gaps == []
