@@ -120,7 +120,7 @@ def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: P
         first, second = kept.runs()
         assert (first.seed, second.seed) == (5, None)
         assert first.run == store.run.run
-        assert first.command.startswith("specstorm ")
+        assert first.command.startswith("specstorm")
         assert first.libraries["numpy"]
         write_lines(kept, tmp_path / "results.jsonl")
         lines = list(result_lines(kept))
