@@ -63,6 +63,8 @@ def drive(
         driver.wait()
         counts = planner.counts()
         progress.update(counts)
+        if store is not None:
+            store.progress.note(counts.done, counts.total, counts.findings, counts.shrinking)
         job_progress.update(counts.done, counts.total, counts.findings)
     counts = planner.counts()
     job_progress.close(counts.done, counts.total, counts.findings)

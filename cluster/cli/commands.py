@@ -31,6 +31,7 @@ from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out,
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.cli.submit_command import attach, extract, submit
+from cluster.cli.watch_command import watch
 from cluster.cli.watched import WatchedSuite
 from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import WORKER, build, load_judge, typed
@@ -249,6 +250,7 @@ app.command()(report)
 app.command()(explain)
 app.command()(schema)
 app.command()(merge)
+app.command()(watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 app.command()(attach)
 app.command()(extract)

@@ -216,7 +216,7 @@ class LineProgress:
         if counts.total is not None and rate > 0:
             left = f"about {(counts.total - counts.done) / rate:.0f} s left"
         of = "" if counts.total is None else f"/{counts.total}"
-        text = f"{counts.done}{of} {self._units}, {rate:.2f}/s, {_findings(counts.findings)}, {left}"
+        text = f"{counts.done}{of} {self._units}, {rate:.2f}/s, {findings_text(counts.findings)}, {left}"
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -227,21 +227,29 @@ class BarProgress:
     """A bar, for terminals."""
 
     def __init__(self, units: str = "scenarios") -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}, {task.fields[findings]}"))
+        text = "{task.description}, {task.fields[rate]}, {task.fields[findings]}"
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn(text))
         self._bar = RichBar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(units, total=None, findings=_findings(0))
+        self._task = self._bar.add_task(units, total=None, findings=findings_text(0), rate="-/s")
+        self._begin, self._done_before = time.monotonic(), -1
         self._bar.start()
 
     def update(self, counts: Counts) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=counts.done, total=counts.total, findings=_findings(counts.findings))
+        if self._done_before < 0:
+            self._done_before = counts.done
+        seconds = time.monotonic() - self._begin
+        rate = f"{(counts.done - self._done_before) / seconds:.2f}/s" if seconds > 0 else "-/s"
+        found = findings_text(counts.findings)
+        self._bar.update(self._task, completed=counts.done, total=counts.total, findings=found, rate=rate)
 
     def close(self) -> None:
         """Take the bar away."""
         self._bar.stop()
 
 
-def _findings(count: int) -> str:
+def findings_text(count: int) -> str:
+    """Return a number of findings in words."""
     return f"{count} {'finding' if count == 1 else 'findings'}"
 
 

@@ -17,6 +17,8 @@ from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import take_lock
 from cluster.storage.provenance import Run, now, this_run
+from cluster.storage.progress import ProgressFile
+from cluster.storage.provenance import Run, this_run
 from cluster.storage.schema import text_digest
 from scenarios import codec
 from scenarios.codec import comment
@@ -52,6 +54,7 @@ class Store(Contents):
             raise
         super().__init__(self._db)
         self.remarks = self._db.remarks
+        self.progress = ProgressFile(folder, self.run.run)
         self._slots: dict[tuple[str, int], int] = {}
         try:
             self._begin_run()

@@ -1,0 +1,86 @@
+"""Progress of a campaign in a file of its folder, for whoever watches it from another process."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from scenarios.spec import Value
+
+FILE = "progress.json"
+EVERY_SECONDS = 1.0
+
+
+class Snapshot(Value):
+    """How far a run of a campaign is: `done` units of `total`, of which `kept` were done before it began.
+
+    Times are seconds since 1970; the run is one of those that the campaign records.
+    """
+
+    run: str
+    begun: float
+    now: float
+    done: int
+    kept: int
+    total: int | None
+    findings: int
+    shrinking: int
+
+    @property
+    def rate(self) -> float:
+        """Return the units done a second, 0 while nothing is known."""
+        seconds = self.now - self.begun
+        return (self.done - self.kept) / seconds if seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return how long the rest takes at that rate, None while that cannot be told."""
+        return None if self.total is None or not self.rate else (self.total - self.done) / self.rate
+
+
+class ProgressFile:
+    """The file of one run, written again at most once a second; it is no loss if it cannot be written."""
+
+    def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.time) -> None:
+        self._path = folder / FILE
+        self._run = run
+        self._clock = clock
+        self._begun = self._last = 0.0
+        self._kept = 0
+
+    def note(self, done: int, total: int | None, findings: int, shrinking: int) -> None:
+        """Write down how far the run is, if that was not done just now."""
+        assert done >= 0, f"{done} units are done"
+        now = self._clock()
+        if not self._begun:
+            self._begun, self._kept = now, done
+        elif now - self._last < EVERY_SECONDS and done != total:
+            return
+        self._last = now
+        snapshot = Snapshot(
+            run=self._run,
+            begun=self._begun,
+            now=now,
+            done=done,
+            kept=self._kept,
+            total=total,
+            findings=findings,
+            shrinking=shrinking,
+        )
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        # What is wrong with the disk is said by what must be written.
+        with suppress(OSError):
+            temporary.write_text(snapshot.model_dump_json(), encoding="utf-8")
+            os.replace(temporary, self._path)
+
+
+def read_progress(folder: Path) -> Snapshot | None:
+    """Return how far the newest run of a campaign, or of one inside it, is; None where none has told."""
+    found = []
+    for path in (folder / FILE, *folder.glob(f"*/{FILE}")):
+        with suppress(OSError, ValidationError):
+            found.append(Snapshot.model_validate_json(path.read_bytes()))
+    return max(found, key=lambda each: each.now, default=None)

@@ -1,0 +1,95 @@
+"""A campaign is watched from another process: how far it is, what was found, and when it ends."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.store_damage import run, scenarios_of
+from cluster.campaigns.driver import drive
+from cluster.campaigns.planner import Counts
+from cluster.campaigns.suite import Suite
+from cluster.cli import main as cli
+from cluster.dispatch.origin import ROOT
+from cluster.dispatch.pool import InProcessPool
+from cluster.dispatch.session import Stop
+from cluster.storage.progress import FILE, ProgressFile, Snapshot, read_progress
+from cluster.storage.store import Store
+
+JUDGE = "benchmarks.store_damage:InstantJudge"
+NUM_SCENARIOS = 9
+
+
+class Watched:
+    """Progress that looks at its campaign through the command, once, after four results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out = ""
+        self._folder = folder
+
+    def update(self, counts: Counts) -> None:
+        """Look, when it is time."""
+        if counts.done == 4:
+            command = [sys.executable, "-m", "cluster", "watch", str(self._folder), "--once"]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+            self.out = done.stdout
+
+
+def test_a_running_campaign_tells_how_far_it_is_and_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = Watched(tmp_path)
+    with Store(tmp_path) as store:
+        suite = Suite(scenarios_of(NUM_SCENARIOS), store)
+        drive(suite, InProcessPool(JUDGE), Stop(), watched, store)
+    found, line = watched.out.splitlines()
+    assert found.startswith(f"found: {tmp_path}/artefacts/crash-")
+    assert line.startswith(f"{tmp_path}: running, ")
+    assert " of 9 done, " in line
+    assert line.endswith(" left") or line.endswith("unknown")
+    assert cli.run(["watch", str(tmp_path)]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == f"{tmp_path}: not running, 9 of 9 done, 2 findings"
+
+
+def test_what_is_no_campaign_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["watch", str(tmp_path)]) == 2
+    assert "is not a campaign" in capsys.readouterr().err
+
+
+def test_progress_is_written_once_a_second_and_at_the_end_and_tells_rate_and_time_left(tmp_path: Path) -> None:
+    times = iter((100.0, 100.5, 102.0, 102.1))
+    file = ProgressFile(tmp_path, "r", clock=lambda: next(times))
+    seen = []
+    for done in (2, 3, 6, 10):
+        file.note(done, 10, 1, 0)
+        seen.append(read_progress(tmp_path))
+    assert [each and each.done for each in seen] == [2, 2, 6, 10]
+    third = seen[2]
+    assert third == Snapshot(run="r", begun=100, now=102, done=6, kept=2, total=10, findings=1, shrinking=0)
+    assert (third.rate, third.seconds_left) == (2.0, 2.0)
+
+
+def test_the_newest_progress_of_a_campaign_and_those_inside_it_counts_and_a_broken_one_does_not(
+    tmp_path: Path,
+) -> None:
+    assert read_progress(tmp_path) is None
+    (tmp_path / "regressions").mkdir()
+    for folder, now in ((tmp_path, 5.0), (tmp_path / "regressions", 7.0)):
+        ProgressFile(folder, "r", clock=lambda now=now: now).note(1, None, 0, 0)  # type: ignore[misc]
+    newest = read_progress(tmp_path)
+    assert newest is not None
+    assert newest.now == 7.0
+    (tmp_path / "regressions" / FILE).write_text("{")
+    oldest = read_progress(tmp_path)
+    assert oldest is not None
+    assert (oldest.now, oldest.seconds_left) == (5.0, None)
+
+
+def test_a_campaign_that_was_never_driven_is_watched_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, [])
+    assert cli.run(["watch", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: not running\n"
