@@ -16,9 +16,8 @@ from cluster.storage.campaign import DATABASE, Contents, Result
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import take_lock
-from cluster.storage.provenance import Run, now, this_run
 from cluster.storage.progress import ProgressFile
-from cluster.storage.provenance import Run, this_run
+from cluster.storage.provenance import Run, now, this_run
 from cluster.storage.schema import text_digest
 from scenarios import codec
 from scenarios.codec import comment
