@@ -94,8 +94,7 @@ def submit(
     if detach:
         print(f"go on with: {_attach_line(name, server)}", file=sys.stderr)
         return EXIT_AGREED
-    own = shlex.join(["submit", "--address", server.address, *command, *words[len(command) :]])
-    return _see_through(server, name, on_interrupt, f"go on with: {program()} {own}")
+    return _see_through(server, name, on_interrupt)
 
 
 def attach(
@@ -104,7 +103,7 @@ def attach(
     on_interrupt: OnInterrupt = "detach",
 ) -> int:
     """Follow a job to its end and bring its campaign home; the exit code is the job's own."""
-    return _see_through(JobServer(_address(address)), job, on_interrupt, "submit it again with the same --out to go on")
+    return _see_through(JobServer(_address(address)), job, on_interrupt)
 
 
 def extract(
@@ -225,7 +224,17 @@ def _attach_line(job: str, server: JobServer) -> str:
     return f"{program()} {shlex.join(['attach', '--address', server.address, job])}"
 
 
-def _see_through(server: JobServer, job: str, on_interrupt: Interrupt, resume: str) -> int:
+def _resume_line(server: JobServer, state: JobState) -> str:
+    """Return the command that goes on with the campaign of a job that was stopped."""
+    words = shlex.split(state.metadata.get("command", ""))
+    if not words:
+        return "submit it again with the same --out to go on"
+    named = any(word == "--out" or word.startswith("--out=") for word in words)
+    again = [*words, *([] if named else ["--out", state.metadata["campaign"]])]
+    return f"go on with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
+
+
+def _see_through(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
     """Follow a job, bring home what it found, and return its exit code."""
     stop = Stop()
     printer = LinePrinter(WithoutArtefacts(lambda line: print(line, flush=True)))
@@ -241,9 +250,8 @@ def _see_through(server: JobServer, job: str, on_interrupt: Interrupt, resume: s
     print(_brought_home(server, job, state), file=sys.stderr)
     code, remark = state.own_code(stop.signum)
     if remark:
-        print(
-            f"specstorm: {remark}; {resume}" if state.status == "STOPPED" else f"specstorm: {remark}", file=sys.stderr
-        )
+        how = f"; {_resume_line(server, state)}" if state.status == "STOPPED" else ""
+        print(f"specstorm: {remark}{how}", file=sys.stderr)
     return code
 
 

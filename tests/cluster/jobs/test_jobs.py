@@ -135,7 +135,7 @@ def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_o
     assert sorted(path.name for path in folder.glob("campaign.sqlite*")) == ["campaign.sqlite"], "it has no journal"
     kept = shards_of(folder)
     assert kept
-    command = ("hunt", "--traces", str(8 * (len(kept) + 1)), "--out", "campaigns/tonight")
+    command = ("hunt", "--traces", str(12 * (len(kept) + 1)), "--out", "campaigns/tonight")
     again = head.run(tmp_path, "submit", "--install", "no", *command)
     assert again.returncode == 0, again.stderr + again.stdout
     assert set(kept) < set(shards_of(folder))
