@@ -168,13 +168,13 @@ def _paths(value: object) -> Iterable[Path]:
 
 
 def _in_tree(path: Path) -> str:
-    """Return the path of an input in the working tree that is sent."""
+    """Return the path of an input in the working tree that is sent; an absolute one that is not here is the cluster's."""
     absolute = Path(os.path.abspath(path))
     if not (ROOT / "pyproject.toml").is_file():
         raise InputError(f"specstorm is installed in {ROOT} without its tree; submit from a checkout")
-    if not absolute.exists() and not (ROOT / path).exists():
-        raise InputError(f"{path}: no such file or folder")
     if not absolute.exists():
+        if not path.is_absolute() and not (ROOT / path).exists():
+            raise InputError(f"{path}: no such file or folder")
         return str(path)
     if not absolute.is_relative_to(ROOT):
         raise InputError(f"{path}: is outside of {ROOT}, the tree that a job is sent with")

@@ -107,7 +107,7 @@ def test_pools_find_all_workers_when_they_start(document: Any) -> None:
 def test_campaigns_lie_on_the_volume_and_have_time_to_be_closed(document: Any) -> None:
     pod = groups_of(document)[0]["template"]["spec"]
     (container,) = pod["containers"]
-    values = {each["name"]: each["value"] for each in container["env"]}
+    values = named(groups_of(document)[0])
     assert values[FOLDER_VARIABLE] in [mount["mountPath"] for mount in container["volumeMounts"]]
     assert int(values["RAY_JOB_STOP_WAIT_TIME_S"]) >= 30
     (claim,) = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"]]
@@ -122,7 +122,8 @@ def test_a_job_s_command_is_one_that_this_program_takes_and_no_finding_is_tried_
     name, *arguments = words[2:]
     command: Any = get_command(app)
     here = [word.replace(IMAGE_ROOT, f"{ROOT}/") for word in arguments]
-    assert all(Path(word).exists() for word in here if word.startswith("/"))
+    volume = f"{named(groups_of(document)[0])[FOLDER_VARIABLE]}/"
+    assert all(Path(word).exists() or word.startswith(volume) for word in here if word.startswith("/"))
     values = command.commands[name].make_context(name, here).params
     assert values["ray"] == "auto"
     assert document["spec"]["backoffLimit"] == document["spec"]["submitterConfig"]["backoffLimit"] == 0
@@ -131,6 +132,11 @@ def test_a_job_s_command_is_one_that_this_program_takes_and_no_finding_is_tried_
     assert (num_gpus > 0) == (values["device"] == "cuda")
     if num_gpus:
         assert values["workers"] > num_gpus, "engines share GPUs"
+
+
+def named(group: Any) -> dict[str, str]:
+    (container,) = group["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"]}
 
 
 def is_on_gpu(group: Any) -> bool:
