@@ -168,7 +168,7 @@ def _paths(value: object) -> Iterable[Path]:
 
 
 def _in_tree(path: Path) -> str:
-    """Return the path of an input in the working tree that is sent; an absolute one that is not here is the cluster's."""
+    """Return the path of an input in the working tree that is sent; an absolute one not found here is the cluster's."""
     absolute = Path(os.path.abspath(path))
     if not (ROOT / "pyproject.toml").is_file():
         raise InputError(f"specstorm is installed in {ROOT} without its tree; submit from a checkout")
