@@ -78,7 +78,8 @@ def overall(campaigns: Sequence[Campaign]) -> Overall:
     elif gaps:
         code, headline = max(codes), "Not judged to the end"
     else:
-        code, headline = max(codes), "All agreed"
+        is_measured = all(campaign.trials and not (campaign.rows or campaign.hunted) for campaign in campaigns)
+        code, headline = max(codes), "All faults found" if is_measured else "All agreed"
     totals = {name: sum(each.totals[name] for each in campaigns) for name in ("runs", "steps", "captures")}
     return Overall(code, headline, totals)
 
