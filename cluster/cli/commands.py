@@ -140,7 +140,9 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
         return []
     if not budget.has_time():
         return [f"the time limit of {spoken(budget.seconds or 0)} is over; {how}"]
-    return [f"stopped after {suite.counts().findings} findings; {how}"]
+    findings = suite.counts().findings
+    # Without any, it was given up for what has been told already.
+    return [f"stopped after {findings} findings; {how}"] if findings else []
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:

@@ -139,6 +139,7 @@ def test_a_store_that_fills_up_leaves_a_table_of_what_is_done_and_goes_on(tmp_pa
     assert told.endswith("-m cluster run scn --ray off --out out")
     judged = done.stdout.count(" agreed") - 1
     assert 1 <= judged < 8
+    assert "stopped after" not in done.stdout, "how to go on is said once"
     done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "8 scenarios: 8 agreed" in done.stdout
