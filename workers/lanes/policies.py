@@ -136,14 +136,28 @@ class Random:
     def __init__(self, seed: int) -> None:
         self.name = f"random {seed}"
         self.seed = seed
+        # An op that waits at the head of its lane is asked for again at every call of the host.
+        self._urgencies: dict[tuple[str, int], int] = {}
+
+    def _urgency(self, head: tuple[str, int]) -> int:
+        """Return what an op of a step drew."""
+        found = self._urgencies.get(head)
+        if found is None:
+            found = self._urgencies[head] = draw(self.seed, "lane", *head)
+        return found
 
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
-        host = draw(self.seed, "host", machine.host_label, machine.step)
+        host: int | None = None
 
         def choose(able: Sequence[Runner]) -> Runner | None:
-            urgency, _, lane = max((draw(self.seed, "lane", *lane.head()), lane.name, lane) for lane in able)
-            return None if blocked is None and host > urgency else lane
+            nonlocal host
+            urgency, _, lane = max([(self._urgency(lane.head()), lane.name, lane) for lane in able])
+            if blocked is not None:
+                return lane
+            if host is None:
+                host = draw(self.seed, "host", machine.host_label, machine.step)
+            return None if host > urgency else lane
 
         _advance_chosen(machine, blocked, choose)
 
