@@ -1,6 +1,7 @@
 """Commands `report` and `explain`: what campaigns came to as one page, and what a word in it means."""
 
 import difflib
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from cluster.reports.annotations import annotations
 from cluster.reports.glossary import GLOSSARY, known_words, meanings
 from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.page.nights import read_nights
 from cluster.reports.page.render import groups_of, overall, render_page
 from cluster.reports.page.timelines import draw_timelines
 from cluster.reports.sarif import sarif_json
@@ -24,20 +26,23 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the last DIR.")] = None,
     timelines: Annotated[int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")] = 20,
-    github: Annotated[bool, typer.Option("--github", help="Print findings as GitHub Actions reads them.")] = False,
+    known: Annotated[Path, typer.Option(help="Folder of known findings, and of when each was seen.")] = Path("known"),
+    github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
 ) -> int:
     """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
     campaigns = [campaign for folder in folders for campaign in read_campaigns(folder)]
     folder = out if out is not None else folders[-1]
     findings = [group.finding for group in groups_of(campaigns)]
-    total = overall(campaigns)
+    nights = read_nights(known, [finding.bug for finding in findings], date.today())
+    total = overall(campaigns, nights)
     try:
-        write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines)))
+        write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
         write_atomically(folder / "junit.xml", junit_xml(campaigns))
         write_atomically(folder / "report.sarif", sarif_json(findings, total))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
-    for line in annotations(findings) if github else ():
+    unknown = [finding for finding in findings if nights is None or nights.state(finding.bug) != "known"]
+    for line in annotations(unknown) if github else ():
         print(line)
     print(f"{total.headline}: {folder / PAGE}")
     return EXIT_AGREED

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from cluster.campaigns.exit_codes import EXIT_FOUND
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.dispatch.job import build
 from cluster.reports.glossary import GLOSSARY
 from cluster.reports.page.campaign import Campaign
@@ -22,6 +22,7 @@ from cluster.reports.page.comparison import comparisons
 from cluster.reports.page.coverage import matrix_of
 from cluster.reports.page.faults import kill_matrix, survival_chart
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
 from cluster.reports.visible import visible_text
 from scenarios.probes import PROBES
@@ -68,24 +69,26 @@ def visible(value: object) -> object:
     return value
 
 
-def overall(campaigns: Sequence[Campaign]) -> Overall:
-    """Return what campaigns come to together: the findings of any, else the gaps of any."""
-    codes = [campaign.exit_code for campaign in campaigns]
+def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Overall:
+    """Return what campaigns come to together: the findings of any that are not known, else the gaps of any."""
     bugs = {bug for campaign in campaigns for bug in campaign.findings}
-    gaps = sum(bool(campaign.gaps) for campaign in campaigns)
-    if bugs:
-        code, headline = EXIT_FOUND, f"{len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}"
-    elif gaps:
-        code, headline = max(codes), "Not judged to the end"
+    known = bugs & set(nights.result.known if nights is not None else ())
+    some_known = f", {len(known)} known" if known else ""
+    if bugs - known:
+        code, headline = EXIT_FOUND, f"{len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}{some_known}"
+    elif any(campaign.gaps for campaign in campaigns):
+        code, headline = EXIT_NOT_JUDGED, f"Not judged to the end{some_known}"
+    elif known:
+        code, headline = EXIT_AGREED, f"Nothing new{some_known}"
     else:
         is_measured = all(campaign.trials and not (campaign.rows or campaign.hunted) for campaign in campaigns)
-        code, headline = max(codes), "All faults found" if is_measured else "All agreed"
+        code, headline = EXIT_AGREED, "All faults found" if is_measured else "All agreed"
     totals = {name: sum(each.totals[name] for each in campaigns) for name in ("runs", "steps", "captures")}
     return Overall(code, headline, totals)
 
 
-def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn]) -> str:
-    """Return the page about some campaigns, with the timelines of findings by bug."""
+def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
+    """Return the page about some campaigns, with the timelines of findings by bug, and what is known of them."""
     script, style = _text("script.js"), _text("style.css")
     environment = Environment(
         loader=PackageLoader("cluster.reports.page", _TEMPLATES),
@@ -99,7 +102,8 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn]) -
     return environment.get_template("page.html").render(
         build=build(),
         campaigns=campaigns,
-        overall=overall(campaigns),
+        overall=overall(campaigns, nights),
+        nights=nights,
         groups=groups_of(campaigns),
         timelines=timelines,
         matrix_of=matrix_of,

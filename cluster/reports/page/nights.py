@@ -1,0 +1,48 @@
+"""Findings of a report over nights: new, seen before or known, from a folder of known findings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from cluster.campaigns.recurrence import Recurrence, recurrence
+from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
+
+
+@dataclass(frozen=True, slots=True)
+class Nights:
+    """What a folder of known findings says of those of a report."""
+
+    result: Recurrence
+    known: dict[str, KnownFinding]
+    seen: dict[str, Sighting]
+
+    def state(self, bug: str) -> Literal["new", "seen before", "known"]:
+        """Return which of the three a finding of the report is."""
+        return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
+
+    def told(self, bug: str) -> str:
+        """Return what is known of a finding: where it is dealt with, until when, and when it was seen."""
+        parts = []
+        if bug in self.known:
+            entry = self.known[bug]
+            until = f" until {entry.until}" if entry.until is not None else ""
+            parts += [f"{entry.status}{until}, {entry.upstream}", *([entry.note] if entry.note else [])]
+        if bug in self.seen:
+            sighting = self.seen[bug]
+            nights = f"{sighting.nights} {'night' if sighting.nights == 1 else 'nights'}"
+            parts.append(f"first seen {sighting.first}, last seen {sighting.last}, in {nights}")
+        return "; ".join(parts)
+
+
+def read_nights(folder: Path, bugs: Sequence[str], today: date) -> Nights | None:
+    """Return what a folder says of the findings of a report; None where there is no such folder.
+
+    Raises:
+        ScenarioError: a file in it is not what it must be.
+    """
+    if not folder.is_dir():
+        return None
+    known, seen = read_known(folder), read_seen(folder)
+    return Nights(recurrence(bugs, known, seen, today), known, seen)
