@@ -112,7 +112,7 @@ def nightly(
     context: typer.Context,
     hours: Annotated[float, typer.Option(min=0, help="Begin traces for so long, after the regressions.")] = 8,
     regressions: Annotated[Path, typer.Option(help="Folder of traces of known faults, replayed first.")] = Path(
-        "scenarios/regressions"
+        "regressions"
     ),
     seed: Annotated[
         int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from cluster.campaigns.suite import Scenario
 from cluster.cli.selection import SelectionError, matcher
 from cluster.dispatch.job import Job
+from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import check_address
 from cluster.storage.artefact import portable
 from scenarios import codec
@@ -25,6 +26,9 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 # Bytes that a file system takes for one name.
 NAME_MAX = 255
 STEM_MAX = 100
+SCENARIOS = ROOT / "scenarios"
+# Folders of scenarios that come with the distribution.
+BUNDLED = ("smoke", "seeds", "regressions")
 
 
 class InputError(ValueError):
@@ -77,6 +81,20 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
     check_faults(trace.faults, config, source)
 
 
+def bundled(path: Path) -> Path:
+    """Return a path, or that of our own scenarios which it names where there is none: smoke, seeds, regressions."""
+    ours = SCENARIOS / path
+    if os.path.lexists(path) or path.is_absolute() or path.parts[:1] not in {(name,) for name in BUNDLED}:
+        return path
+    return ours if ours.exists() else path
+
+
+def name_of(path: Path) -> str:
+    """Return how a scenario is called: its path as it was given, one of ours as it can be given anywhere."""
+    ours = path.relative_to(SCENARIOS) if path.is_absolute() and path.is_relative_to(SCENARIOS) else path
+    return escaped(str(ours if ours.parts[0] in BUNDLED else path))
+
+
 def read_scenarios(
     paths: Sequence[Path],
     seed: int | None,
@@ -98,9 +116,10 @@ def read_scenarios(
         fits = matcher(keyword) if keyword is not None else lambda name: True
     except SelectionError as error:
         raise InputError(str(error)) from error
-    found = [path for path in codec.find_scenarios(paths) if fits(str(path))]
+    all_paths = codec.find_scenarios([bundled(path) for path in paths])
+    found = [path for path in all_paths if fits(name_of(path))]
     if not found:
-        raise InputError(f"-k is {keyword!r}: no name of {len(codec.find_scenarios(paths))} fits; --list shows them")
+        raise InputError(f"-k is {keyword!r}: no name of {len(all_paths)} fits; --list shows them")
     for path in found:
         trace = read_trace(path, is_limited)
         if trace.faults and os.path.realpath(path) not in named:
@@ -111,8 +130,8 @@ def read_scenarios(
             update["seed"] = seed
         trace = trace.model_copy(update=update)
         check_trace(trace, config, str(path))
-        scenarios.append(Scenario(escaped(str(path)), Job.of(trace, sweep=True, config=config)))
-    below = ", ".join(escaped(str(path)) for path in paths if os.path.isdir(path))
+        scenarios.append(Scenario(name_of(path), Job.of(trace, sweep=True, config=config)))
+    below = ", ".join(escaped(str(path)) for path in paths if bundled(path).is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"
     if not scenarios:
         raise InputError(f"{below}: no scenarios but {left_out} that switch faults on; {how}")
@@ -128,7 +147,7 @@ def read_regressions(folder: Path) -> dict[str, Trace]:
         ScenarioError: a file is no scenario.
         InputError: a fault is unknown.
     """
-    return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([folder])}
+    return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([bundled(folder)])}
 
 
 def check_writable(folder: Path) -> None:

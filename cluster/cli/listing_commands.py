@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT
-from cluster.cli.inputs import InputError, check_engine, check_trace, read_trace
+from cluster.cli.inputs import InputError, bundled, check_engine, check_trace, name_of, read_trace
 from cluster.cli.options import Engine, Json, NoLimits, OnDevice
 from cluster.dispatch.job import build
 from cluster.reports.documents import ValidateDocument, ValidEntry, probes_document
@@ -29,9 +29,9 @@ def validate(
     """Read scenario files and say of each what is wrong with it; nothing is run."""
     config = RunConfig(engine=check_engine(engine), device=device)
     entries = []
-    for path in codec.find_scenarios(paths):
+    for path in codec.find_scenarios([bundled(path) for path in paths]):
         problem = _problem(path, config, not no_limits)
-        entries.append(ValidEntry(file=portable(escaped(str(path))), problem=problem))
+        entries.append(ValidEntry(file=portable(name_of(path)), problem=problem))
     wrong = [entry for entry in entries if entry.problem is not None]
     code = EXIT_BAD_INPUT if wrong else EXIT_AGREED
     if json:

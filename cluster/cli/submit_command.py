@@ -107,7 +107,9 @@ def attach(
 
 
 def extract(
-    file: Annotated[typer.FileText, typer.Argument(metavar="LOG", help="A file with a job's log, or - for stdin.")],
+    file: Annotated[
+        typer.FileText, typer.Argument(metavar="LOG", errors="replace", help="A file with a job's log, or - for stdin.")
+    ],
 ) -> int:
     """Write the artefacts that the log of a job holds, for when nothing else is left of it."""
     return _extracted(from_log(file.read()), file.name)

@@ -1,0 +1,133 @@
+"""Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` is its door.
+
+Wrong input raises ValueError with the message that the command line would print; what a trace does is a verdict.
+Without `out` a campaign lies in a temporary folder and its artefacts go with it.
+To be called in the main thread, which signals go to.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.campaigns.budget import Budget
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.hunt import Hunt
+from cluster.campaigns.hunter import CANARY, HuntSettings
+from cluster.campaigns.suite import Scenario, Suite
+from cluster.cli.inputs import (
+    check_engine,
+    check_fault,
+    check_faults,
+    check_trace,
+    ray_address,
+    read_scenarios,
+    read_trace,
+)
+from cluster.dispatch.job import WORKER, load_judge
+from cluster.dispatch.session import Stop, open_pool
+from cluster.reports.hunt_report import HuntDocument, hunt_document
+from cluster.reports.report import Line, RunDocument, document
+from cluster.storage.campaign import Result
+from cluster.storage.store import Store
+from scenarios.trace import Trace
+from workers.record.verdict import Judgement
+from workers.targets.registry import kind_of
+from workers.targets.target import SPECSTORM, Device, RunConfig
+
+__all__ = ["check", "hunt", "run"]
+
+DEADLINE_SECONDS = 300.0
+
+
+def check(
+    trace: Trace | Path | str,
+    *,
+    faults: Sequence[str] = (),
+    sweep: bool = False,
+    engine: str = SPECSTORM,
+    device: Device = "sim",
+) -> Judgement:
+    """Judge one trace, or the file of one, in this process: under its own schedule, or with `sweep` under many.
+
+    Raises:
+        ValueError: the file is no scenario, or the engine cannot run it.
+    """
+    config = RunConfig(engine=check_engine(engine), device=device)
+    source = "the trace" if isinstance(trace, Trace) else str(trace)
+    given = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    added = tuple(check_fault(fault) for fault in faults)
+    given = given.model_copy(update={"faults": tuple(dict.fromkeys((*given.faults, *added)))})
+    check_trace(given, config, source)
+    kind_of(config.engine).require(config)
+    return load_judge(WORKER).judge(given, sweep, config)
+
+
+def run(
+    *paths: Path | str,
+    seed: int | None = None,
+    faults: Sequence[str] = (),
+    keyword: str | None = None,
+    ray: str = "off",
+    workers: int | None = None,
+    out: Path | None = None,
+    time_limit: float | None = None,
+    engine: str = SPECSTORM,
+    device: Device = "sim",
+) -> RunDocument:
+    """Run scenarios, each under many schedules, and return what each came to, with the exit code of it all.
+
+    Raises:
+        ValueError: a path is no scenario, or there is nobody at the address of Ray.
+    """
+    config = RunConfig(engine=check_engine(engine), device=device)
+    scenarios = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
+    address, budget, stop = ray_address(ray, workers, config), Budget.of(time_limit), Stop()
+    with _folder(out) as folder, Store(folder, seed) as store:
+        suite = Suite(scenarios, store)
+        if suite.missing:
+            with open_pool(address, workers, len(suite.missing), DEADLINE_SECONDS, stop, config) as pool:
+                drive(suite, pool, stop, QUIET, store, budget.has_time)
+        return document(
+            [_line(scenario, suite.results.get(scenario.job.key)) for scenario in scenarios], suite.exit_code()
+        )
+
+
+def _line(scenario: Scenario, result: Result | None) -> Line:
+    return Line(scenario.name, None) if result is None else Line(scenario.name, result.judgement, result.artefact)
+
+
+def hunt(
+    *,
+    traces: int,
+    seed: int = 0,
+    faults: Sequence[str] = (),
+    ray: str = "off",
+    workers: int | None = None,
+    out: Path | None = None,
+    engine: str = SPECSTORM,
+    device: Device = "sim",
+) -> HuntDocument:
+    """Judge so many generated traces, shrink every finding, and return what was found.
+
+    Raises:
+        ValueError: a fault or an engine is unknown, or there is nobody at the address of Ray.
+    """
+    config = RunConfig(engine=check_engine(engine), device=device)
+    check_faults([check_fault(fault) for fault in (*faults, CANARY)], config, "hunt")
+    settings = HuntSettings(profile="labelled", seed=seed, faults=tuple(faults), canary=CANARY, config=config)
+    address, stop = ray_address(ray, workers, config), Stop()
+    with _folder(out) as folder, Store(folder, seed) as store:
+        hunting = Hunt(settings, store, traces)
+        with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
+            drive(hunting, pool, stop, QUIET, store)
+        return hunt_document(hunting.hunter, hunting.exit_code())
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
+        yield Path(folder)

@@ -1,0 +1,72 @@
+"""pytest plugin: collects scenario files as tests, where `--specstorm`, or `specstorm = true` in the settings, asks.
+
+Without that it does nothing and loads nothing of Specstorm.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SUFFIX = ".yaml"
+# What a file says that is a scenario and not somebody else's YAML.
+MARK = "events:"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option and the setting."""
+    group = parser.getgroup("specstorm")
+    group.addoption("--specstorm", action="store_true", help="collect Specstorm's scenario files (*.yaml) as tests")
+    parser.addini("specstorm", "collect Specstorm's scenario files (*.yaml) as tests", type="bool", default=False)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioFile | None":
+    """Take a file whose lines have a key `events`."""
+    config = parent.config
+    if file_path.suffix != SUFFIX or not (config.getoption("--specstorm") or config.getini("specstorm")):
+        return None
+    with file_path.open(encoding="utf-8", errors="replace") as file:
+        is_scenario = any(line.startswith(MARK) for line in file)
+    return ScenarioFile.from_parent(parent, path=file_path) if is_scenario else None
+
+
+class ScenarioFailed(Exception):
+    """A scenario did not agree; its message is the report of the command line."""
+
+
+class ScenarioFile(pytest.File):
+    """A scenario file: one test."""
+
+    def collect(self) -> Iterator["ScenarioItem"]:
+        """Yield the test."""
+        yield ScenarioItem.from_parent(self, name="agrees")
+
+
+class ScenarioItem(pytest.Item):
+    """A scenario under many schedules; it passes if all agree, and is skipped if it switches known bugs on."""
+
+    def runtest(self) -> None:
+        """Judge the scenario."""
+        # Not before a scenario is run: whoever tests something else waits for none of it.
+        from cluster.cli.inputs import read_trace  # noqa: PLC0415
+        from cluster.cli.interface import check  # noqa: PLC0415
+        from cluster.reports.report import Line, block  # noqa: PLC0415
+        from workers.record.verdict import Agreed  # noqa: PLC0415
+
+        trace = read_trace(self.path)
+        if trace.faults:
+            pytest.skip(f"switches a known bug on: {', '.join(trace.faults)}")
+        judgement = check(trace, sweep=True)
+        if not isinstance(judgement.verdict, Agreed):
+            raise ScenarioFailed("\n".join(block(Line(str(self.path), judgement))))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the report, or the one line that says what is wrong with the file."""
+        if isinstance(excinfo.value, ScenarioFailed | ValueError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return how the test is named."""
+        return self.path, None, self.name

@@ -1,0 +1,5 @@
+"""Python interface of Specstorm: `check` one trace, `run` scenarios, `hunt`; each returns values."""
+
+from cluster.cli.interface import check, hunt, run
+
+__all__ = ["check", "hunt", "run"]
