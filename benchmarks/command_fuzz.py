@@ -90,8 +90,8 @@ CALM: Mapping[str, tuple[str, ...]] = {
     "measure": ("--ray", "127.0.0.1:1"),
     "submit": ("--address", "http://127.0.0.1:1"),
 }
-# These wait for what never comes, by design.
-ENDLESS = ("watch",)
+# One waits for what may never come, one tries a Ray and a GPU: by design.
+LONG = ("doctor", "watch")
 ENVIRONMENTS: tuple[Mapping[str, str], ...] = (
     {},
     {"COLUMNS": "1"},
@@ -174,7 +174,7 @@ def _arguments(rng: random.Random) -> list[str]:
     while hasattr(command, "commands"):
         if rng.random() < 0.03:
             return [*words, _word(rng)]
-        name = rng.choice(sorted(set(command.commands) - set(ENDLESS)))
+        name = rng.choice(sorted(set(command.commands) - set(LONG)))
         command = command.commands[name]
         words.append(name)
     typed = [*_options(rng, command), *_operands(rng, command)]
