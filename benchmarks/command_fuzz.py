@@ -84,7 +84,7 @@ PATHS = (
 # Where these are not given, a command may begin a long work or a Ray of its own.
 CALM: Mapping[str, tuple[str, ...]] = {
     "run": ("--ray", "off"),
-    "hunt": ("--traces", "1", "--ray", "off"),
+    "hunt": ("--minutes", "0", "--ray", "off"),
     "nightly": ("--regressions", "nothing"),
     "shrink": ("--limit", "1", "--ray", "off"),
     "measure": ("--ray", "127.0.0.1:1"),

@@ -61,7 +61,8 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
             *arguments,
         ],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        # Installed or not, the plugin is loaded once.
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
