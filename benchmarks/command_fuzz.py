@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ from cluster.cli import main as cli
 from cluster.cli.commands import app
 
 CODES = (0, 1, 2, 3)
+MEMORY_MAX = 4 << 30
 SCENARIO = "events:\n- {tick: 0, do: submit, request: r0, prompt: {tokens: 2}, max_tokens: 2, accept: {rate: 0.5}}\n"
 WORDS: tuple[str, ...] = (
     "",
@@ -231,6 +233,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
+    # What reads without end fails here, and not the machine.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     codes: Counter[object] = Counter()
     wrong, begin, slowest = 0, time.monotonic(), (0.0, "")
     with playground() as folder:

@@ -35,6 +35,8 @@ from cluster.storage.artefact import write_atomically
 
 PROBE_SECONDS = 60.0
 FETCH_SECONDS = 300.0
+# Characters of a log that are read: a device that never ends would fill the memory.
+LOG_MAX = 64 << 20
 # Commands that make a campaign and take --out.
 SUBMITTABLE = ("run", "hunt", "nightly", "faults measure")
 
@@ -112,7 +114,10 @@ def extract(
     ],
 ) -> int:
     """Write the artefacts that the log of a job holds, for when nothing else is left of it."""
-    return _extracted(from_log(file.read()), file.name)
+    text = file.read(LOG_MAX + 1)
+    if len(text) > LOG_MAX:
+        raise InputError(f"{file.name}: more than {LOG_MAX:,} characters; cut the log to its end, where artefacts are")
+    return _extracted(from_log(text), file.name)
 
 
 def _extracted(artefacts: dict[Path, str], source: str) -> int:
