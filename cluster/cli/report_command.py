@@ -20,20 +20,25 @@ from cluster.reports.sarif import sarif_json
 from cluster.storage.artefact import write_atomically
 
 PAGE = "report.html"
+KNOWN = Path("known")
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the last DIR.")] = None,
     timelines: Annotated[int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")] = 20,
-    known: Annotated[Path, typer.Option(help="Folder of known findings, and of when each was seen.")] = Path("known"),
+    known: Annotated[
+        Path | None, typer.Option(help="Folder of known findings, as of nights. Default: known, where it exists.")
+    ] = None,
     github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
 ) -> int:
     """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
+    if known is not None and not known.is_dir():
+        raise InputError(f"--known is {known}, which is no folder; wanted is one of known findings")
     campaigns = [campaign for folder in folders for campaign in read_campaigns(folder)]
     folder = out if out is not None else folders[-1]
     findings = [group.finding for group in groups_of(campaigns)]
-    nights = read_nights(known, [finding.bug for finding in findings], date.today())
+    nights = read_nights(known or KNOWN, [finding.bug for finding in findings], date.today())
     total = overall(campaigns, nights)
     try:
         write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
@@ -15,6 +16,7 @@ from cluster.campaigns.shard_reports import Tally
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
+from cluster.storage.errors import CampaignError
 from cluster.storage.provenance import Run
 from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
@@ -152,12 +154,18 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
     """Yield the campaign of a folder, and that of its regressions if it was a night.
 
     Raises:
-        CampaignError: the folder holds no campaign.
+        CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
-    yield _read(folder, str(folder), is_regressions=False)
     below = folder / REGRESSIONS
-    if (below / DATABASE).is_file():
-        yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
+    try:
+        yield _read(folder, str(folder), is_regressions=False)
+        if (below / DATABASE).is_file():
+            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        hint = "report with the version that wrote it"
+        raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
 
 
 def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:

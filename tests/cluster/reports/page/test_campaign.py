@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.hunter import HuntSettings
+from cluster.cli import main as cli
 from cluster.dispatch.job import Role, ShardJob
 from cluster.reports.page.campaign import Campaign, read_campaigns
 from cluster.storage.merging import merge
@@ -111,3 +112,13 @@ def test_hunts_that_were_merged_are_counted_together(tmp_path: Path) -> None:
     assert sorted(plan.seed for plan in campaign.hunted.plans) == [1, 2]
     assert (campaign.hunted.tally.traces, campaign.hunted.judged_twice, campaign.hunted.mismatches) == (72, 2, 0)
     assert campaign.gaps == []
+
+
+def test_values_of_another_version_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = hunted(tmp_path, 1, 1)
+    with Store(folder) as store:
+        store.keep_finding("0.0.1 a bug", '{"bug": "a bug", "colour": "red"}')
+    assert cli.run(["report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"specstorm: {folder}: holds what this version cannot read: FindingState: ")
+    assert error.count("\n") == 1
