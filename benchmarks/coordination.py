@@ -6,6 +6,7 @@ judged, and recorded as a result, as `specstorm run` does.
 """
 
 import argparse
+import os
 import resource
 import sys
 import tempfile
@@ -33,6 +34,29 @@ SUBMIT = Submit(tick=0, request="r", prompt=(1, 2, 3), max_tokens=4)
 STATS = Stats(requests=1, steps=12, commits=11, captures=99, run_ahead_max=1, digest="00ff", probes={"preemption": 2})
 DEADLINE_SECONDS = 60.0
 SAMPLES = 10
+
+
+def tree_seconds() -> float:
+    """Return the processor time of this process and all below it that live: of the driver, the actors, and Ray."""
+    ticks, parents = dict[int, int](), dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(path.parent.name)
+        parents[pid], ticks[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
+    tree, size = {os.getpid()}, 0
+    while len(tree) > size:
+        size = len(tree)
+        tree |= {pid for pid, parent in parents.items() if parent in tree}
+    return sum(ticks[pid] for pid in tree) / os.sysconf("SC_CLK_TCK")
+
+
+def told(what: str, num_jobs: int, seconds: float, busy: float, all_busy: float) -> str:
+    """Return one line on how fast something went, and on the processor time that each one took."""
+    own, whole = busy / num_jobs * 1e6, all_busy / num_jobs * 1e6
+    return f"  {num_jobs / seconds:8,.0f} {what}/s; processor time each: {own:,.0f} us here, {whole:,.0f} us in all"
 
 
 class NoEngine:
@@ -95,15 +119,15 @@ class Sampled:
             self.samples.append((counts.done, pages * resource.getpagesize() / 2**20))
 
 
-def through_everything(pool: WorkerPool, num_jobs: int, folder: Path) -> tuple[float, list[tuple[int, float]]]:
-    """Return the jobs a second, and resident megabytes on the way."""
+def through_everything(pool: WorkerPool, num_jobs: int, folder: Path) -> list[tuple[int, float]]:
+    """Print the jobs a second, and return resident megabytes on the way."""
     sampled = Sampled(num_jobs)
     with Store(folder) as store:
-        begin, spent = time.perf_counter(), time.process_time()
+        begin, spent, whole = time.perf_counter(), time.process_time(), tree_seconds()
         drive(Stream(store, num_jobs), pool, Stop(), sampled, store)
-        seconds, spent = time.perf_counter() - begin, time.process_time() - spent
-    print(f"  {num_jobs / seconds:8,.0f} jobs/s; this process was busy for {spent / num_jobs * 1e6:.0f} us a job")
-    return num_jobs / seconds, sampled.samples
+        seconds, spent, whole = time.perf_counter() - begin, time.process_time() - spent, tree_seconds() - whole
+    print(told("jobs", num_jobs, seconds, spent, whole))
+    return sampled.samples
 
 
 def bare(cluster: RayCluster, workers: int, num_jobs: int) -> None:
@@ -112,16 +136,16 @@ def bare(cluster: RayCluster, workers: int, num_jobs: int) -> None:
     actors = [ray.remote(EngineHost).remote(JUDGE) for _ in range(workers)]
     ray.get([actor.ready.remote() for actor in actors])
     job = Job(key="0" * 32, trace=Trace(seed=1, events=(SUBMIT,)), sweep=False).model_dump_json()
-    begin, spent = time.perf_counter(), time.process_time()
+    begin, spent, whole = time.perf_counter(), time.process_time(), tree_seconds()
     calls: dict[Any, Any] = {actor.perform.remote(job): actor for actor in actors}
     for _ in range(num_jobs):
         (finished,), _ = ray.wait(list(calls), num_returns=1)
         ray.get(finished)
         actor = calls.pop(finished)
         calls[actor.perform.remote(job)] = actor
-    rate, spent = num_jobs / (time.perf_counter() - begin), time.process_time() - spent
+    seconds, spent, whole = time.perf_counter() - begin, time.process_time() - spent, tree_seconds() - whole
     print(f"bare calls of {workers} actors, one at a time each:")
-    print(f"  {rate:8,.0f} calls/s; this process was busy for {spent / num_jobs * 1e6:.0f} us a call")
+    print(told("calls", num_jobs, seconds, spent, whole))
     for actor in actors:
         ray.kill(actor)
 
@@ -140,12 +164,12 @@ def main() -> int:
         with place as cluster:
             if cluster is None:
                 print("driver, coordinator, store and host in one process, without Ray:")
-                _, samples = through_everything(InProcessPool(JUDGE), arguments.jobs, Path(folder))
+                samples = through_everything(InProcessPool(JUDGE), arguments.jobs, Path(folder))
             else:
                 bare(cluster, arguments.workers, arguments.jobs // 4)
                 print(f"driver, coordinator, pool and store, {arguments.workers} actors:")
                 with RayPool(cluster, arguments.workers, DEADLINE_SECONDS, JUDGE) as pool:
-                    _, samples = through_everything(pool, arguments.jobs, Path(folder))
+                    samples = through_everything(pool, arguments.jobs, Path(folder))
     print("  resident MB: " + ", ".join(f"{megabytes:.0f} at {done:,}" for done, megabytes in samples))
     return 0
 

@@ -86,7 +86,8 @@ def _commit() -> str:
     answers = []
     for question in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
-            asked = ("git", "-C", str(ROOT), *question)
+            # Whoever works in the checkout meanwhile finds no lock of ours.
+            asked = ("git", "--no-optional-locks", "-C", str(ROOT), *question)
             done = subprocess.run(asked, capture_output=True, text=True, timeout=GIT_SECONDS_MAX, check=True)
         except (OSError, subprocess.SubprocessError):
             return ""
