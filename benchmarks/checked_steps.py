@@ -20,6 +20,7 @@ from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, Run, check
+from workers.run.process import prepare_process
 from workers.targets.specstorm import Specstorm, ours
 
 REPEATS = 21
@@ -87,6 +88,7 @@ CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
 
 def main() -> None:
     """Print medians over repeats; all configurations take turns on each trace, and ratios are of the same turn."""
+    prepare_process()
     tapes = Tapes()
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in CONFIGURATIONS}
     for seed in range(REPEATS):

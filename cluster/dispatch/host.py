@@ -13,6 +13,7 @@ from scenarios.codec import comment
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Judgement
+from workers.run.process import prepare_process
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial, run_trial
 from workers.shrink.shrinker import Tried
@@ -37,6 +38,7 @@ class EngineHost:
         if foreign:
             raise PoolError("; ".join(foreign))
         self._judge = load_judge(factory)
+        prepare_process()
 
     def ready(self) -> tuple[str, int]:
         """Return which code this worker runs, and its process."""

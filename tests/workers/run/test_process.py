@@ -1,0 +1,25 @@
+"""Process of a worker: the garbage collector leaves alone what was imported before the first trace."""
+
+import subprocess
+import sys
+
+_SCRIPT = """
+import gc
+import workers.run.worker
+from workers.run.process import prepare_process
+
+before = gc.get_freeze_count()
+prepare_process()
+frozen = gc.get_freeze_count()
+prepare_process()
+held = [[] for _ in range(100_000)]
+assert before == 0 and frozen > 10_000, (before, frozen)
+assert gc.get_freeze_count() == frozen, "done once"
+print(gc.get_threshold()[0])
+"""
+
+
+def test_what_is_imported_is_frozen_once() -> None:
+    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 700
