@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from cluster.dispatch.ray_job import CAMPAIGNS, job_id
+from cluster.dispatch.ray_job import CAMPAIGNS, job_id, reader_program
 
 FILES_MAX = 10
 BYTES_MAX = 64 * 1024
 _BEGIN = re.compile(r"----- artefact (?P<folder>.+)/artefacts/(?P<name>[a-z_]+-[0-9a-f]{8}\.yaml)")
 _END = "----- end of artefact"
+_REMARK = "----- "
 _REPLAY = "# replay: "
 
 
@@ -29,7 +30,11 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
         left -= size
         print(f"----- artefact {folder}/artefacts/{path.name}\n{text}\n{_END}", file=stream, flush=True)
     if more:
-        print(f"----- {len(more)} more in {folder}/artefacts: {', '.join(more)}", file=stream, flush=True)
+        print(f"{_REMARK}{len(more)} more in {folder}/artefacts: {', '.join(more)}", file=stream, flush=True)
+    if more or left < BYTES_MAX:
+        home = f"{reader_program(environment)} attach {job_id(environment)}"
+        how = f"{home} brings the campaign home; {reader_program(environment)} extract LOG what stands above"
+        print(f"{_REMARK}{how}", file=stream, flush=True)
 
 
 def from_log(log: str) -> dict[Path, str]:
@@ -67,7 +72,7 @@ class WithoutArtefacts:
     def __call__(self, line: str) -> None:
         """Take the next line."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
-        if not self._is_inside:
+        if not self._is_inside and not line.startswith(_REMARK):
             self._show(line)
         self._is_inside = self._is_inside and line != _END
 

@@ -3,17 +3,20 @@
 import base64
 import io
 import json
+import subprocess
 import tarfile
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.cli import main as cli
+from cluster.cli.submit_command import _brought_home
 from cluster.dispatch.job import program
-from cluster.dispatch.job_server import OWN_CODES, JobState, LinePrinter, Status
+from cluster.dispatch.job_server import OWN_CODES, JobServer, JobState, LinePrinter, Status
 from cluster.dispatch.ray_job import FOLDER_VARIABLE, job_id, keep_campaigns
 from cluster.dispatch.runtime_environment import Installed, read_probe, requirements_of
 from cluster.reports.job_log import (
@@ -25,6 +28,7 @@ from cluster.reports.job_log import (
     log_artefacts,
     replay_lines,
 )
+from cluster.storage import archive
 from cluster.storage.archive import is_of_this_machine, note_origin, pack_command, unpack
 from tests.cluster.jobs.head import ROOT
 
@@ -100,6 +104,7 @@ def test_artefacts_are_read_back_from_a_log_byte_for_byte_and_replay_where_they_
     for line in stream.getvalue().splitlines():
         show(line)
     assert shown == ["noise"]
+    assert "----- bin/ss attach night-7 brings the campaign home" in stream.getvalue()
 
 
 @pytest.mark.parametrize(("number", "size"), [(FILES_MAX + 3, 0), (3, BYTES_MAX // 2)])
@@ -132,11 +137,11 @@ def packed(
     *members: tuple[str, bytes], mark: str = "specstorm-archive-whole", end: str = "specstorm-archive-end"
 ) -> str:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, content in members:
             info = tarfile.TarInfo(name)
             info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+            tar.addfile(info, io.BytesIO(content))
     return f"Running entrypoint\n{mark}\n{base64.encodebytes(buffer.getvalue()).decode()}{end}\n"
 
 
@@ -166,6 +171,32 @@ def test_a_homecoming_replaces_its_own_files_and_leaves_others(tmp_path: Path) -
 def test_a_damaged_or_hostile_archive_brings_nothing_home(tmp_path: Path, log: str) -> None:
     assert unpack(log, tmp_path / "campaigns" / "a") is None
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("kilobytes_max", [archive.WHOLE_KILOBYTES_MAX, 0])
+def test_what_a_shell_packs_comes_home_and_of_too_much_what_people_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kilobytes_max: int
+) -> None:
+    monkeypatch.setattr(archive, "WHOLE_KILOBYTES_MAX", kilobytes_max)
+    artefacts(tmp_path / "there" / "a night", 2)
+    for name in ("campaign.sqlite", "campaign.lock", "report.json"):
+        (tmp_path / "there" / "a night" / name).write_text(name)
+    environment = {"PATH": "/usr/bin:/bin", FOLDER_VARIABLE: str(tmp_path / "there")}
+    command = ["/bin/sh", "-c", pack_command("campaigns/a night")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = unpack(done.stdout, tmp_path / "home")
+    assert found is not None
+    assert (found.artefacts, found.is_whole) == (2, kilobytes_max > 0)
+    names = {path.name for path in (tmp_path / "home").iterdir()}
+    assert names == {"artefacts", "report.json", *(["campaign.sqlite"] if kilobytes_max else [])}
+
+
+def test_a_campaign_on_shared_storage_is_left_there(tmp_path: Path) -> None:
+    (tmp_path / "campaign.sqlite").touch()
+    ended = JobState("SUCCEEDED", 0, "", {"campaign": str(tmp_path)})
+    # No server is asked for what is here already.
+    said = _brought_home(cast(JobServer, None), "night", ended)
+    assert said == f"the campaign is in {tmp_path}, also on this machine"
 
 
 def test_a_campaign_of_this_machine_is_told_from_one_that_came_home(tmp_path: Path) -> None:
