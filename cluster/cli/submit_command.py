@@ -33,7 +33,7 @@ from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_
 from cluster.storage.archive import is_of_this_machine, note_origin, pack_command, unpack
 from cluster.storage.artefact import write_atomically
 
-PROBE_SECONDS = 60.0
+PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
 # Characters of a log that are read: a device that never ends would fill the memory.
 LOG_MAX = 64 << 20

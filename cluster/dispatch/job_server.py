@@ -35,7 +35,7 @@ TALKATIVE = (
 )
 # What was written last reaches the stream late; what it lacks by then is read from the whole log.
 TAIL_SECONDS = 1.0
-REACH_SECONDS = 10.0
+REACH_SECONDS = 30.0
 # A server that does not answer for so long is given up; its job may go on.
 SILENT_SECONDS_MAX = 60.0
 OWN_CODES = (0, 1, 2, 3, 130, 143)

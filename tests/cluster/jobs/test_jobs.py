@@ -123,7 +123,7 @@ def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_o
     process = head.start(tmp_path, "submit", "--id", "stopped", "hunt", "--minutes", "10", "--out", "campaigns/tonight")
     end = time.monotonic() + STARTED_SECONDS
     while not re.match(r"[1-9]", progress_of(head, "stopped")):
-        assert process.poll() is None
+        assert process.poll() is None, ended(process)
         assert time.monotonic() < end
         time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
