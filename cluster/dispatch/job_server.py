@@ -136,14 +136,13 @@ class JobServer:
         while True:
             try:
                 details = self._client.get_job_info(job)
-            except RequestException as error:
+            except (RequestException, RuntimeError) as error:
+                if "status code 404" in str(error):
+                    return None
+                # A busy server may be late, or say that it is out of order for a moment.
                 if time.monotonic() - began > SILENT_SECONDS_MAX:
                     raise SilenceError(f"{self.address} does not answer: {_line(str(error))}") from error
                 time.sleep(POLL_SECONDS)
-            except RuntimeError as error:
-                if "status code 404" in str(error):
-                    return None
-                raise SilenceError(f"{self.address}: {_line(str(error))}") from error
             else:
                 metadata = {str(key): str(value) for key, value in (details.metadata or {}).items()}
                 code = details.driver_exit_code
