@@ -45,9 +45,11 @@ clean:
 
 # A stamp is older than what it was made from after a pull, and is then made again.
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing the tested versions into .venv: a minute or two, once"
 	$(PIP_INSTALL) -e .
 	touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing the tested versions into .venv, with PyTorch and Triton: some minutes, once"
 	$(PIP_INSTALL) -e '.[gpu,figures,dev]'
 	touch $@ .venv/installed
