@@ -133,7 +133,12 @@ class Campaign:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return what was judged a second, over the processes that said when they ended; empty if one did not."""
+        """Return what was judged a second, over the processes that said when they ended; empty if one did not.
+
+        A night has none: its time is shared by its regressions, its hunt and its trials.
+        """
+        if self.is_regressions or (self.hunted is not None and self.trials):
+            return {}
         seconds = [process.run.seconds for process in self.processes if process.jobs]
         total = sum(each for each in seconds if each is not None)
         if None in seconds or not total:

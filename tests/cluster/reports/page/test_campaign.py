@@ -84,6 +84,11 @@ def test_a_process_that_was_killed_has_no_rate_and_neither_has_its_campaign(tmp_
     assert "not said" in [element.text for element in Page(page_of(tmp_path)).all("td")]
 
 
+def test_a_night_has_no_rate_since_its_time_is_shared(tmp_path: Path) -> None:
+    campaign_of(hunted(tmp_path, 1, 1) / "regressions", {"a": judged("agree")})
+    assert [bool(campaign.rates) for campaign in read_campaigns(tmp_path)] == [True, False]
+
+
 def test_a_shard_that_was_taken_apart_counts_once(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.keep_settings(HuntSettings().model_dump_json())
