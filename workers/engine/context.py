@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from scenarios.spec import EngineSpec
 from workers.engine.captures import Captures
-from workers.engine.memory import Memory, View
+from workers.engine.memory import Memory, ShapeView, View
 from workers.engine.parts import Parts
 from workers.lanes.lane import A, Lane
 
 Ts = TypeVarTuple("Ts")
+V = TypeVar("V", bound=ShapeView)
 # As many arguments of launches are kept: a view each has a few, and varies with the lengths of its rows.
 BUILT_MAX = 4096
 
@@ -39,6 +40,13 @@ class Context:
         found: A | None = self.built.get(key)
         # A call of one tuple makes no list; one of `self` and a tuple would.
         return self._keep(key, partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
+
+    def of_view(self, build: Callable[["Context", V], A], view: V) -> A:
+        """Return what `build` makes of this context and a view alone: the same object for the same view."""
+        found: A | None = view.built.get(build)
+        if found is None:
+            found = view.built[build] = build(self, view)
+        return found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
         """Return the arguments of an op that takes little, in their order: the same object for the same values."""

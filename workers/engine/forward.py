@@ -14,18 +14,18 @@ def launch_inputs(context: Context, forward: Forward) -> None:
     """Enqueue what turns the host's optimistic tables into the true inputs of a step."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.prepare_inputs, context.once(_prepare_inputs, view))
+    launch(parts.prepare_inputs, context.of_view(_prepare_inputs, view))
 
 
 def launch_target(context: Context, forward: Forward) -> None:
     """Enqueue the target model: attention, then a recurrent layer if it has one, then logits."""
     launch, parts, spec = context.compute.launch, context.parts, context.spec
     view = forward.view
-    launch(parts.kv_write, context.once(_kv_write, view.shape))
+    launch(parts.kv_write, context.of_view(_kv_write, view.shape))
     _launch_attention(context, forward)
     if spec.layers == "hybrid":
         launch(parts.recurrent_update, context.once(_recurrent_update, view, forward.num_queries_max))
-    launch(parts.compute_logits, context.once(_compute_logits, view.shape))
+    launch(parts.compute_logits, context.of_view(_compute_logits, view.shape))
 
 
 def _launch_attention(context: Context, forward: Forward) -> None:

@@ -233,7 +233,10 @@ def ring_size(ring: str, spec: EngineSpec) -> int:
 
 
 class ShapeView:
-    """The spans of one padded shape, `num_rows` rows and `num_tokens` tokens, that are the same in every step."""
+    """The spans of one padded shape, `num_rows` rows and `num_tokens` tokens, that are the same in every step.
+
+    `built` has what is made of it once, by what makes it.
+    """
 
     def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
         k, layout = spec.num_speculative_tokens, memory.layout
@@ -246,6 +249,7 @@ class ShapeView:
             start = FIELDS.index(name) * memory.rows_max
             return memory.inputs.span(start, start + memory.rows_max, name)
 
+        self.built: dict[Any, Any] = {}
         self.num_rows, self.num_tokens = num_rows, num_tokens
         self.computed_host = field("computed_host")
         self.num_scheduled = field("num_scheduled")
@@ -297,6 +301,7 @@ class View(ShapeView):
 
     def __init__(self, memory: Memory, shape: ShapeView, slot: int) -> None:
         vars(self).update(vars(shape))
+        self.built = {}
         self.shape = shape
         start, other = slot * memory.rows_max, (1 - slot) * memory.rows_max
         self.num_computed = memory.num_computed.span(start, start + self.num_rows)

@@ -30,6 +30,7 @@ class StepObserver:
         self.run_ahead_max = 0
         self.num_commits = 0
         self._spec = spec
+        self._is_aligned = spec.is_aligned
 
     # What the scheduler decides.
 
@@ -188,7 +189,7 @@ class StepObserver:
         probes["no_accept"] += row.d > 0 and len(sampled) == 1
         length = len(request.tokens)
         probes["drafter_full"] += 0 < spec.drafter_max_len < length + len(sampled) + spec.num_speculative_tokens
-        if spec.is_aligned and sampled:
+        if self._is_aligned and sampled:
             crossed = (length - 1 + len(sampled)) // spec.block_size - (length - 1) // spec.block_size
             probes["boundary_in_run"] += crossed > 0
             probes["boundaries_in_run"] += crossed > 1

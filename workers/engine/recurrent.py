@@ -11,14 +11,14 @@ from workers.lanes.lane import Span
 def launch_state_copy(context: Context, forward: Forward) -> None:
     """Enqueue the copy of a step's states to the blocks that its accepted tokens reached."""
     view = forward.view
-    context.compute.launch(context.parts.state_copy, context.once(_state_copy, view))
+    context.compute.launch(context.parts.state_copy, context.of_view(_state_copy, view))
     context.captures.block_states(view, forward.step, forward.requests)
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:
     """Enqueue what lets rows that join go on from the states of the blocks they take over."""
     view = forward.view
-    context.compute.launch(context.parts.state_restore, context.once(_state_restore, view.shape))
+    context.compute.launch(context.parts.state_restore, context.of_view(_state_restore, view.shape))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:

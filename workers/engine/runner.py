@@ -58,6 +58,7 @@ class Runner:
         self.memory = Memory(spec, machine)
         self.batch = InputBatch(parts.tokens_of, parts.permute_rows, parts.previous_row)
         self._parts = parts
+        self._is_aligned = spec.is_aligned
         self._machine = machine
         self._log = log
         self._observer = observer
@@ -145,7 +146,7 @@ class Runner:
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
         num_queries_max = max([row.n for row in rows])
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
-        is_restored = self.spec.is_aligned and any(row.shared_blocks for row in rows)
+        is_restored = self._is_aligned and any(row.shared_blocks for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
         if is_restored:
@@ -158,7 +159,7 @@ class Runner:
         self._grammars.launch_masks(forward)
         processing.launch(self.context, forward)
         self._sampler.launch(forward, step)
-        if self.spec.is_aligned:
+        if self._is_aligned:
             launch_state_copy(self.context, forward)
         if self._parts.runs_drafter(rows):
             self._drafter.launch(self.context, forward)
@@ -181,7 +182,7 @@ class Runner:
             accepted = parts.gather_counts(counts, prev_positions, step.rows, batch.moves)
         backups = backup_tokens(batch.rows, parts.backup_index)
         taken_over: Sequence[int] = ()
-        if self.spec.prefix_cache and self.spec.is_aligned:
+        if self.spec.prefix_cache and self._is_aligned:
             taken_over = tuple([parts.block_to_go_on_from(row, self.spec.block_size) for row in step.rows])
         self._log.append(host_observations.launched(plan.step, batch.rows, backups))
         fresh = blocks_to_poison(plan)
@@ -206,7 +207,7 @@ class Runner:
                 parts.poison,
                 self.context.once(_poison, span, len(fresh)),
             )
-            if self.spec.is_aligned:
+            if self._is_aligned:
                 launch_poison(self.context, span, len(fresh))
 
     def _copy_inputs(self, staging: Staging) -> None:

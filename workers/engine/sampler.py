@@ -35,10 +35,10 @@ class Sampler:
         if self.chance.is_needed(forward.named):
             self.chance.launch(forward)
         else:
-            launch(parts.rejection_sample, context.once(_rejection_sample, view.shape))
+            launch(parts.rejection_sample, context.of_view(_rejection_sample, view.shape))
         if last is not None and last.counts_done is not None:
             context.compute.wait(last.counts_done)
-        launch(parts.count_sampled, context.once(_count_sampled, view.shape))
+        launch(parts.count_sampled, context.of_view(_count_sampled, view.shape))
         context.captures.sampled(view, step.number, forward.requests, bool(forward.named.processed))
         self.logprobs.launch(forward)
         self._sampled_ready.record(context.compute)

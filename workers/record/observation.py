@@ -137,11 +137,8 @@ class Recorder:
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
     ) -> None:
         """Keep copies of these arrays; called on the compute lane, between two ops."""
-        data, values = [], {}
-        for name, array in zip(names, arrays, strict=True):
-            data.append(array.tobytes())
-            values[name] = array.tolist()
-        hashed = b"".join(data)
+        hashed = b"".join([array.tobytes() for array in arrays])
+        values = {name: array.tolist() for name, array in zip(names, arrays, strict=True)}
         self._digest.update(hashed)
         self._has_hashed |= bool(hashed)
         if self._blame is not None:

@@ -9,7 +9,7 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue what adds the tokens of a step to the context, and the block that proposes all drafts behind them."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.dflash_context, context.once(_dflash_context, view.shape))
+    launch(parts.dflash_context, context.of_view(_dflash_context, view.shape))
     launch(parts.dflash_block, context.once(_dflash_block, view.shape, forward.num_blocks_max, forward.k_step))
 
 

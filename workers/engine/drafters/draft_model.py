@@ -34,7 +34,7 @@ def _launch_chain(context: Context, forward: Forward, conv_width: int) -> None:
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
     """Enqueue the noise of drafts, and the chain that draws them and keeps their logits in the slots of the rows."""
     view = forward.view
-    context.compute.launch(context.parts.draft_noise, context.once(_draft_noise, view.shape))
+    context.compute.launch(context.parts.draft_noise, context.of_view(_draft_noise, view.shape))
     context.compute.launch(
         context.parts.drawn_chain,
         context.once(_drawn_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width),

@@ -26,7 +26,7 @@ class Limited:
     def launch(self, context: Context, forward: Forward) -> None:
         """Enqueue the drafter between what limits its slots and what limits its drafts."""
         launch, parts, view = context.compute.launch, context.parts, forward.view
-        launch(parts.limit_slots, context.once(_limit_slots, view.shape))
+        launch(parts.limit_slots, context.of_view(_limit_slots, view.shape))
         self._drafter.launch(context, forward)
         launch(parts.limit_drafts, context.once(_limit_drafts, view.shape, forward.k_step))
 

@@ -10,7 +10,7 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue the drafter's pass over the tokens of a step, the slots of drafts, and the chain that proposes them."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.draft_first_pass, context.once(_draft_first_pass, view.shape))
+    launch(parts.draft_first_pass, context.of_view(_draft_first_pass, view.shape))
     launch(parts.draft_slots, context.once(_draft_slots, view.shape, forward.k_step))
     launch(parts.draft_chain, context.once(_draft_chain, view.shape, forward.num_blocks_max, forward.k_step))
 

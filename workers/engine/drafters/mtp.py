@@ -9,7 +9,7 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue the layer's pass over the tokens of a step, and the chain that runs it on its own output."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.mtp_pass, context.once(_mtp_pass, view))
+    launch(parts.mtp_pass, context.of_view(_mtp_pass, view))
     launch(parts.mtp_chain, context.once(_mtp_chain, view.shape, forward.num_blocks_max, forward.k_step))
 
 

@@ -9,7 +9,7 @@ def launch(context: Context, forward: Forward) -> None:
     """Enqueue what adds the tokens of a step to the history, and the search in it."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
-    launch(parts.write_tokens, context.once(_write_tokens, view.shape))
+    launch(parts.write_tokens, context.of_view(_write_tokens, view.shape))
     launch(parts.ngram_search, context.once(_ngram_search, view.shape, forward.num_blocks_max, forward.k_step))
 
 
