@@ -70,8 +70,8 @@ class DueCaptures:
                 if order:
                     self._owe("launched", step)
                     is_drawn = self._may_draw and draws_tokens(steps[step], self._spec)
-                    points = self._drawn if is_drawn else self._certain
-                    self._on_device.extend([(point, step, order) for point in points])
+                    for point in self._drawn if is_drawn else self._certain:
+                        self._on_device.append((point, step, order))
             case Corrected(step=step):
                 if steps[step].rows:
                     self._owe("corrected", step)

@@ -253,7 +253,6 @@ class Oracle:
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
         next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
-        drafted = Drafts((NO_DRAFT,) * k_step)
         if valid:
             num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
             ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
@@ -261,6 +260,8 @@ class Oracle:
             if drafted.drawn:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
+        else:
+            drafted = Drafts((NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
             tape,
