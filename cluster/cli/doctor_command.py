@@ -46,8 +46,8 @@ def doctor(json: Json = False) -> int:
     return code
 
 
-def _name(engine: str, device: str) -> str:
-    return f"{engine} on {device}"
+def _name(engine: str, place: str) -> str:
+    return f"{engine} on {place}"
 
 
 def _trials(folder: Path) -> list[Check]:

@@ -1,6 +1,7 @@
 """Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` is its door.
 
 Wrong input raises ValueError with the message that the command line would print; what a trace does is a verdict.
+`config` says which engine runs, on which device.
 Without `out` a campaign lies in a temporary folder and its artefacts go with it.
 To be called in the main thread, which signals go to.
 """
@@ -33,7 +34,7 @@ from cluster.storage.store import Store
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement
 from workers.targets.registry import kind_of
-from workers.targets.target import SPECSTORM, Device, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 __all__ = ["check", "hunt", "run"]
 
@@ -45,15 +46,14 @@ def check(
     *,
     faults: Sequence[str] = (),
     sweep: bool = False,
-    engine: str = SPECSTORM,
-    device: Device = "sim",
+    config: RunConfig = DEFAULT_CONFIG,
 ) -> Judgement:
     """Judge one trace, or the file of one, in this process: under its own schedule, or with `sweep` under many.
 
     Raises:
         ValueError: the file is no scenario, or the engine cannot run it.
     """
-    config = RunConfig(engine=check_engine(engine), device=device)
+    check_engine(config.engine)
     source = "the trace" if isinstance(trace, Trace) else str(trace)
     given = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     added = tuple(check_fault(fault) for fault in faults)
@@ -72,15 +72,14 @@ def run(
     workers: int | None = None,
     out: Path | None = None,
     time_limit: float | None = None,
-    engine: str = SPECSTORM,
-    device: Device = "sim",
+    config: RunConfig = DEFAULT_CONFIG,
 ) -> RunDocument:
     """Run scenarios, each under many schedules, and return what each came to, with the exit code of it all.
 
     Raises:
         ValueError: a path is no scenario, or there is nobody at the address of Ray.
     """
-    config = RunConfig(engine=check_engine(engine), device=device)
+    check_engine(config.engine)
     scenarios = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
     address, budget, stop = ray_address(ray, workers, config), Budget.of(time_limit), Stop()
     with _folder(out) as folder, Store(folder, seed) as store:
@@ -105,15 +104,14 @@ def hunt(
     ray: str = "off",
     workers: int | None = None,
     out: Path | None = None,
-    engine: str = SPECSTORM,
-    device: Device = "sim",
+    config: RunConfig = DEFAULT_CONFIG,
 ) -> HuntDocument:
     """Judge so many generated traces, shrink every finding, and return what was found.
 
     Raises:
         ValueError: a fault or an engine is unknown, or there is nobody at the address of Ray.
     """
-    config = RunConfig(engine=check_engine(engine), device=device)
+    check_engine(config.engine)
     check_faults([check_fault(fault) for fault in (*faults, CANARY)], config, "hunt")
     settings = HuntSettings(profile="labelled", seed=seed, faults=tuple(faults), canary=CANARY, config=config)
     address, stop = ray_address(ray, workers, config), Stop()

@@ -10,9 +10,9 @@ import typer
 from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.inputs import InputError
 from cluster.reports.annotations import annotations
-from cluster.reports.glossary import GLOSSARY, known_words, meanings
 from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.page.glossary import GLOSSARY, known_words, meanings
 from cluster.reports.page.nights import read_nights
 from cluster.reports.page.render import groups_of, overall, render_page
 from cluster.reports.page.timelines import draw_timelines

@@ -223,6 +223,7 @@ class LinePrinter:
 
     def feed(self, text: str) -> None:
         """Take the next piece of the stream."""
+        assert "\n" not in self._rest, "a line that has ended is printed at once"
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._num_lines += 1
@@ -233,12 +234,14 @@ class LinePrinter:
         *lines, rest = log.split("\n")
         if len(lines) >= self._num_lines:
             new, self._rest = lines[self._num_lines :], rest
+            assert self._num_lines + len(new) == len(lines), f"{len(new)} new lines behind {self._num_lines}"
             self._num_lines = len(lines)
             for line in new:
                 self._show(line)
 
     def close(self) -> None:
         """Print the last line, should it have no end."""
+        assert "\n" not in self._rest, "a line that has ended is printed at once"
         if self._rest:
             self._show(self._rest)
             self._rest = ""

@@ -96,12 +96,14 @@ class JobProgress:
 
     def update(self, done: int, total: int | None, findings: int) -> None:
         """Take the newest counts; called several times a second."""
+        assert done >= 0 <= findings, f"{done} done, {findings} findings"
         if self._table is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PUT_SECONDS
             self.close(done, total, findings)
 
     def close(self, done: int, total: int | None, findings: int) -> None:
         """Write the last counts."""
+        assert done >= 0 <= findings, f"{done} done, {findings} findings"
         known = {} if self._campaign is None else {"folder": str(self._campaign)}
         of_all = "" if total is None else f" of {total}"
         found = f"{findings} {'finding' if findings == 1 else 'findings'}"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.visible import visible_text
 from cluster.reports.sarif import file_of
-from cluster.reports.visible import visible_text
 from cluster.storage.artefact import finding_lines
 
 _TITLE_MAX = 120

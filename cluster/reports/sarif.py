@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
 from cluster.dispatch.job import build
-from cluster.reports.glossary import meanings
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.glossary import meanings
 from cluster.reports.page.render import Overall
-from cluster.reports.visible import visible_text
+from cluster.reports.page.visible import visible_text
 from cluster.storage.artefact import finding_lines, portable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

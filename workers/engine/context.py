@@ -45,6 +45,7 @@ class Context:
         """Return what `build` makes of this context and a view alone: the same object for the same view."""
         found: A | None = view.built.get(build)
         if found is None:
+            assert view.num_rows <= self.memory.rows_max, f"a view of {view.num_rows} rows of another memory"
             found = view.built[build] = build(self, view)
         return found
 

@@ -257,9 +257,8 @@ class Oracle:
             num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
             ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
             drafted = tape.drafter.drafts(ask)
-            if drafted.drawn:
-                self.num_decisions += len(drafted.drawn)
-                self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
+            self.num_decisions += len(drafted.drawn)
+            self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         else:
             drafted = Drafts((NO_DRAFT,) * k_step)
         found = RowTruth(

@@ -70,15 +70,15 @@ def twin_of(op: Any) -> Any:
 
 
 @cache
-def parts_on(device: Device) -> Parts:
-    """Return the parts of a clean engine on a device.
+def parts_on(config: RunConfig) -> Parts:
+    """Return the parts of a clean engine on the device of a configuration.
 
     Raises:
         DeviceError: this process cannot run on it.
     """
-    if device == "sim":
+    if config.device == "sim":
         return CLEAN
-    _load_triton(interprets=device == "triton-cpu")
+    _load_triton(interprets=config.device == "triton-cpu")
     twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
     return Parts(**twins)
 

@@ -156,11 +156,11 @@ class Specstorm:
 
     def require(self, config: RunConfig) -> None:
         """Make sure that this process can run it on a device."""
-        parts_on(config.device)
+        parts_on(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
         """Start an engine as an explicit trace specifies it."""
-        parts = self._parts if self._parts is not None else parts_on(config.device)
+        parts = self._parts if self._parts is not None else parts_on(config)
         return SpecstormTarget(trace, parts, config, watch)
 
 

@@ -16,15 +16,15 @@ from markupsafe import Markup
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.dispatch.job import build
-from cluster.reports.glossary import GLOSSARY
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.comparison import comparisons
 from cluster.reports.page.coverage import matrix_of
 from cluster.reports.page.faults import kill_matrix, survival_chart
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.glossary import GLOSSARY
 from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
-from cluster.reports.visible import visible_text
+from cluster.reports.page.visible import visible_text
 from scenarios.probes import PROBES
 
 _TEMPLATES = "templates"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
-from cluster.reports.perfetto import perfetto_trace
 from cluster.storage.artefact import write_atomically
 from workers.run.timeline import has_timeline, record_timeline
 from workers.shrink.fingerprint import signature_of

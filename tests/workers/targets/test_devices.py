@@ -20,7 +20,7 @@ from workers.run.check import check
 from workers.run.worker import Worker
 from workers.targets.devices import CLEAN, exists_on, ops_of, parts_on, twin_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import DEVICES, DeviceError, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, DEVICES, DeviceError, RunConfig
 
 SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"
 SUBSET = (
@@ -57,6 +57,12 @@ def shortened(name: str) -> Trace:
     return trace.model_copy(update={"events": tuple(events), "expect": {}}).explicit()
 
 
+_ASK = (
+    "from workers.targets.devices import parts_on; from workers.targets.target import RunConfig; "
+    "parts_on(RunConfig(device='{}'))"
+)
+
+
 def outcome_of(program: str, **environment: str) -> str:
     """Return what a program raised in a process of its own."""
     done = subprocess.run(
@@ -67,7 +73,7 @@ def outcome_of(program: str, **environment: str) -> str:
 
 @interpreted
 def test_every_device_op_has_a_triton_kernel() -> None:
-    twins = ops_of(parts_on("triton-cpu"))
+    twins = ops_of(parts_on(INTERPRETED))
     assert {op.__module__.removeprefix("workers.kernels.") for op in ops_of(CLEAN).values()} >= {
         "copies.vectorised",
         "eagle.vectorised",
@@ -80,7 +86,7 @@ def test_a_trace_that_needs_an_op_without_a_kernel_is_refused_and_no_finding() -
     def copy_by_hand(a: CopyInputs) -> None: ...
 
     copy_by_hand.__module__ = CLEAN.copy_inputs.__module__
-    parts = replace(parts_on("triton-cpu"), copy_inputs=twin_of(copy_by_hand))
+    parts = replace(parts_on(INTERPRETED), copy_inputs=twin_of(copy_by_hand))
     with pytest.raises(DeviceError, match="device op copy_by_hand has no Triton kernel"):
         check(trace_of("burst"), TAPES, kind=Specstorm(parts), config=INTERPRETED)
 
@@ -123,16 +129,16 @@ def test_a_fault_in_a_device_op_exists_where_ops_are_numpy_code_and_any_other_ev
 
 @interpreted
 def test_a_gpu_that_is_not_there_is_refused() -> None:
-    program = "from workers.targets.devices import parts_on; parts_on('cuda')"
+    program = _ASK.format("cuda")
     assert outcome_of(program, TRITON_INTERPRET="0").endswith("cuda: no CUDA device is visible to this process")
     assert outcome_of(program, TRITON_INTERPRET="1").endswith("TRITON_INTERPRET=1 is set, kernels would be interpreted")
 
 
 def test_a_process_that_compiles_kernels_does_not_interpret_them() -> None:
-    program = "import triton; from workers.targets.devices import parts_on; parts_on('triton-cpu')"
+    program = "import triton; " + _ASK.format("triton-cpu")
     message = "triton-cpu: Triton was loaded for another device in this process"
     assert outcome_of(program, TRITON_INTERPRET="0").endswith(message)
 
 
 def test_the_simulated_device_is_the_one_of_the_definitions() -> None:
-    assert parts_on("sim") is CLEAN
+    assert parts_on(DEFAULT_CONFIG) is CLEAN

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.reports.page.findings import Finding
+from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
 from cluster.reports.page.timelines import draw_timelines
-from cluster.reports.perfetto import perfetto_trace
 from scenarios import codec
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.lanes.timeline import Timeline

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.cli import main as cli
-from cluster.reports.glossary import GLOSSARY, known_words, meanings
+from cluster.reports.page.glossary import GLOSSARY, known_words, meanings
 from scenarios.events import Schedule
 from scenarios.probes import PROBES
 from workers.record.observation import VARIABLES
