@@ -25,7 +25,7 @@ class Pool:
             return None
         if count == 0:
             return ()
-        taken = tuple([self._free.pop() for _ in range(count)])
+        taken = tuple(self._free.pop() for _ in range(count))
         for index in taken:
             assert self._is_free[index], f"{index} was handed out twice"
             self._is_free[index] = False

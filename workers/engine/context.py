@@ -36,10 +36,9 @@ class Context:
 
         A lane knows arguments by their identity, and checks those it has not seen.
         """
-        key = (build, *given)
-        found: A | None = self.built.get(key)
+        found: A | None = self.built.get((build, given))
         # A call of one tuple makes no list; one of `self` and a tuple would.
-        return self._keep(key, partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
+        return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def of_view(self, build: Callable[["Context", V], A], view: V) -> A:
         """Return what `build` makes of this context and a view alone: the same object for the same view."""
@@ -51,9 +50,8 @@ class Context:
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
         """Return the arguments of an op that takes little, in their order: the same object for the same values."""
-        key = (op, *given)
-        found: A | None = self.built.get(key)
-        return self._keep(key, op(*given)) if found is None else found
+        found: A | None = self.built.get((op, given))
+        return self._keep((op, given), op(*given)) if found is None else found
 
     def _keep(self, key: tuple[Any, ...], made: A) -> A:
         assert made is not None, f"nothing was made of {key}: it would be made again at every launch"

@@ -127,18 +127,14 @@ class Engine:
         logprobs, on_device = self.runner.logprobs(step, outputs), self.runner.drafts(step)
         if on_device is not None:
             keep_drafts(step.rows, on_device)
-        delivered = tuple(
-            [self.scheduler.process(row, sampled) for row, sampled in zip(step.rows, outputs, strict=True)]
-        )
+        delivered = tuple(self.scheduler.process(row, sampled) for row, sampled in zip(step.rows, outputs, strict=True))
         self.observer.committed(step, outputs)
         wanted: tuple[TokenLogprobs, ...] | None = None
         if logprobs is not None:
             # What a request does not take of its tokens, past a stop, has no logprobs either.
             wanted = tuple(
-                [
-                    wanted_logprobs(row.request.params.num_logprobs, found[: len(taken)])
-                    for row, found, taken in zip(step.rows, logprobs, delivered, strict=True)
-                ]
+                wanted_logprobs(row.request.params.num_logprobs, found[: len(taken)])
+                for row, found, taken in zip(step.rows, logprobs, delivered, strict=True)
             )
             for row, values in zip(step.rows, wanted, strict=True):
                 row.request.logprobs += values
@@ -151,12 +147,10 @@ class Engine:
         """Count requests that could go on and are left out after they were sampled in the step before."""
         previous = self.runner.batch.previous
         return sum(
-            [
-                request.last_step != self.tick
-                and (request.index, request.epoch) in previous
-                and not self.scheduler.is_near_limit(request)
-                for request in self.scheduler.running
-            ]
+            request.last_step != self.tick
+            and (request.index, request.epoch) in previous
+            and not self.scheduler.is_near_limit(request)
+            for request in self.scheduler.running
         )
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:

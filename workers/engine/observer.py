@@ -120,7 +120,7 @@ class StepObserver:
 
     def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
         """Note that a step is scheduled beside others in flight; `num_gaps` requests that could go on are left out."""
-        ahead = sum([step.number > step_begun for step in in_flight if step.rows])
+        ahead = sum(step.number > step_begun for step in in_flight if step.rows)
         assert ahead < self._spec.depth, f"{ahead} steps that have not begun, at depth {self._spec.depth}"
         self.run_ahead_max = max(self.run_ahead_max, ahead)
         probes = self.probes
@@ -168,10 +168,10 @@ class StepObserver:
         probes["processed_drafts"] += any(rows[index].d for index in named.processed)
         probes["logprobs"] += bool(named.logprobs)
         if named.random:
-            probes["mixed_batch"] += len(named.random) < sum([not row.discard for row in rows])
+            probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
             probes["limited_decision"] += bool(named.limited)
         if named.grammar:
-            checked = tuple([rows[index] for index in named.grammar if rows[index].request.drafts])
+            checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
             probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
             probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
 

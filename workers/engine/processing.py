@@ -18,14 +18,14 @@ def named_rows(rows: Sequence[Row]) -> NamedRows:
     """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
     if not any(row.plan.request.has_params or row.plan.spoiled for row in rows):
         return NOBODY
-    sampled = tuple([(index, row.plan) for index, row in enumerate(rows) if not row.plan.discard])
+    sampled = tuple((index, row.plan) for index, row in enumerate(rows) if not row.plan.discard)
     return NamedRows(
-        processed=tuple([index for index, plan in sampled if plan.request.params.changes_logits]),
-        spoiled=tuple([index for index, plan in sampled if plan.spoiled]),
-        logprobs=tuple([index for index, plan in sampled if plan.request.params.num_logprobs]),
-        grammar=tuple([index for index, plan in sampled if plan.request.params.grammar]),
-        random=tuple([index for index, plan in sampled if plan.request.params.temperature]),
-        limited=tuple([index for index, plan in sampled if plan.request.params.is_limited]),
+        processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
+        spoiled=tuple(index for index, plan in sampled if plan.spoiled),
+        logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
+        grammar=tuple(index for index, plan in sampled if plan.request.params.grammar),
+        random=tuple(index for index, plan in sampled if plan.request.params.temperature),
+        limited=tuple(index for index, plan in sampled if plan.request.params.is_limited),
     )
 
 

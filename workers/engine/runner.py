@@ -82,7 +82,7 @@ class Runner:
         newest = previous.number if previous is not None else plan.step - 1
         assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
-            previous.computed = tuple([row.num_computed for row in batch.rows])
+            previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
@@ -130,9 +130,9 @@ class Runner:
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
-        rows = tuple([row.plan for row in batch.rows])
-        keys = tuple([row.key for row in batch.rows])
-        requests = tuple([key[0] for key in keys])
+        rows = tuple(row.plan for row in batch.rows)
+        keys = tuple(row.key for row in batch.rows)
+        requests = tuple(key[0] for key in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
@@ -142,9 +142,9 @@ class Runner:
         if named is not processing.NOBODY:
             self._observer.sampled_by_name(named, rows)
         self._stage(plan, step, previous, shape, named)
-        length_max = max([row.num_computed + row.plan.n for row in batch.rows])
+        length_max = max(row.num_computed + row.plan.n for row in batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
-        num_queries_max = max([row.n for row in rows])
+        num_queries_max = max(row.n for row in rows)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.shared_blocks for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
@@ -183,7 +183,7 @@ class Runner:
         backups = backup_tokens(batch.rows, parts.backup_index)
         taken_over: Sequence[int] = ()
         if self.spec.prefix_cache and self._is_aligned:
-            taken_over = tuple([parts.block_to_go_on_from(row, self.spec.block_size) for row in step.rows])
+            taken_over = tuple(parts.block_to_go_on_from(row, self.spec.block_size) for row in step.rows)
         self._log.append(host_observations.launched(plan.step, batch.rows, backups))
         fresh = blocks_to_poison(plan)
         before = previous.rows if previous is not None else ()
@@ -273,10 +273,8 @@ class Runner:
             columns = tuple(landed.data)
         width = 1 + self.spec.num_speculative_tokens
         return tuple(
-            [
-                () if row.discard else tuple(filter(NO_TOKEN.__ne__, columns[index * width : (index + 1) * width]))
-                for index, row in enumerate(step.rows)
-            ]
+            () if row.discard else tuple(filter(NO_TOKEN.__ne__, columns[index * width : (index + 1) * width]))
+            for index, row in enumerate(step.rows)
         )
 
     def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:

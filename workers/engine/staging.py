@@ -67,7 +67,7 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
 
 def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
     """Return how many leading blocks are the same for all rows and full, as far as the host's counts are true."""
-    count = min([row.num_computed for row in rows]) // block_size
+    count = min(row.num_computed for row in rows) // block_size
     first = rows[0].blocks
     for row in rows:
         count = min(count, len(row.blocks))
@@ -84,18 +84,18 @@ def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
     """Return, for each row, the token its drafter goes on from when nothing is sampled."""
-    return tuple([row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows])
+    return tuple(row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows)
 
 
 def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
     """Return how each row is sampled: as its request says or, where nothing is sampled, greedily."""
-    return tuple([_GREEDY if row.plan.discard else row.plan.request.params for row in rows])
+    return tuple(_GREEDY if row.plan.discard else row.plan.request.params for row in rows)
 
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
     """Return the blocks that change hands in a step: those it gives out, and others whose contents were forgotten."""
     given = tuple(chain.from_iterable(row.new_blocks for row in plan.rows))
-    return given + tuple([block for block in plan.poisoned if block not in given]) if plan.poisoned else given
+    return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
 
 def write_rows(
