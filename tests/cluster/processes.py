@@ -50,3 +50,15 @@ def resident_bytes(pid: int) -> int:
     """Return how much memory of a process is resident."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def runs_below(pid: int, program: str) -> bool:
+    """Tell whether a process below one runs a program of this name."""
+    for child in descendants(pid):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if program.encode() in command:
+            return True
+    return False

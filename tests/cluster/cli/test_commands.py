@@ -17,7 +17,7 @@ from cluster.cli import main as cli
 from cluster.dispatch.origin import ROOT
 from scenarios import codec
 from tests.cluster.documents import document_of
-from tests.cluster.processes import descendants
+from tests.cluster.processes import runs_below
 
 FOUND = "vllm-38556-backup-token"
 ELSEWHERE = "vllm-38556-accepted-counts"
@@ -266,7 +266,7 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
 def test_a_signal_while_ray_starts_stops_the_run_as_well(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     scenarios(tmp_path, 1)
     process = start(tmp_path, "run", "scn", "--ray", "local", "--out", "out")
-    wait_for(lambda: bool(descendants(process.pid)), process)
+    wait_for(lambda: runs_below(process.pid, "gcs_server"), process)
     process.send_signal(signum)
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == code, out + err
