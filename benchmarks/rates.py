@@ -1,7 +1,7 @@
 """Rate of a hunt, and where its time goes: `python -m benchmarks.rates`.
 
 On one core: engine steps a second with every check on, traces a second, what race detection costs, and what share of
-the time each generator takes; processor time, medians over shards. Then the same hunt on one and on two workers of a
+the time each generator takes; processor time, medians over shards. Then a hunt of as much a worker on some workers of a
 private Ray, wall clock, with the processor time of the workers, of the coordinator and of Ray beside it: what does not
 run in the workers is what keeps two of them on two cores from being twice as fast.
 """
@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,10 +165,15 @@ class Row:
     here: float
     ray: float
 
+    @property
+    def rate(self) -> float:
+        """Traces a second of wall clock."""
+        return self.traces / self.wall
+
     def line(self) -> str:
         """Return the row as text."""
         return (
-            f"{self.workers:>7} {self.wall:>7.2f} {self.traces / self.wall:>9.1f} {self.working:>10.2f} "
+            f"{self.workers:>7} {self.wall:>7.2f} {self.rate:>9.1f} {self.working:>10.2f} "
             f"{self.here:>13.2f} {self.ray:>6.2f}"
         )
 
@@ -194,30 +199,33 @@ def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
     return Row(workers, traces, wall, working, here, sum(used.values()))
 
 
-def print_rows(repeats: int, shards: int) -> None:
-    """Hunt on one worker and on two, in turn, and print every row and the median ratio."""
-    print(f"\nthe same hunt of {shards} shards on workers of a private Ray, {len(os.sched_getaffinity(0))} CPUs here")
+def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
+    """Hunt on each number of workers in turn, up and down, and print every row and the median efficiencies."""
+    print(f"\na hunt of {shards} shards a worker on a private Ray, {len(os.sched_getaffinity(0))} CPUs here")
     print(HEAD)
-    ratios, overheads = [], []
-    with RayCluster("local", 2) as cluster:
+    rows: dict[int, list[Row]] = {workers: [] for workers in counts}
+    with RayCluster("local", max(counts)) as cluster:
         for repeat in range(repeats):
-            rows = {}
-            for workers in (1, 2) if repeat % 2 == 0 else (2, 1):
-                rows[workers] = hunted(cluster, workers, shards)
-                print(rows[workers].line(), flush=True)
-            ratios.append(rows[1].wall / rows[2].wall)
-            overheads.append((rows[2].here + rows[2].ray) / rows[2].working)
-    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    print(f"1 to 2 workers: {statistics.median(ratios):.2f} x (each repeat: {each})")
-    print(f"coordinator and Ray take {statistics.median(overheads):.1%} of what two workers take")
+            for workers in counts if repeat % 2 == 0 else counts[::-1]:
+                rows[workers].append(hunted(cluster, workers, shards * workers))
+                print(rows[workers][-1].line(), flush=True)
+    for workers in counts:
+        pairs = list(zip(rows[workers], rows[counts[0]], strict=True))
+        gained = statistics.median(row.rate / first.rate for row, first in pairs)
+        beside = statistics.median((row.here + row.ray) / row.working for row in rows[workers])
+        print(
+            f"{workers:>4} workers: {gained:5.2f} x {counts[0]}, efficiency {gained * counts[0] / workers:.3f}; "
+            f"coordinator and Ray take {beside:.1%} of what the workers take"
+        )
 
 
 def main() -> None:
-    """Measure one core, then one and two workers."""
+    """Measure one core, then workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, default=21, help="shards on one core (default 21)")
-    parser.add_argument("--jobs", type=int, default=40, help="shards of a hunt on workers (default 40)")
-    parser.add_argument("--repeats", type=int, default=3, help="hunts on one and on two workers; 0: none (default 3)")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of workers (default 1 2)")
+    parser.add_argument("--jobs", type=int, default=20, help="shards a worker of a hunt on workers (default 20)")
+    parser.add_argument("--repeats", type=int, default=3, help="hunts on each number of workers; 0: none (default 3)")
     options = parser.parse_args()
     profiles: tuple[Profile, ...] = ("labelled", "hypothesis")
     for profile in profiles:
@@ -228,7 +236,7 @@ def main() -> None:
             turns[profile].append(turn(profile, number))
     print_turns(turns)
     if options.repeats:
-        print_rows(options.repeats, options.jobs)
+        print_rows(options.workers, options.repeats, options.jobs)
 
 
 if __name__ == "__main__":
