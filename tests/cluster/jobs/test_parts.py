@@ -167,6 +167,7 @@ def test_a_homecoming_replaces_its_own_files_and_leaves_others(tmp_path: Path) -
         packed(("../../outside", b"a")),
         packed(("a", b"a" * 99)).replace("specstorm-archive-end", "AAAA\nspecstorm-archive-end")[:60],
     ],
+    ids=["nothing", "without an end", "no archive", "outside", "cut off"],
 )
 def test_a_damaged_or_hostile_archive_brings_nothing_home(tmp_path: Path, log: str) -> None:
     assert unpack(log, tmp_path / "campaigns" / "a") is None
