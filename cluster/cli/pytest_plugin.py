@@ -1,6 +1,7 @@
 """pytest plugin: collects scenario files as tests, where `--specstorm`, or `specstorm = true` in the settings, asks.
 
-Without that it does nothing and loads nothing of Specstorm.
+Without that it does nothing and loads nothing of Specstorm. It is loaded by `-p cluster.cli.pytest_plugin`: of a
+distribution that registers a plugin pytest rewrites every assertion, and an engine is to run as it is.
 """
 
 from collections.abc import Iterator

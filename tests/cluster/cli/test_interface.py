@@ -118,4 +118,5 @@ def test_the_distribution_carries_every_scenario_the_interface_and_the_plugin() 
     assert wanted
     assert wanted <= files
     assert project["tool"]["setuptools"]["py-modules"] == ["specstorm"]
-    assert project["project"]["entry-points"]["pytest11"] == {"specstorm": "cluster.cli.pytest_plugin"}
+    # pytest would rewrite the assertions of all our modules.
+    assert "pytest11" not in project["project"].get("entry-points", {})
