@@ -15,8 +15,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from ray.cluster_utils import Cluster
-
 from cluster.campaigns.driver import drive
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Scenario, Suite
@@ -128,6 +126,9 @@ def metrics(port: int, pool: RayPool) -> list[str]:
 
 def main() -> None:
     """Kill, run and print."""
+    # Not where tests are collected: Ray reads its authentication mode once in a process.
+    from ray.cluster_utils import Cluster  # noqa: PLC0415
+
     folder = Path(sys.argv[1])
     options = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": 0, "object_store_memory": 80_000_000}
     cluster: Any = Cluster(initialize_head=True, head_node_args=options)
