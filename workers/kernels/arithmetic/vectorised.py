@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from workers.kernels.arithmetic import definition
+from workers.kernels.sentinels import PAD_SLOT
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -146,6 +147,21 @@ def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integer
     entries, offsets = np.minimum(positions // block_size, max_blocks - 1), positions % block_size
     offsets[-1] = -(1 << 40)
     return _shared(entries), _shared(offsets)
+
+
+def slots_at(
+    positions: Integers, first: Integers, block_table: Integers, block_size: int, max_blocks: int, length: int
+) -> Integers:
+    """Return the slots of positions, for each of which `first` is its row's first entry of a block table [rows * max].
+
+    PAD_SLOT where a row has no block, and from position `length` on.
+    """
+    entries, offsets = block_places(block_size, max_blocks, length)
+    slots = block_table.take(first + entries.take(positions, mode="clip"), mode="clip")
+    slots *= integer(block_size)
+    slots += offsets.take(positions, mode="clip")
+    # No block is -1, and past the end an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
+    return np.maximum(slots, integer(PAD_SLOT), out=slots)
 
 
 @cache

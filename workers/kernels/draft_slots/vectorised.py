@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import block_places, integer, repeated_multiples, tiled
+from workers.kernels.arithmetic.vectorised import integer, repeated_multiples, slots_at, tiled
 from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.sentinels import PAD_SLOT
 
@@ -15,16 +15,10 @@ def draft_slots(a: DraftSlots) -> None:
         return
     # Padding rows come last, so real ones are a prefix.
     num_real = np.count_nonzero(a.num_scheduled)
-    entries, offsets = block_places(a.block_size, a.max_blocks, a.max_model_len)
     at = a.positions.take(a.token_index[:num_real]).repeat(num_fed)
     at += tiled(num_fed, num_real)
     at += integer(1)
-    entry = entries.take(at, mode="clip")
-    entry += repeated_multiples(num_real, a.max_blocks, num_fed)
-    slots = a.block_table.take(entry)
-    slots *= integer(a.block_size)
-    slots += offsets.take(at, mode="clip")
-    # No block is -1, and past the end an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
-    np.maximum(slots, integer(PAD_SLOT), out=slots)
+    first = repeated_multiples(num_real, a.max_blocks, num_fed)
+    slots = slots_at(at, first, a.block_table, a.block_size, a.max_blocks, a.max_model_len)
     mapping = a.draft_slots.reshape(len(a.token_index), a.num_speculative_tokens)
     mapping[:num_real, :num_fed] = slots.reshape(num_real, num_fed)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ZERO, Integers, arange, below, block_places, integer, tiled
+from workers.kernels.arithmetic.vectorised import ZERO, Integers, arange, below, integer, slots_at, tiled
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
@@ -59,13 +59,7 @@ def slot_mapping(positions: Any, row: Any, block_table: Any, block_size: int, ma
 
     A position that the block table does not cover, or of no row, gets PAD_SLOT.
     """
-    entries, offsets = block_places(block_size, max_blocks, max_blocks * block_size)
-    entry = row * integer(max_blocks)
-    entry += entries.take(positions, mode="clip")
-    slots: Integers = block_table.take(entry, mode="clip")
-    slots *= integer(block_size)
-    slots += offsets.take(positions, mode="clip")
-    # No block is -1, and past the table an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
-    np.maximum(slots, integer(PAD_SLOT), out=slots)
+    first = row * integer(max_blocks)
+    slots = slots_at(positions, first, block_table, block_size, max_blocks, max_blocks * block_size)
     np.copyto(slots, integer(PAD_SLOT), where=row < ZERO)
     return slots
