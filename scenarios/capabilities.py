@@ -27,6 +27,8 @@ class Capabilities(Value):
     `devices` are those it runs on. `lanes` are those that a schedule advances, none where schedules mean nothing.
     `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
     it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
+    Its arithmetic may decide otherwise where two logits are closer than `logit_margin`; `words_from_prompt` says
+    whether a bad word may begin in a prompt, as it may here, or must lie in the output.
     """
 
     events: tuple[str, ...] = ()
@@ -39,6 +41,8 @@ class Capabilities(Value):
     faults: bool = False
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
+    logit_margin: float = 0.0
+    words_from_prompt: bool = True
 
 
 def features_of(event: Submit) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
+    # What follows from a request alone knows neither a model nor how anybody computes.
+    "workers.judge.contracts": ("scenarios", "workers.record", "workers.judge.contracts"),
     "workers.shrink": ("scenarios", "workers.record", "workers.shrink"),
     "workers.run": ("scenarios", "workers"),
     "cluster.dispatch": ("scenarios", "workers", "cluster.dispatch"),
@@ -190,6 +192,8 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.oracle.anything_new", "workers.judge.checker"),
         ("workers.judge.anything_new", "workers.engine.rules"),
         ("workers.judge.races", "workers.lanes.simulated"),
+        ("workers.judge.contracts.tokens", "workers.oracle.derived"),
+        ("workers.judge.contracts.logprobs", "workers.judge.checker"),
         ("workers.engine.runner", "workers.lanes.simulated"),
         ("workers.faults.waits", "workers.lanes.buffers"),
         ("workers.lanes.cuda", "workers.lanes.simulated"),

@@ -74,7 +74,8 @@ def finding_lines(verdict: Verdict) -> list[str]:
 def _difference_lines(difference: Difference) -> Iterator[str]:
     if difference.request:
         position = "" if difference.position is None else f" at position {difference.position}"
-        yield f"request {difference.request}{position}, commit {difference.commit}, step {difference.step}"
+        commit = f", commit {difference.commit}" if difference.commit else ""
+        yield f"request {difference.request}{position}{commit}, step {difference.step}"
     yield f"{difference.variable} is {difference.actual}, expected {difference.expected}   (plane: {difference.plane})"
     if difference.writers:
         yield f"last writers, newest first: {', '.join(difference.writers)}"

@@ -1,7 +1,7 @@
 """Check of one trace: run it under one schedule and judge it, by whatever the engine shows.
 
-Verifies: everything `checker`, `referee` and `races` verify, progress, and that what was expected happened; of an
-engine that shows outputs alone what `output_check` verifies.
+Verifies: everything `checker`, `referee`, `races` and `contracts` verify, progress, and that what was expected
+happened; of an engine that shows outputs alone what `output_check` verifies.
 Does not verify: other schedules of the same trace (`worker` runs those).
 """
 
@@ -12,13 +12,14 @@ from scenarios.capabilities import lacking
 from scenarios.events import NoValidToken, Stall
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
+from workers.judge.contracts.breach import PLANE
 from workers.judge.races import Race, RaceDetector
 from workers.lanes.lane import Deadlock, Observer
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 from workers.run.drive import Drive, scripts_of
-from workers.run.output_check import check_outputs, place_of
+from workers.run.output_check import breach_of, broken_contract, check_outputs, place_of
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, RunConfig, TargetKind, Watch
 
@@ -50,7 +51,7 @@ class Run:
     ) -> None:
         kind = kind if kind is not None else kind_of(config.engine)
         capabilities = kind.capabilities
-        self.trace = trace
+        self.trace, self._capabilities = trace, capabilities
         self.detector = RaceDetector(capabilities.lanes) if options.races and capabilities.lanes else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.checker = Checker(trace, tapes)
@@ -79,7 +80,7 @@ class Run:
             run_ahead_max=progress.run_ahead_max,
             digest=self.target.digest(),
             probes={name: count for name, count in sorted(self.probes.items()) if count},
-            planes=tuple(sorted({*self.checker.planes, "liveness", *(("races",) if self.detector else ())})),
+            planes=tuple(sorted({*self.checker.planes, PLANE, "liveness", *(("races",) if self.detector else ())})),
         )
 
     def to_end(self) -> Verdict:
@@ -97,6 +98,9 @@ class Run:
         found = self._follow() or self.checker.at_end(target.left_over(), target.digest())
         if found is None and self.detector is not None and self.detector.race is not None:
             found = _unordered(self.detector.race)
+        if found is None:
+            breach = breach_of(self.drive, self.trace, self._capabilities)
+            found = broken_contract(breach, drive.tick) if breach is not None else None
         if found is not None:
             return Diverged(stats=self.stats(), difference=self._explained(found))
         return self._expected()

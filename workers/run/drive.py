@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
+from workers.judge.contracts.delivery import Deliveries
 from workers.oracle.incremental_tape import script_of
 from workers.oracle.tape import Tapes
 from workers.targets.target import Target
@@ -27,10 +28,11 @@ class EventQueue:
 
 
 class Drive:
-    """A target under the events of its trace; `tick` counts its steps."""
+    """A target under the events of its trace; `tick` counts its steps, `deliveries` knows what came of each submit."""
 
     def __init__(self, trace: Trace, target: Target, scripts: Sequence[list[int]]) -> None:
         self.tick = 0
+        self.deliveries = Deliveries()
         self.events = EventQueue(trace.events)
         self.target = target
         self._scripts = scripts
@@ -48,11 +50,18 @@ class Drive:
         for event, submit in self.events.at(self.tick, place):
             match event:
                 case Submit():
-                    self.target.submit(event, submit, self._scripts[submit])
+                    self._submit(event, submit)
                 case Abort():
+                    self.deliveries.aborted(event, self.target.outputs().get(event.request))
                     self.target.abort(event)
                 case _:
                     self.target.apply(event)
+
+    def _submit(self, event: Submit, submit: int) -> None:
+        is_again, name = self.deliveries.is_known(event.request), event.request
+        before = self.target.outputs().get(name) if is_again else None
+        self.target.submit(event, submit, self._scripts[submit])
+        self.deliveries.submitted(event, before, self.target.outputs().get(name) if is_again else None)
 
 
 def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:

@@ -1,15 +1,18 @@
-"""Check of outputs: run an engine for them alone, and compare them with other runs of the same requests.
+"""Check of outputs: run an engine for them alone, judge them by contracts, and compare them with other runs.
 
-Verifies: an asynchronous run against a synchronous one, where the engine has both, and each request batched against the
-same request alone.
-Does not verify: a mistake that all of these runs share.
+Verifies: what follows from each request alone; an asynchronous run against a synchronous one, where the engine has
+both, and each request batched against the same request alone.
+Does not verify: a mistake that all of these runs share and no contract forbids.
 """
 
 import traceback
 from hashlib import blake2b
 
+from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, Schedule, Stall, Submit
 from scenarios.trace import Trace
+from workers.judge.contracts.breach import PLANE, Breach
+from workers.judge.contracts.judge import contract_breach
 from workers.judge.outputs import OutputDifference, Outputs, compare_outputs
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
@@ -27,14 +30,19 @@ class OutputRun:
         self.target = kind.open(trace, config, Watch())
         self.drive = Drive(trace, self.target, scripts_of(trace, tapes, kind.capabilities))
 
-    def to_end(self, steps_max: int) -> bool:
-        """Step until the engine has drained; tell whether it has within so many steps."""
+    def to_end(self, steps_max: int, watches: bool = False) -> bool:
+        """Step until the engine has drained; tell whether it has within so many steps.
+
+        With `watches` outputs are looked at behind every step: whether what was delivered stays.
+        """
         while not self.drive.drained():
             if self.drive.tick > steps_max:
                 return False
             self.drive.step()
             self.target.take_log()
             self.target.take_captures()
+            if watches:
+                self.drive.deliveries.shown(self.target.outputs())
         return True
 
 
@@ -77,27 +85,71 @@ def check_outputs(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfi
     except Exception as error:
         return Crashed(stats=NO_STATS, error=f"{type(error).__name__}: {error}", where=place_of(error))
     try:
-        if not run.to_end(STEPS_MAX):
+        if not run.to_end(STEPS_MAX, watches=True):
             return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
-        seen, stats = run.target.outputs(), _stats(run)
+        seen, stats, breach = run.target.outputs(), _stats(run), breach_of(run.drive, trace, kind.capabilities)
     except Deadlock as deadlock:
         return Stuck(stats=_stats(run), reason=str(deadlock))
     except Exception as error:
         return Crashed(stats=_stats(run), error=f"{type(error).__name__}: {error}", where=place_of(error))
     finally:
         run.target.close()
-    others = [alone(trace, name) for name in seen]
+    others = [("the request alone", alone(trace, name)) for name in seen]
     depths = kind.capabilities.spec.get("depth", (1,))
     if trace.spec.depth > 1 and (not depths or 1 in depths):
-        others.insert(0, synchronous(trace))
-    for number, other in enumerate(others, 1):
+        others.insert(0, ("the synchronous run", synchronous(trace)))
+    if breach is not None:
+        difference = broken_contract(breach, run.drive.tick)
+        how, other = others[0]
+        if other.spec.depth < trace.spec.depth:
+            actual = f"{difference.actual}; {how} {_as_breached(breach, other, tapes, kind, config)}"
+            difference = difference.model_copy(update={"actual": actual})
+        return Diverged(stats=stats, difference=difference)
+    for number, (how, other) in enumerate(others, 1):
         stats = stats.model_copy(update={"captures": number})
         wanted = outputs_of(other, tapes, kind, config)
         found = compare_outputs(trace, seen, wanted)
         if found is not None:
-            how = "the synchronous run" if len(other.events) == len(trace.events) else "the request alone"
             return Diverged(stats=stats, difference=_difference(found, how, run.drive.tick))
     return Agreed(stats=stats)
+
+
+def breach_of(drive: Drive, trace: Trace, capabilities: Capabilities) -> Breach | None:
+    """Return the first contract that an engine which has drained has broken, or None."""
+    return contract_breach(trace, drive.deliveries, drive.target.outputs(), capabilities.words_from_prompt)
+
+
+def broken_contract(breach: Breach, step: int) -> Difference:
+    """Return a breach as a difference."""
+    return Difference(
+        plane=PLANE,
+        variable=breach.contract,
+        request=breach.request,
+        commit="",
+        step=step,
+        position=breach.position,
+        expected=breach.expected,
+        actual=breach.actual,
+    )
+
+
+def _as_breached(breach: Breach, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> str:
+    """Say whether another run breaks the same contract for the same request."""
+    try:
+        run = OutputRun(trace, tapes, kind, config)
+        try:
+            run.to_end(STEPS_MAX, watches=True)
+            found = breach_of(run.drive, trace, kind.capabilities)
+        finally:
+            run.target.close()
+    except DeviceError:
+        raise
+    except Exception as error:
+        return f"breaks off: {type(error).__name__}"
+    if found is None:
+        return "keeps it"
+    is_same = (found.contract, found.request) == (breach.contract, breach.request)
+    return "breaks it too" if is_same else f"breaks {found.contract} of {found.request}"
 
 
 def place_of(error: Exception) -> str:
@@ -118,6 +170,7 @@ def _stats(run: OutputRun) -> Stats:
         run_ahead_max=progress.run_ahead_max,
         digest=blake2b(text.encode(), digest_size=16).hexdigest(),
         probes={name: count for name, count in sorted(run.target.probes.items()) if count},
+        planes=(PLANE, "liveness", "tokens"),
     )
 
 

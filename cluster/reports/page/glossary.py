@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from scenarios.probes import PROBES
 from workers.faults.registry import FAULTS
+from workers.judge.contracts.breach import CONTRACTS
 from workers.record.observation import VARIABLES
 
 GLOSSARY: Mapping[str, str] = {
@@ -16,6 +17,7 @@ GLOSSARY: Mapping[str, str] = {
     "capture": "a copy of device memory taken in stream order at a named point of a step",
     "commit key": "request/incarnation/epoch/k, by which results are aligned: epoch counts preemptions, k the steps "
     "that scheduled the request in it",
+    "contract": "what a client may demand of an output by its request alone, whatever other runs give",
     "crashed": "verdict: the engine raised an exception, on the host or in a device op",
     "digest": "a hash of every capture of a run in order; schedules of a trace without a race have the same one",
     "diverged": "verdict: engine and oracle part; the first difference says where",
@@ -50,6 +52,7 @@ GLOSSARY: Mapping[str, str] = {
 }
 # What a plane holds, as the rows of its variables say it.
 _PLANES: Mapping[str, str] = {
+    "contracts": f"what follows from a request alone: {', '.join(CONTRACTS)}",
     "books": "leaks, and whether everything that is due is shown",
     "crash": "exceptions of the engine",
     "determinism": "equal captures under all schedules of a trace",
@@ -59,7 +62,7 @@ _PLANES: Mapping[str, str] = {
 
 
 def meanings(word: str) -> Iterator[tuple[str, str]]:
-    """Yield what a word means, each meaning with its kind: word, plane, variable, probe or fault."""
+    """Yield what a word means, each meaning with its kind: word, plane, variable, contract, probe or fault."""
     wanted = word.strip().lower()
     for name, text in GLOSSARY.items():
         if wanted in (name, name.partition(" (")[0]):
@@ -73,6 +76,8 @@ def meanings(word: str) -> Iterator[tuple[str, str]]:
         variable = VARIABLES[wanted]
         seen = f"written by {variable.owner}, seen at point {variable.point}"
         yield "variable", f"plane {variable.plane}, {seen}, defined for: {variable.domain}"
+    if wanted in CONTRACTS:
+        yield "contract", CONTRACTS[wanted]
     if wanted in PROBES:
         yield "probe", PROBES[wanted]
     if wanted in FAULTS:
@@ -82,4 +87,4 @@ def meanings(word: str) -> Iterator[tuple[str, str]]:
 def known_words() -> list[str]:
     """Return everything that has a meaning here."""
     planes = {variable.plane for variable in VARIABLES.values()} | set(_PLANES)
-    return sorted({*GLOSSARY, *planes, *VARIABLES, *PROBES, *FAULTS})
+    return sorted({*GLOSSARY, *planes, *VARIABLES, *CONTRACTS, *PROBES, *FAULTS})

@@ -36,8 +36,8 @@ def test_races_are_judged_under_one_policy() -> None:
 def test_the_planes_of_a_run_are_those_in_which_its_specification_shows_something() -> None:
     trace = shard_traces(SHARD)[0]
     planes = check(trace, Tapes()).stats.planes  # type: ignore[union-attr]
-    known = {variable.plane for variable in VARIABLES.values()} | {"races", "liveness"}
-    assert {"tokens", "counts", "inputs", "blocks", "races", "liveness"} <= set(planes) <= known
+    known = {variable.plane for variable in VARIABLES.values()} | {"races", "liveness", "contracts"}
+    assert {"tokens", "counts", "inputs", "blocks", "races", "liveness", "contracts"} <= set(planes) <= known
     assert ("prefix" in planes) is trace.spec.prefix_cache
     assert Checker(trace, Tapes()).planes == ()
 

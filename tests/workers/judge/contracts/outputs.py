@@ -1,0 +1,37 @@
+"""Outputs by hand, judged by the contracts of one request."""
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.judge.contracts.breach import Breach
+from workers.judge.contracts.delivery import Deliveries
+from workers.judge.contracts.judge import contract_breach
+from workers.record.observation import Output
+
+SPEC = EngineSpec(vocab_size=8, max_model_len=16)
+
+
+def submit_of(prompt: tuple[int, ...] = (1, 2), max_tokens: int = 4, **asked: object) -> Submit:
+    """Return a request; `stop` is its own, anything else a sampling parameter."""
+    stop = asked.pop("stop", ())
+    params = SamplingParams.model_validate(asked)
+    return Submit.model_validate(
+        {"tick": 0, "request": "a", "prompt": prompt, "max_tokens": max_tokens, "stop": stop, "params": params}
+    )
+
+
+def judged(
+    submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
+) -> Breach | None:
+    """Return the first contract that an output of a request breaks."""
+    deliveries = Deliveries()
+    deliveries.submitted(submit, None, None)
+    outputs = {} if output is None else {"a": output}
+    return contract_breach(Trace(spec=spec, events=(submit,)), deliveries, outputs, words_from_prompt)
+
+
+def broken(submit: Submit, output: Output | None, spec: EngineSpec = SPEC) -> tuple[str, int | None] | None:
+    """Return the contract that an output of a request breaks, and where."""
+    found = judged(submit, output, spec)
+    return None if found is None else (found.contract, found.position)

@@ -1,0 +1,253 @@
+"""Contracts on logprobs: what a sound sampler shows keeps all of them, and each change of it breaks one."""
+
+from math import exp, inf, log, nan
+from typing import Any
+
+import pytest
+
+from scenarios.spec import EngineSpec
+from tests.workers.judge.contracts.outputs import SPEC, broken, judged, submit_of
+from workers.record.observation import Output
+
+PROCESSED = SPEC.model_copy(update={"logprobs_mode": "processed"})
+# Logits of eight tokens; the likeliest are 7, 6, 5 and so on.
+LOGITS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
+
+
+def logprobs_of(token: int, count: int, logits: tuple[float, ...] = LOGITS) -> tuple[int | float, ...]:
+    """Return `count` ids, each with its logprob: a token, then the likeliest."""
+    total = log(sum(map(exp, logits)))
+    likeliest = sorted(range(len(logits)), key=lambda each: (-logits[each], each))
+    return tuple(value for each in (token, *likeliest[: count - 1]) for value in (each, logits[each] - total))
+
+
+def shown(*tokens: int, count: int = 3, logits: tuple[float, ...] = LOGITS) -> Output:
+    return Output(tokens, "length", tuple(value for token in tokens for value in logprobs_of(token, count, logits)))
+
+
+def found(tokens: tuple[int, ...], spec: EngineSpec = SPEC, count: int = 3, **asked: Any) -> object:
+    """Return which contract such tokens break, and where, if each was chosen from the same logits."""
+    submit = submit_of(max_tokens=len(tokens), num_logprobs=count, **asked)
+    return broken(submit, shown(*tokens, count=count), spec)
+
+
+def test_sound_logprobs_of_the_likeliest_tokens_keep_every_contract() -> None:
+    assert found((7, 7)) is None
+    assert found((7, 7), PROCESSED) is None
+    assert found((7, 7), count=1) is None
+    assert found((7, 7), count=2) is None
+
+
+def changed(at: int, value: float, count: int = 3) -> tuple[str, int | None] | None:
+    """Return what two tokens break if one value of the logprobs of the second is another."""
+    output = shown(7, 7, count=count)
+    values = list(output.logprobs)
+    values[2 * count + at] = value
+    return broken(submit_of(max_tokens=2, num_logprobs=count), Output(output.tokens, "length", tuple(values)))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "expected"),
+    [
+        (0, 6, ("logprobs", 1)),
+        (1, -2.0, ("logprob_ranks", 1)),
+        (1, nan, ("logprob_ranks", 1)),
+        (2, 6, ("logprob_ranks", 1)),
+        (2, 8, ("logprob_ranks", 1)),
+        (2, -1, ("logprob_ranks", 1)),
+        (3, -1.6, ("logprob_ranks", 1)),
+        (3, nan, ("logprob_ranks", 1)),
+        (5, -0.3, ("logprob_ranks", 1)),
+        (5, -9.0, ("logprob_sum", 1)),
+        (5, nan, ("logprob_ranks", 1)),
+    ],
+)
+def test_one_value_that_is_another_breaks_a_contract(at: int, value: float, expected: tuple[str, int]) -> None:
+    assert changed(at, value) == expected
+
+
+def test_logprobs_that_are_missing_or_left_over_break_one() -> None:
+    submit, output = submit_of(max_tokens=2, num_logprobs=3), shown(7, 7)
+    for values in (output.logprobs[:-2], output.logprobs[:6], (), (*output.logprobs, 1, -1.0)):
+        assert broken(submit, Output(output.tokens, "length", values)) == ("logprobs", None)
+    assert broken(submit, shown(7, 7, count=2)) == ("logprobs", None)
+    assert broken(submit, shown(7, 7, count=4)) is None, "an engine may show more than it was asked for"
+    assert broken(submit_of(max_tokens=2), shown(7, 7)) is None
+    assert broken(submit_of(max_tokens=2), Output((7, 7), "length")) is None
+
+
+def test_of_a_small_vocabulary_there_are_not_more_logprobs_than_tokens() -> None:
+    spec, logits = SPEC.model_copy(update={"vocab_size": 3}), LOGITS[:3]
+    output = shown(2, 2, count=4, logits=logits)
+    assert broken(submit_of(max_tokens=2, num_logprobs=6), output, spec) is None
+    less = shown(2, 2, count=3, logits=logits)
+    assert broken(submit_of(max_tokens=2, num_logprobs=6), less, spec) == ("logprobs", None)
+
+
+def test_who_got_no_token_gets_no_logprobs() -> None:
+    submit = submit_of(num_logprobs=2, allowed_tokens=(2,), bad_words=((2,),))
+    assert broken(submit, Output((), "error")) is None
+    assert broken(submit, Output((), "error", (1, -1.0))) == ("logprobs", None)
+
+
+def test_a_token_is_not_likelier_than_the_likeliest() -> None:
+    submit = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
+    assert broken(submit, Output((3,), "length", (3, log(0.4), 7, log(0.4)))) is None
+    assert broken(submit, Output((3,), "length", (3, log(0.41), 7, log(0.4)))) == ("logprob_ranks", 0)
+
+
+@pytest.mark.parametrize(("shift", "contract"), [(-0.01, "logprob_sum"), (0.01, "logprob_sum"), (0.00005, None)])
+def test_probabilities_of_all_tokens_add_up(shift: float, contract: str | None) -> None:
+    spec = EngineSpec(vocab_size=3, max_model_len=16)
+    output = shown(2, count=4, logits=LOGITS[:3])
+    moved = tuple(value + shift if isinstance(value, float) else value for value in output.logprobs)
+    found = broken(submit_of(max_tokens=1, num_logprobs=4), Output((2,), "length", moved), spec)
+    assert found == (contract and (contract, 0))
+
+
+def test_raw_logits_are_no_logprobs() -> None:
+    values = tuple(value for token in (7, 7, 6) for value in (token, LOGITS[token]))
+    assert broken(submit_of(max_tokens=1, num_logprobs=3), Output((7,), "length", values)) == ("logprob_sum", 0)
+    alone = Output((7,), "length", (7, 0.5))
+    assert broken(submit_of(max_tokens=1, num_logprobs=1), alone) == ("logprob_sum", 0)
+
+
+def test_two_tokens_have_no_more_than_all_probability() -> None:
+    drawn = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
+    assert broken(drawn, Output((3,), "length", (3, log(0.6), 7, log(0.6)))) == ("logprob_sum", 0)
+    assert broken(drawn, Output((3,), "length", (3, log(0.4), 7, log(0.6)))) is None
+
+
+def test_a_token_that_was_delivered_has_a_probability() -> None:
+    submit = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
+    output = Output((3,), "length", (3, -inf, *logprobs_of(7, 2)[2:]))
+    assert broken(submit, output) == ("logprob_sum", 0)
+    synthetic = SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
+    assert broken(submit, output, synthetic) is None
+
+
+def test_a_greedy_token_is_the_likeliest_that_is_shown() -> None:
+    assert found((6, 7)) == ("greedy", 0)
+    assert found((7, 5), PROCESSED) == ("greedy", 1)
+    assert found((6, 7), count=1) is None, "nothing else is shown"
+    assert found((6, 7), temperature=1.0) is None
+    assert found((6, 7), SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})) is None
+
+
+def test_a_tie_is_broken_either_way() -> None:
+    tie = (*LOGITS[:6], 3.0, 3.0)
+    submit = submit_of(max_tokens=2, num_logprobs=3)
+    assert broken(submit, shown(6, 7, logits=tie)) is None
+    near = (*LOGITS[:6], 2.9, 3.0)
+    assert broken(submit, shown(6, 7, logits=near)) == ("greedy", 0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"allowed_tokens": (5, 6)},
+        {"bad_words": ((7,),)},
+        {"grammar": (((6, 0), (5, 0)),)},
+        {"min_tokens": 9, "stop": (7,)},
+    ],
+)
+def test_what_a_mask_forbids_need_not_come_and_has_no_probability_once_processed(asked: dict[str, Any]) -> None:
+    contract = next(iter(asked))
+    assert found((6, 6), **asked) is None
+    assert found((5, 6), **asked) == ("greedy", 0)
+    assert found((6, 6), PROCESSED, **asked) == (contract, 0), "token 7 is shown with a probability"
+    masked = (*LOGITS[:7], -inf)
+    submit = submit_of(max_tokens=2, num_logprobs=3, **asked)
+    assert broken(submit, shown(6, 6, logits=masked), PROCESSED) is None
+
+
+def test_a_bad_word_binds_where_it_would_be_completed() -> None:
+    assert found((7, 6, 7), bad_words=((7, 7),)) is None
+    assert found((6, 7, 6), bad_words=((7, 7),)) == ("greedy", 0)
+
+
+def test_penalties_of_the_output_decide_by_how_often_a_token_came() -> None:
+    # Token 7 is 1 ahead of 6, and 2 of 5.
+    assert found((7, 7, 6, 7), frequency_penalty=0.75) is None
+    assert found((7, 7, 6, 6), frequency_penalty=0.75) == ("penalties", 3)
+    assert found((7, 7, 7), frequency_penalty=0.75) == ("penalties", 2)
+    assert found((7, 6, 7, 5), frequency_penalty=1.25, count=4) is None
+    assert found((7, 6, 7, 6), frequency_penalty=1.25, count=4) == ("penalties", 3)
+    assert found((7, 6, 7, 6), frequency_penalty=1.25) is None, "token 5 is not shown"
+    assert found((7, 6, 5), presence_penalty=1.25) == ("penalties", 2)
+    assert found((7, 6, 7, 7), presence_penalty=1.25) is None
+    assert found((7, 7), presence_penalty=1.25) == ("penalties", 1)
+    assert found((7, 6), presence_penalty=0.75) == ("penalties", 1)
+    assert found((6, 6), presence_penalty=-1.5) == ("penalties", 0)
+
+
+def test_penalties_count_the_output_and_not_the_prompt() -> None:
+    assert found((7,), prompt=(7, 7), presence_penalty=2.0) is None
+    assert found((6,), prompt=(7, 7), presence_penalty=2.0) == ("penalties", 0)
+
+
+def test_processed_logprobs_are_penalised_already() -> None:
+    assert found((7, 7), PROCESSED, presence_penalty=1.25) is None
+    assert found((7, 6), PROCESSED, presence_penalty=1.25) == ("greedy", 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "token", "repetition", "is_broken"),
+    [
+        # Nobody knows what a repetition penalty makes of a logit, but in which direction.
+        ((1,), 7, 2.0, False),
+        ((1,), 6, 2.0, True),
+        ((7,), 6, 2.0, False),
+        ((6,), 6, 2.0, True),
+        ((7, 6), 6, 2.0, True),
+        ((7, 6), 7, 2.0, False),
+        ((7,), 6, 0.5, True),
+        ((6,), 6, 0.5, False),
+        ((7, 6), 6, 0.5, True),
+        ((1,), 6, 0.5, True),
+    ],
+)
+def test_a_repetition_penalty_is_judged_by_what_it_cannot_do(
+    prompt: tuple[int, ...], token: int, repetition: float, is_broken: bool
+) -> None:
+    expected = ("penalties", 0) if is_broken else None
+    assert found((token,), prompt=prompt, repetition_penalty=repetition) == expected
+
+
+def test_a_repetition_penalty_beside_others_is_judged_where_they_are_alike() -> None:
+    assert found((7, 6, 6), presence_penalty=0.5, repetition_penalty=2.0) == ("penalties", 2)
+    assert found((7, 7, 6, 6), frequency_penalty=0.5, repetition_penalty=2.0) is None
+    assert found((7, 7), frequency_penalty=1.25, repetition_penalty=2.0) == ("penalties", 1)
+    assert found((6, 7, 6), count=2, presence_penalty=0.5, repetition_penalty=2.0) == ("penalties", 0)
+    assert found((7, 5, 5), count=3, presence_penalty=0.5, repetition_penalty=2.0) == ("penalties", 1)
+
+
+def test_a_drawn_token_is_one_of_the_k_likeliest() -> None:
+    assert found((6, 7), top_k=2, temperature=1.0) is None
+    assert found((6, 5), top_k=2, temperature=1.0) == ("top_k", 1)
+    assert found((6, 5), PROCESSED, top_k=2, temperature=1.0) == ("top_k", 1)
+    assert found((6, 5), top_k=3, temperature=1.0) is None, "so many are not shown"
+    assert found((6, 5), top_k=2, temperature=1.0, presence_penalty=1.0) is None, "the logprobs are raw"
+    assert found((6, 5), top_k=2, temperature=1.0, allowed_tokens=(5, 6)) is None
+    assert found((6, 5), top_k=2, temperature=0.0) is not None
+
+
+def test_a_drawn_token_is_among_the_fewest_that_have_so_much_probability() -> None:
+    # At temperature 1 token 7 has 0.632 of all probability and both likeliest have 0.865.
+    assert found((6,), top_p=0.7, temperature=1.0, count=6) is None
+    assert found((6,), top_p=0.6, temperature=1.0, count=6) == ("top_p", 0)
+    assert found((6,), top_p=0.6, temperature=1.0, count=3) is None, "others may have more than is shown"
+    assert found((7,), top_p=0.1, temperature=1.0, count=6) is None
+    assert found((5,), top_p=0.8, temperature=1.0, count=6) == ("top_p", 0)
+    assert found((5,), top_p=0.8, temperature=4.0, count=6) is None, "a high temperature makes it flat"
+    assert found((5,), top_p=0.8, temperature=1.0, count=6, min_tokens=1, stop=(3,)) is None
+    assert found((5,), PROCESSED, top_p=0.8, temperature=1.0, count=6) is None
+
+
+def test_a_breach_names_the_tokens_and_their_logprobs() -> None:
+    breach = judged(
+        submit_of(max_tokens=2, num_logprobs=3, presence_penalty=1.25), shown(7, 7), words_from_prompt=False
+    )
+    assert breach is not None
+    assert breach.expected == "token 6, whose logprob is -1.4583"
+    assert breach.actual == "token 7 with -0.4583 less 1.25"

@@ -1,0 +1,160 @@
+"""Contracts on tokens: each is kept up to its last token, and broken by the one behind."""
+
+import pytest
+
+from scenarios.events import Abort, NanLogits, Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.workers.judge.contracts.outputs import SPEC, broken, judged, submit_of
+from workers.judge.contracts.delivery import Deliveries
+from workers.judge.contracts.judge import contract_breach
+from workers.record.observation import Output
+
+# Two states; the second ends.
+GRAMMAR = (((3, 0), (4, 1)), ())
+Case = tuple[dict[str, object], tuple[int, ...], str | None, tuple[str, int | None] | None]
+CASES: dict[str, Case] = {
+    "as long as allowed": ({}, (0, 7, 0, 7), "length", None),
+    "one token more": ({}, (0, 1, 2, 3, 4), "length", ("max_tokens", 4)),
+    "one token less": ({}, (0, 1, 2), "length", ("max_tokens", 3)),
+    "the model's length": ({"prompt": (1,) * 13}, (0, 1, 2), "length", None),
+    "past the model's length": ({"prompt": (1,) * 13}, (0, 1, 2, 3), "length", ("max_tokens", 3)),
+    "no output": ({}, (), "length", ("max_tokens", 0)),
+    "no end": ({}, (0, 1, 2, 3), None, ("answer", None)),
+    "the last of the vocabulary": ({}, (7, 7, 7, 7), "length", None),
+    "past the vocabulary": ({}, (0, 8, 0, 0), "length", ("vocabulary", 1)),
+    "a placeholder": ({}, (0, 0, -1, 0), "length", ("vocabulary", 2)),
+    "a stop token": ({"stop": (5, 6)}, (0, 6), "stop", None),
+    "a stop token and one more": ({"stop": (5, 6)}, (0, 6, 1), "stop", ("stop", 2)),
+    "a stop token and all the rest": ({"stop": (5,)}, (0, 5, 1, 1), "length", ("stop", 2)),
+    "a second stop token": ({"stop": (5, 6)}, (6, 5), "stop", ("stop", 1)),
+    "a stop token in the prompt": ({"stop": (1,)}, (0, 0, 0, 0), "length", None),
+    "a stop without a stop token": ({"stop": (5,)}, (0, 0), "stop", ("stop", 2)),
+    "a stop token with reason length": ({"stop": (5,)}, (0, 5), "length", ("finish_reason", 1)),
+    "a stop token where the length ends": ({"stop": (5,)}, (0, 0, 0, 5), "stop", None),
+    "that with reason length": ({"stop": (5,)}, (0, 0, 0, 5), "length", ("finish_reason", 3)),
+    "the length with reason stop": ({"stop": (5,)}, (0, 0, 0, 1), "stop", ("finish_reason", 3)),
+    "nobody aborted": ({}, (0, 0), "abort", ("finish_reason", 2)),
+    "no reason for an error": ({"bad_words": ((1,),)}, (0, 0), "error", ("finish_reason", 2)),
+    "no reason for an error, no masks": ({}, (0, 0), "error", ("finish_reason", 2)),
+    "an unheard reason": ({}, (0, 0, 0, 0), "tired", ("finish_reason", 3)),
+    "a stop token behind the first two": ({"stop": (5,), "min_tokens": 2}, (0, 0, 5), "stop", None),
+    "a stop token among the first two": ({"stop": (5,), "min_tokens": 2}, (0, 5), "stop", ("min_tokens", 1)),
+    "it does not stop there": ({"stop": (5,), "min_tokens": 2}, (0, 5, 0, 0), "length", ("min_tokens", 1)),
+    "tokens that are allowed": ({"allowed_tokens": (3, 4)}, (3, 4, 4, 3), "length", None),
+    "a token that is not allowed": ({"allowed_tokens": (3, 4)}, (3, 4, 5, 3), "length", ("allowed_tokens", 2)),
+    "parts of a bad word": ({"bad_words": ((3, 4, 5),)}, (4, 5, 3, 4), "length", None),
+    "a bad word": ({"bad_words": ((0,), (3, 4, 5))}, (7, 3, 4, 5), "length", ("bad_words", 3)),
+    "a bad word of one token": ({"bad_words": ((3, 4), (6,))}, (7, 6, 4, 5), "length", ("bad_words", 1)),
+    "a bad word from the prompt on": ({"bad_words": ((1, 2, 3),)}, (3, 0, 0, 0), "length", ("bad_words", 0)),
+    "a bad word in the prompt": ({"bad_words": ((1, 2),)}, (3, 0, 0, 0), "length", None),
+    "a grammar to its end": ({"grammar": GRAMMAR}, (3, 3, 4), "stop", None),
+    "a grammar cut off": ({"grammar": GRAMMAR}, (3, 3, 3, 3), "length", None),
+    "a grammar left": ({"grammar": GRAMMAR}, (3, 5, 4), "stop", ("grammar", 1)),
+    "past the end of a grammar": ({"grammar": GRAMMAR}, (3, 4, 3), "stop", ("grammar", 2)),
+    "a grammar that ends before min_tokens": ({"grammar": GRAMMAR, "min_tokens": 3}, (4,), "stop", None),
+    "nothing is left": ({"allowed_tokens": (3,), "bad_words": ((3, 3),)}, (3,), "error", None),
+    "something is left": ({"allowed_tokens": (3, 4), "bad_words": ((3, 3),)}, (3,), "error", ("finish_reason", 1)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_contract_is_kept_or_broken_where_it_is(case: str) -> None:
+    asked, tokens, reason, expected = CASES[case]
+    assert broken(submit_of(**asked), Output(tokens, reason)) == expected  # type: ignore[arg-type]
+
+
+def test_a_breach_says_what_was_demanded_and_what_was_delivered() -> None:
+    found = judged(submit_of(stop=(5,), min_tokens=2), Output((0, 5), "stop"))
+    assert found is not None
+    assert (found.expected, found.actual) == ("no stop token among the first 2", "token 5")
+
+
+def test_a_bad_word_may_begin_in_the_prompt_or_not_as_the_engine_means_it() -> None:
+    submit, output = submit_of(bad_words=((2, 3),)), Output((3, 0, 2, 3), "length")
+    first, later = (judged(submit, output, words_from_prompt=means) for means in (True, False))
+    assert first is not None
+    assert later is not None
+    assert (first.position, later.position) == (0, 3)
+
+
+def test_masks_bind_nobody_where_drafts_are_kept_whatever_they_are() -> None:
+    spec = SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
+    for asked in ({"allowed_tokens": (3,)}, {"bad_words": ((4,),)}, {"stop": (6,), "min_tokens": 3}):
+        submit = submit_of(**asked)
+        assert broken(submit, Output((4, 3, 3, 3), "length"), spec) is None
+        assert broken(submit, Output((3, 3, 3, 8), "length"), spec) == ("vocabulary", 3)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason", "expected"),
+    [
+        ((0,), "error", None),
+        ((0,), "stop", ("stop", 1)),
+        ((0, 0, 0, 0), "length", None),
+        ((0, 0, 0, 0), "error", ("finish_reason", 3)),
+    ],
+)
+def test_spoiled_logits_excuse_an_error_and_nothing_else(
+    tokens: tuple[int, ...], reason: str, expected: tuple[str, int] | None
+) -> None:
+    submit, deliveries = submit_of(), Deliveries()
+    deliveries.submitted(submit, None, None)
+    trace = Trace(spec=SPEC, events=(submit, NanLogits(tick=1, request="a")))
+    found = contract_breach(trace, deliveries, {"a": Output(tokens, reason)})
+    assert (None if found is None else (found.contract, found.position)) == expected
+
+
+def given_up(had: Output, has: Output, max_tokens: int = 4) -> tuple[str, int | None] | None:
+    """Return which contract breaks who had one output when it was given up, and has another in the end."""
+    submit, deliveries = submit_of(max_tokens=max_tokens, stop=(5,)), Deliveries()
+    deliveries.submitted(submit, None, None)
+    deliveries.aborted(Abort(tick=1, request="a"), had)
+    found = contract_breach(Trace(spec=SPEC, events=(submit,)), deliveries, {"a": has})
+    return None if found is None else (found.contract, found.position)
+
+
+def test_who_is_given_up_keeps_what_it_had_and_ends_with_that() -> None:
+    assert given_up(Output((0, 1), None), Output((0, 1), "abort")) is None
+    assert given_up(Output((), None), Output((), "abort")) is None
+    assert given_up(Output((0, 1), None), Output((0, 1, 2), "abort")) == ("abort", 2)
+    assert given_up(Output((0, 1), None), Output((0,), "abort")) == ("abort", 2)
+    assert given_up(Output((0, 1), None), Output((0, 1), "stop")) == ("abort", 2)
+    assert given_up(Output((0,), None), Output((0, 5), "stop")) == ("abort", 1)
+    assert given_up(Output((0,), None), Output((0, 1, 2, 3), "length")) == ("abort", 1)
+
+
+def test_who_had_ended_before_it_was_given_up_keeps_its_reason() -> None:
+    assert given_up(Output((0, 5), "stop"), Output((0, 5), "stop")) is None
+    assert given_up(Output((0, 5), "stop"), Output((0, 5), "abort")) == ("finish_reason", 1)
+
+
+def test_each_request_is_judged_by_its_own_terms() -> None:
+    one, other = submit_of(stop=(5,)), submit_of(stop=(6,)).model_copy(update={"request": "b"})
+    deliveries = Deliveries()
+    for submit in (one, other):
+        deliveries.submitted(submit, None, None)
+    trace = Trace(spec=EngineSpec(vocab_size=8), events=(one, other))
+    found = contract_breach(trace, deliveries, {"a": Output((0, 5), "stop"), "b": Output((0, 5), "stop")})
+    assert found is not None
+    assert (found.contract, found.request) == ("stop", "b")
+
+
+def test_an_answer_that_is_missing_and_one_that_nobody_asked_for_are_breaches() -> None:
+    submit = submit_of()
+    assert broken(submit, None) == ("answer", None)
+    deliveries = Deliveries()
+    deliveries.submitted(submit, None, None)
+    outputs = {"a": Output((0, 0, 0, 0), "length"), "z": Output((), None)}
+    found = contract_breach(Trace(spec=SPEC, events=(submit,)), deliveries, outputs)
+    assert found is not None
+    assert (found.contract, found.request) == ("answer", "z")
+
+
+def test_a_submit_is_explicit() -> None:
+    assert isinstance(submit_of(), Submit)
+    with pytest.raises(AssertionError, match="explicit"):
+        judged(
+            Submit.model_validate({"tick": 0, "request": "a", "prompt": {"tokens": 2}, "max_tokens": 1}),
+            Output((0,), "length"),
+        )

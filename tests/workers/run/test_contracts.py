@@ -1,0 +1,145 @@
+"""Contracts in runs: silent on sound engines, and each broken contract is found by its name, in any engine of outputs.
+
+What is planted is the same in the asynchronous engine, in the synchronous one and for each request alone: comparing
+outputs shows nothing of it.
+"""
+
+from functools import cache
+
+import pytest
+
+from cluster.storage.artefact import finding_lines
+from scenarios.capabilities import within
+from scenarios.codec import loads
+from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from tests.workers.targets.sampler_box import SamplerBoxKind
+from workers.judge.contracts.breach import CONTRACTS, PLANE
+from workers.judge.outputs import compare_outputs
+from workers.oracle.tape import Tapes
+from workers.record.observation import Output
+from workers.record.verdict import Agreed, Difference, Diverged, plane
+from workers.run.check import check
+from workers.run.output_check import OutputRun, alone, breach_of, outputs_of, synchronous
+from workers.shrink.fingerprint import signature_of
+from workers.targets.specstorm import Specstorm, SpecstormTarget
+
+TAPES = Tapes()
+SOUND = SamplerBoxKind()
+SEEDS = range(6)
+# A request for each contract, for random traces break some of them seldom or never.
+REQUESTS: dict[str, dict[str, object]] = {
+    "plain": {"num_logprobs": 4},
+    "masked": {"stop": (7, 8), "min_tokens": 9, "bad_words": ((5,), (4, 4)), "num_logprobs": 3},
+    "few": {"allowed_tokens": (0, 1, 9)},
+    "follows": {"grammar": (((2, 0), (3, 1)), ((4, 0), (5, 2)), ())},
+    "penalised": {"presence_penalty": 2.0, "frequency_penalty": 1.0, "num_logprobs": 6},
+    "drawn": {"temperature": 8.0, "top_k": 2, "num_logprobs": 6, "seed": 3},
+    "likely": {"temperature": 1.0, "top_p": 0.125, "num_logprobs": 6, "seed": 4},
+    "stops": {"stop": (0, 2, 4, 6)},
+    "given_up": {},
+}
+
+
+def everything(depth: int) -> Trace:
+    """Return a trace of all these requests, one of which is given up; the first one's name is used again."""
+    spec = EngineSpec(vocab_size=12, max_model_len=40, depth=depth)
+    events: list[AnyEvent] = [
+        Submit(
+            tick=index // 2,
+            request=name,
+            prompt=(index, 3),
+            max_tokens=20,
+            stop=asked.get("stop", ()),  # type: ignore[arg-type]
+            params=SamplingParams.model_validate({key: value for key, value in asked.items() if key != "stop"}),
+        )
+        for index, (name, asked) in enumerate(REQUESTS.items())
+    ]
+    events.append(Abort(tick=12, request="given_up"))
+    events.append(Submit(tick=30, request="plain", prompt=(3, 4), max_tokens=3))
+    return Trace(spec=spec, events=tuple(events)).explicit()
+
+
+@cache
+def traces() -> tuple[Trace, ...]:
+    """Return traces within what the tiny engine can do, those with everything first."""
+    drawn = [within(random_trace(seed), SOUND.capabilities).explicit() for seed in SEEDS]
+    return (everything(2), everything(1), *drawn)
+
+
+def found_in(trace: Trace, breach: str) -> Difference | None:
+    verdict = check(trace, TAPES, kind=SamplerBoxKind(breach))
+    assert isinstance(verdict, Agreed | Diverged), verdict
+    return verdict.difference if isinstance(verdict, Diverged) else None
+
+
+def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
+    for trace in traces():
+        verdict = check(trace, TAPES, kind=SOUND)
+        assert isinstance(verdict, Agreed)
+        assert PLANE in verdict.stats.planes
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_a_broken_contract_is_found_by_its_name_and_by_no_other(contract: str) -> None:
+    found = [found_in(trace, contract) for trace in traces()]
+    assert found[0] is not None
+    # Without a step in flight nothing is left to come behind an abort.
+    assert (found[1] is None) is (contract == "abort")
+    assert {(each.plane, each.variable) for each in found if each is not None} == {(PLANE, contract)}
+
+
+SEEN_BY_OUTPUTS = ("abort", "answer", "name")
+
+
+@pytest.mark.parametrize("contract", [contract for contract in CONTRACTS if contract not in SEEN_BY_OUTPUTS])
+def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
+    kind, trace = SamplerBoxKind(contract), traces()[0]
+    seen = outputs_of(trace, TAPES, kind)
+    assert isinstance(seen, dict)
+    for other in (synchronous(trace), *(alone(trace, name) for name in seen)):
+        assert compare_outputs(trace, seen, outputs_of(other, TAPES, kind)) is None
+
+
+def test_a_finding_says_whether_the_synchronous_engine_breaks_the_same_contract() -> None:
+    both, one = found_in(traces()[0], "penalties"), found_in(traces()[0], "abort")
+    assert both is not None
+    assert both.actual.endswith("; the synchronous run breaks it too")
+    assert one is not None
+    assert one.actual.endswith("; the synchronous run keeps it")
+    alike = found_in(traces()[1], "penalties")
+    assert alike is not None
+    assert "run" not in alike.actual
+
+
+def test_one_contract_is_one_bug_whatever_the_trace() -> None:
+    verdicts = [check(trace, TAPES, kind=SamplerBoxKind("max_tokens")) for trace in traces()]
+    found = {signature_of(each, trace) for each, trace in zip(verdicts, traces(), strict=True)} - {None}
+    (signature,) = found
+    assert signature is not None
+    assert signature.bug == "contracts max_tokens"
+    assert plane(verdicts[0]) == PLANE
+
+
+@pytest.mark.parametrize("seed", [*range(15), 713, 1447, 2558])
+def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> None:
+    trace = random_trace(seed).explicit()
+    run = OutputRun(trace, TAPES, Specstorm())
+    assert run.to_end(4000, watches=True)
+    assert breach_of(run.drive, trace, Specstorm.capabilities) is None
+
+
+def test_a_broken_contract_is_found_where_the_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = loads("events:\n  - {tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 4}\n", "x").explicit()
+
+    def with_one_more(target: SpecstormTarget) -> dict[str, Output]:
+        return {"a": Output((1, 2, 3, 4, 5), "length")}
+
+    monkeypatch.setattr(SpecstormTarget, "outputs", with_one_more)
+    verdict = check(trace, TAPES)
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.plane, verdict.difference.variable) == (PLANE, "max_tokens")
+    assert next(iter(finding_lines(verdict))) == f"request a at position 4, step {verdict.difference.step}"

@@ -1,0 +1,252 @@
+"""A tiny engine with a sampler of its own, which shows outputs alone, logprobs too; with breaches of contracts in it.
+
+The logits behind `tokens` follow from them alone, so that no run differs from another whatever the breach: at depth 2
+a token is delivered one step after it was computed, and that is all.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import exp, inf, log
+
+from scenarios.capabilities import Capabilities
+from scenarios.draw import below
+from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.trace import Trace
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
+from workers.targets.target import Progress, RunConfig, Watch
+
+Delivered = tuple[int, tuple[int | float, ...]]
+FEATURES = ("stop", *SamplingParams.model_fields)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request: what it computed, what of that was delivered, and why it ended."""
+
+    submit: Submit
+    computed: list[int]
+    why: str | None = None
+    delivered: list[Delivered] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    @property
+    def output(self) -> list[int]:
+        assert isinstance(self.submit.prompt, tuple)
+        return self.computed[len(self.submit.prompt) :]
+
+
+def logits_after(tokens: Sequence[int], vocab_size: int) -> list[float]:
+    """Return logits between -4 and 4 that follow from all tokens."""
+    seed = 0
+    for token in tokens:
+        seed = (31 * seed + token + 1) % 1_000_003
+    return [(seed + 1) * (token + 7) * 7919 % 8009 / 1000 - 4 for token in range(vocab_size)]
+
+
+@dataclass(slots=True)
+class SamplerBox:
+    """One engine; `in_flight` holds what each step has computed for whom."""
+
+    trace: Trace
+    breach: str
+    requests: dict[str, Request] = field(default_factory=dict)
+    in_flight: deque[list[tuple[Request, Delivered | None, str | None]]] = field(default_factory=deque)
+    num_commits: int = 0
+    probes: dict[str, int] = field(default_factory=dict)
+
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        before = self.requests.get(event.request)
+        if before is not None and before.finish_reason is None:
+            return
+        assert isinstance(event.prompt, tuple)
+        self.requests[event.request] = Request(event, list(event.prompt))
+        if before is not None and self.breach == "name":
+            self.requests[event.request].delivered += before.delivered[:1]
+
+    def abort(self, event: Abort) -> None:
+        request = self.requests.get(event.request)
+        if request is not None and request.finish_reason is None:
+            request.finish_reason = request.why = "abort"
+
+    def apply(self, event: AnyEvent) -> None:
+        raise AssertionError(f"{event.do} is none of its events")
+
+    def step(self, happen: Callable[[Place], None]) -> None:
+        happen("before_schedule")
+        step = []
+        for request in self.requests.values():
+            if request.why is None:
+                delivered = self._next(request)
+                if delivered is not None:
+                    request.computed.append(delivered[0])
+                request.why = self._end(request) if delivered is not None else "error"
+                step.append((request, delivered, request.why))
+        self.in_flight.append(step)
+        if len(self.in_flight) >= self.trace.spec.depth:
+            for request, delivered, why in self.in_flight.popleft():
+                self._deliver(request, delivered, why)
+
+    def _deliver(self, request: Request, delivered: Delivered | None, why: str | None) -> None:
+        self.num_commits += 1
+        if delivered is not None and (request.finish_reason is None or self.breach == "abort"):
+            request.delivered.append(delivered)
+        if request.finish_reason is None:
+            request.finish_reason = why
+        if self.breach == "delivery" and len(request.delivered) == 3:
+            request.delivered[0] = request.delivered[1]
+
+    def _next(self, request: Request) -> Delivered | None:
+        """Return the next token of a request with as many logprobs as it asked for, or None if none may come."""
+        params, vocab_size = request.submit.params, self.trace.spec.vocab_size
+        raw = logits_after(request.computed, vocab_size)
+        found = self._processed(request, raw)
+        if max(found) == -inf:
+            return None
+        token = self._chosen(request, found)
+        shown = found if self.trace.spec.logprobs_mode == "processed" else raw
+        largest = max(shown)
+        total = largest + log(sum(exp(logit - largest) for logit in shown))
+        order = sorted(range(vocab_size), key=lambda each: (-shown[each], each))[: max(0, params.num_logprobs - 1)]
+        if self.breach == "logprob_ranks":
+            order.reverse()
+        if self.breach == "logprob_sum":
+            total -= 3
+        ids = ([token] if params.num_logprobs else []) + order
+        if self.breach == "logprobs" and len(request.output) == 1:
+            ids = ids[1:]
+        flat = tuple(value for each in ids for value in (each, shown[each] - total))
+        return (vocab_size if self.breach == "vocabulary" and len(request.output) == 2 else token), flat
+
+    def _processed(self, request: Request, logits: Sequence[float]) -> list[float]:
+        """Return logits behind penalties and masks."""
+        params, output = request.submit.params, request.output
+        found = list(logits)
+        for token in set(request.computed) if self.breach != "penalties" else ():
+            if token < len(found):
+                rate = params.repetition_penalty if found[token] > 0 else 1 / params.repetition_penalty
+                times = output.count(token)
+                found[token] = found[token] / rate - params.frequency_penalty * times
+                found[token] -= params.presence_penalty if times else 0
+        return [-inf if self._is_masked(request, token) else logit for token, logit in enumerate(found)]
+
+    def _is_masked(self, request: Request, token: int) -> bool:
+        submit, params, output = request.submit, request.submit.params, request.output
+        masks = {
+            "min_tokens": len(output) < params.min_tokens and token in submit.stop,
+            "allowed_tokens": bool(params.allowed_tokens) and token not in params.allowed_tokens,
+            "bad_words": any((*request.computed, token)[-len(word) :] == word for word in params.bad_words),
+            "grammar": bool(params.grammar) and token not in self._edges(request),
+        }
+        return any(masks[name] for name in masks if name != self.breach)
+
+    def _edges(self, request: Request) -> dict[int, int] | range:
+        """Return what may come next by a grammar: anything, once it was left."""
+        edges: dict[int, int] = dict(request.submit.params.grammar[0])  # type: ignore[arg-type]
+        for token in request.output:
+            if token not in edges:
+                return range(self.trace.spec.vocab_size)
+            edges = dict(request.submit.params.grammar[edges[token]])  # type: ignore[arg-type]
+        return edges
+
+    def _chosen(self, request: Request, logits: Sequence[float]) -> int:
+        """Return the likeliest token, or one that is drawn from the likely ones."""
+        params = request.submit.params
+        order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
+        if not params.temperature:
+            is_plain = params.presence_penalty == params.frequency_penalty == 0 and params.repetition_penalty == 1
+            is_second = self.breach == "greedy" and is_plain and len(request.output) % 3 == 1
+            return order[1] if is_second and logits[order[1]] > -inf else order[0]
+        if params.top_k and self.breach != "top_k":
+            order = order[: params.top_k]
+        weights = [exp((logits[token] - logits[order[0]]) / params.temperature) for token in order]
+        if params.top_p < 1 and self.breach != "top_p":
+            before = [sum(weights[:place]) < params.top_p * sum(weights) for place in range(len(order))]
+            weights = [weight * is_in for weight, is_in in zip(weights, before, strict=True)]
+        left = below(10**9, params.seed, "draw", "", len(request.computed)) / 10**9 * sum(weights)
+        for token, weight in zip(order, weights, strict=True):
+            left -= weight
+            if left < 0:
+                return token
+        return order[0]
+
+    def _end(self, request: Request) -> str | None:
+        """Return why a request ends with its last token, if it does."""
+        submit, output = request.submit, request.output
+        ends_word = bool(submit.params.grammar) and self._edges(request) in ({}, range(self.trace.spec.vocab_size))
+        if (output[-1] in submit.stop and self.breach != "stop") or ends_word:
+            return "length" if self.breach == "finish_reason" else "stop"
+        room = min(submit.max_tokens, self.trace.spec.max_model_len - len(request.computed) + len(output))
+        return "length" if len(output) >= room + (self.breach == "max_tokens") else None
+
+    def drained(self) -> bool:
+        return all(request.finish_reason is not None for request in self.requests.values())
+
+    def take_log(self) -> list[Entry | Observation]:
+        return []
+
+    def take_captures(self) -> list[Observation]:
+        return []
+
+    def digest(self) -> str:
+        return ""
+
+    def outputs(self) -> dict[str, Output]:
+        found = {
+            name: Output(
+                tuple(token for token, _ in request.delivered),
+                request.finish_reason,
+                tuple(value for _, logprobs in request.delivered for value in logprobs),
+            )
+            for name, request in self.requests.items()
+        }
+        if self.breach == "answer":
+            found = {name: output for name, output in found.items() if len(output.tokens) != 3}
+        return found
+
+    def progress(self) -> Progress:
+        return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)
+
+    def drain(self) -> None:
+        pass
+
+    def left_over(self) -> Observation:
+        raise AssertionError("it shows outputs alone")
+
+    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerBoxKind:
+    """The kind of the tiny engine, with the breach of one contract in it or with none."""
+
+    breach: str = "none"
+
+    @property
+    def name(self) -> str:
+        return "sampler_box"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        sizes = ("vocab_size", "max_model_len", "logprobs_mode")
+        return Capabilities(
+            events=("abort",),
+            places=("before_schedule",),
+            features=FEATURES,
+            spec={"depth": (1, 2), **dict.fromkeys(sizes, ())},
+        )
+
+    def unmet(self, trace: Trace) -> str | None:
+        return None
+
+    def require(self, config: RunConfig) -> None:
+        pass
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        return SamplerBox(trace, self.breach)

@@ -1,0 +1,86 @@
+"""Bans: the tokens that a request's own masks forbid after a history, and the contract that forbids each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scenarios.events import Submit
+
+# Where a grammar is over, or was left.
+NOWHERE = -1
+
+
+@dataclass(slots=True, eq=False)
+class Bans:
+    """The masks of one request; `follow` its tokens one after the other, and ask between them.
+
+    `bad_words` may begin in the last `num_before` tokens of the prompt.
+    """
+
+    stop: frozenset[int]
+    min_tokens: int
+    allowed: frozenset[int]
+    bad_words: tuple[tuple[int, ...], ...]
+    edges: tuple[Mapping[int, int], ...]
+    recent: list[int]
+    state: int = 0
+    length: int = 0
+    _longest: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Note how much of the history matters."""
+        self._longest = max((len(word) for word in self.bad_words), default=0)
+
+    def follow(self, token: int) -> None:
+        """Take the next token of the output."""
+        self.length += 1
+        if self.bad_words:
+            self.recent.append(token)
+            del self.recent[: -self._longest]
+        if self.edges and self.state != NOWHERE:
+            self.state = self.edges[self.state].get(token, NOWHERE)
+            if self.state != NOWHERE and not self.edges[self.state]:
+                self.state = NOWHERE
+
+    def ban_on(self, token: int) -> str | None:
+        """Return the contract that forbids a token as the next one, or None."""
+        if self.length < self.min_tokens and token in self.stop:
+            return "min_tokens"
+        if self.allowed and token not in self.allowed:
+            return "allowed_tokens"
+        if any(word[-1] == token and self._ends_with(word[:-1]) for word in self.bad_words):
+            return "bad_words"
+        if self.edges and self.state != NOWHERE and token not in self.edges[self.state]:
+            return "grammar"
+        return None
+
+    def _ends_with(self, words: Sequence[int]) -> bool:
+        """Tell whether the last tokens are these."""
+        return not words or tuple(self.recent[-len(words) :]) == tuple(words)
+
+    def demand(self, contract: str) -> str:
+        """Return what a contract demands of the next token, in words."""
+        match contract:
+            case "min_tokens":
+                return f"no stop token among the first {self.min_tokens}"
+            case "allowed_tokens":
+                return f"one of the {len(self.allowed)} tokens allowed"
+            case "bad_words":
+                return f"no token that completes a bad word behind {self.recent}"
+            case _:
+                return f"one of the {len(self.edges[self.state])} edges of state {self.state} of the grammar"
+
+
+def bans_of(submit: Submit, words_from_prompt: bool) -> Bans | None:
+    """Return the masks of a request, None if it has none; a bad word may begin in its prompt, or not."""
+    params = submit.params
+    if not (params.bad_words or params.allowed_tokens or params.grammar or (params.min_tokens and submit.stop)):
+        return None
+    assert isinstance(submit.prompt, tuple), "the trace is explicit"
+    return Bans(
+        stop=frozenset(submit.stop),
+        min_tokens=params.min_tokens,
+        allowed=frozenset(params.allowed_tokens),
+        bad_words=params.bad_words,
+        edges=tuple({edge[0]: edge[1] for edge in edges} for edges in params.grammar),
+        recent=list(submit.prompt) if words_from_prompt else [],
+    )

@@ -1,0 +1,94 @@
+"""Delivery: what a client was given for each request, told apart by submits, not by names, which may be used again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scenarios.events import Abort, Submit
+from workers.judge.contracts.breach import Breach
+from workers.record.observation import Output
+
+NOTHING = Output((), None)
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """What one request was given so far; `at_abort` is what it had when it was given up, if that was while it lived."""
+
+    submit: Submit
+    output: Output | None = None
+    at_abort: Output | None = None
+
+
+class Deliveries:
+    """Follow the outputs that an engine shows by name; the first thing that was wrong with them on the way is kept.
+
+    A submit is taken in unless one of its name lives: by what the engine shows of that one, nobody else knows.
+    """
+
+    def __init__(self) -> None:
+        self.breach: Breach | None = None
+        self._ended: list[Delivery] = []
+        self._newest: dict[str, Delivery] = {}
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether a request of a name was taken in."""
+        return name in self._newest
+
+    def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
+        """Hear a submit, with what was shown for its name before it and behind it."""
+        known = self._newest.get(event.request)
+        if known is not None:
+            if before is not None and before.finish_reason is None:
+                return
+            known.output = before
+            self._ended.append(known)
+            if after is not None and (after.tokens or after.finish_reason is not None):
+                self._break("name", event.request, 0, "nothing yet", _text_of(after))
+        self._newest[event.request] = Delivery(event)
+
+    def aborted(self, event: Abort, before: Output | None) -> None:
+        """Hear an abort, with what was shown for its name before it."""
+        known = self._newest.get(event.request)
+        if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
+            known.at_abort = before
+
+    def shown(self, outputs: Mapping[str, Output]) -> None:
+        """Compare what is shown now with what was shown before."""
+        for name, output in outputs.items():
+            known = self._newest.get(name)
+            if known is None:
+                self._break("answer", name, None, "an output of a request that was submitted", _text_of(output))
+                continue
+            before = known.output or NOTHING
+            if output != before:
+                self._changed(name, before, output)
+                known.output = output
+
+    def at_end(self, outputs: Mapping[str, Output]) -> list[Delivery]:
+        """Take what is shown once nothing is left to do; return what became of each request that was taken in."""
+        for name in outputs.keys() - self._newest.keys():
+            self._break("answer", name, None, "an output of a request that was submitted", _text_of(outputs[name]))
+        for name, known in self._newest.items():
+            known.output = outputs.get(name)
+        return [*self._ended, *self._newest.values()]
+
+    def _changed(self, name: str, before: Output, now: Output) -> None:
+        length = len(before.tokens)
+        if now.tokens[:length] != before.tokens:
+            same = (a == b for a, b in zip(before.tokens, now.tokens, strict=False))
+            position = next((place for place, is_same in enumerate(same) if not is_same), len(now.tokens))
+            self._break("delivery", name, position, f"{_text_of(before)} and what follows", _text_of(now))
+        elif before.finish_reason is not None:
+            self._break("delivery", name, length, f"{_text_of(before)} and nothing more", _text_of(now))
+        elif now.logprobs[: len(before.logprobs)] != before.logprobs:
+            self._break("delivery", name, None, "the logprobs that were delivered and what follows", "other logprobs")
+
+    def _break(self, contract: str, request: str, position: int | None, expected: str, actual: str) -> None:
+        if self.breach is None:
+            self.breach = Breach(contract, request, position, expected, actual)
+
+
+def _text_of(output: Output) -> str:
+    """Return what an output has, in a few words."""
+    end = f", ended by {output.finish_reason}" if output.finish_reason is not None else ""
+    return f"{len(output.tokens)} tokens{end}"

@@ -1,0 +1,222 @@
+"""Contracts on logprobs: what those delivered say of each other, and of the tokens that were delivered.
+
+Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`; by them `greedy`, `penalties`, `top_k` and `top_p`; and that a
+token which a mask forbids has no probability, where logprobs are those of processed logits.
+Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does). Of a
+repetition penalty what it does to a logit depends on the logit, not on its logprob: it is judged by what it cannot do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import exp, inf
+from typing import NamedTuple
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from workers.judge.contracts.bans import Bans, bans_of
+from workers.judge.contracts.breach import Breach
+from workers.judge.contracts.delivery import Delivery
+from workers.judge.contracts.tokens import Terms
+
+# Logprobs are sums of float32 exponentials.
+TOLERANCE = 1e-4
+
+
+class Shown(NamedTuple):
+    """The logprobs of one token: its own, and the likeliest tokens with theirs."""
+
+    own: float
+    ids: tuple[int, ...]
+    top: tuple[float, ...]
+
+
+class Step(NamedTuple):
+    """A delivered token: where it is in its output, and its logprobs."""
+
+    position: int
+    token: int
+    shown: Shown
+
+
+def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
+    """Return how many logprobs each token has, or None if they are not equally many."""
+    if not num_tokens:
+        return None if logprobs else 0
+    return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)
+
+
+def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
+    """Return the first breach among the logprobs of an output, or None."""
+    submit, output = given.submit, given.output
+    if output is None or not (submit.params.num_logprobs or output.logprobs):
+        return None
+    name, tokens = submit.request, output.tokens
+    width = width_of(output.logprobs, len(tokens))
+    least = min(submit.params.num_logprobs, 1 + terms.vocab_size) if tokens else 0
+    if width is None or width < least:
+        expected = f"{least} logprobs for each of {len(tokens)} tokens"
+        return Breach("logprobs", name, None, expected, f"{len(output.logprobs) // 2} logprobs")
+    if not width:
+        return None
+    judged = _Judged(submit, terms)
+    flat = output.logprobs
+    for position, token in enumerate(tokens):
+        first = position * 2 * width
+        if flat[first] != token:
+            return Breach("logprobs", name, position, f"that of token {token} first", f"that of token {flat[first]}")
+        values = flat[first + 1 : first + 2 * width : 2]
+        ids = tuple(int(each) for each in flat[first + 2 : first + 2 * width : 2])
+        found = judged.breach(Step(position, token, Shown(values[0], ids, values[1:])))
+        if found is not None:
+            return Breach(found[0], name, position, found[1], found[2])
+        judged.follow(token)
+    return None
+
+
+class _Judged:
+    """The tokens of one request, judged one after the other by their logprobs and by what came before."""
+
+    def __init__(self, submit: Submit, terms: Terms) -> None:
+        assert isinstance(submit.prompt, tuple), "the trace is explicit"
+        params = submit.params
+        self._params = params
+        self._vocab_size = terms.vocab_size
+        self._binds = terms.masks_bind
+        self._is_processed = terms.is_processed
+        self._bans: Bans | None = bans_of(submit, terms.words_from_prompt)
+        self._known = set(submit.prompt)
+        self._times: Counter[int] = Counter()
+        self._penalises = not self._is_processed and _has_penalties(params)
+        # What is drawn is drawn from what is shown only if nothing came between.
+        self._is_law = self._bans is None and not _has_penalties(params) and not self._is_processed
+
+    def follow(self, token: int) -> None:
+        """Take the next token of the output."""
+        self._known.add(token)
+        self._times[token] += 1
+        if self._bans is not None:
+            self._bans.follow(token)
+
+    def breach(self, step: Step) -> tuple[str, str, str] | None:
+        """Return which contract a token breaks, what it demands, and what is there; or None."""
+        found = _rank_breach(step, self._vocab_size) or _sum_breach(step, self._vocab_size)
+        if found is not None or not self._binds:
+            return found
+        if step.shown.own == -inf:
+            return "logprob_sum", "a token that has a probability", f"token {step.token} with logprob -inf"
+        if self._is_processed and self._bans is not None:
+            for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
+                contract = self._bans.ban_on(token) if logprob > -inf else None
+                if contract is not None:
+                    return contract, self._bans.demand(contract), f"token {token} with logprob {logprob:.4f}"
+        return self._drawn(step) if self._params.temperature > 0 else self._likeliest(step)
+
+    def _likeliest(self, step: Step) -> tuple[str, str, str] | None:
+        """Return what is wrong with a token that must be the likeliest of those that may come."""
+        for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
+            if token == step.token or not self._beats(token, logprob, step):
+                continue
+            if self._bans is not None and self._bans.ban_on(token) is not None:
+                continue
+            contract = "penalties" if self._penalises else "greedy"
+            expected = f"token {token}, whose logprob is {logprob:.4f}{self._penalty_text(token)}"
+            return contract, expected, f"token {step.token} with {step.shown.own:.4f}{self._penalty_text(step.token)}"
+        return None
+
+    def _beats(self, token: int, logprob: float, step: Step) -> bool:
+        """Tell whether a token is likelier than the one delivered, whatever the logits behind their logprobs are.
+
+        A repetition penalty above 1 lowers the logits of tokens that are known, one below 1 raises them, by nobody
+        knows how much; it keeps the order of two that are known.
+        """
+        if not self._penalises:
+            return logprob > step.shown.own + TOLERANCE
+        repetition = self._params.repetition_penalty
+        is_known, is_own_known = token in self._known, step.token in self._known
+        other, own = logprob - self._subtracted(token), step.shown.own - self._subtracted(step.token)
+        if repetition == 1 or (not is_known and not is_own_known):
+            return other > own + TOLERANCE
+        if is_known and is_own_known:
+            alike = self._subtracted(token) == self._subtracted(step.token)
+            return alike and logprob > step.shown.own + TOLERANCE
+        is_certain = repetition > 1 if is_own_known else repetition < 1
+        return is_certain and other > own + TOLERANCE
+
+    def _subtracted(self, token: int) -> float:
+        """Return what presence and frequency take off the logit of a token."""
+        times = self._times[token]
+        return self._params.presence_penalty + self._params.frequency_penalty * times if times else 0.0
+
+    def _penalty_text(self, token: int) -> str:
+        subtracted = self._subtracted(token) if self._penalises else 0.0
+        return f" less {subtracted:g}" if subtracted else ""
+
+    def _drawn(self, step: Step) -> tuple[str, str, str] | None:
+        """Return what is wrong with a token that must be one of the likely ones."""
+        params, shown = self._params, step.shown
+        if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
+            least = shown.top[params.top_k - 1]
+            if shown.own < least - TOLERANCE:
+                expected = f"one of the {params.top_k} likeliest, of {least:.4f} or more"
+                return "top_k", expected, f"token {step.token} with {shown.own:.4f}"
+        if params.top_p < 1 and shown.top and self._is_law:
+            before = _mass_before(shown, params.temperature, self._vocab_size)
+            if before > params.top_p + TOLERANCE:
+                expected = f"one of the fewest tokens that have {params.top_p:g} of all probability"
+                return "top_p", expected, f"token {step.token}, likelier ones have {before:.4f} or more"
+        return None
+
+
+def _has_penalties(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+
+
+def _rank_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
+    """Return what is wrong with which tokens are shown and in which order."""
+    shown = step.shown
+    if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
+        return "logprob_ranks", f"different tokens of 0 to {vocab_size - 1}", f"tokens {shown.ids}"
+    # Not a number is neither more nor less than anything.
+    if not all(value <= before for before, value in zip(shown.top, shown.top[1:], strict=False)):
+        return "logprob_ranks", "logprobs that fall", f"logprobs {_numbers(shown.top)}"
+    if step.token in shown.ids:
+        again = shown.top[shown.ids.index(step.token)]
+        if again != shown.own and not abs(again - shown.own) <= TOLERANCE:
+            return "logprob_ranks", f"token {step.token} with {shown.own:.4f} as before", f"with {again:.4f}"
+    elif shown.top and not shown.own <= shown.top[-1] + TOLERANCE:
+        expected = f"no logprob above {shown.top[-1]:.4f} beside those of the likeliest"
+        return "logprob_ranks", expected, f"token {step.token} with {shown.own:.4f}"
+    return None
+
+
+def _sum_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
+    """Return what is wrong with the sum of the probabilities shown, those of all others included."""
+    shown = step.shown
+    if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
+        return "logprob_sum", "no probability above 1", f"logprobs {_numbers((shown.own, *shown.top))}"
+    total = sum(map(exp, shown.top)) + (exp(shown.own) if step.token not in shown.ids else 0.0)
+    if total > 1 + TOLERANCE:
+        return "logprob_sum", "at most 1 in all", f"{total:.6f}"
+    if shown.top:
+        # Nobody else is likelier than the last one shown.
+        most = sum(map(exp, shown.top)) + (vocab_size - len(shown.top)) * exp(shown.top[-1])
+        if most < 1 - TOLERANCE:
+            return "logprob_sum", f"1 in all {vocab_size} tokens", f"at most {most:.6f}"
+    return None
+
+
+def _mass_before(shown: Shown, temperature: float, vocab_size: int) -> float:
+    """Return at least how much probability the tokens have that are likelier than the one drawn."""
+    weights = [exp((logprob - shown.top[0]) / temperature) for logprob in shown.top]
+    total = sum(weights) + (vocab_size - len(weights)) * weights[-1]
+    return sum(_likelier(shown, weights)) / total
+
+
+def _likelier(shown: Shown, weights: Sequence[float]) -> Iterator[float]:
+    for logprob, weight in zip(shown.top, weights, strict=True):
+        if logprob > shown.own + TOLERANCE:
+            yield weight
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values)

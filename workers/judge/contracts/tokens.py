@@ -1,0 +1,114 @@
+"""Contracts on tokens: which may be delivered, where an output ends, and for which reason.
+
+Verifies: `vocabulary`, `max_tokens`, `stop`, `finish_reason`, and every mask of the request.
+Does not verify: which of the tokens that may come does come (`logprobs`, and the oracle, say more).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scenarios.events import NanLogits, Submit
+from scenarios.trace import Trace
+from workers.judge.contracts.bans import NOWHERE, Bans, bans_of
+from workers.judge.contracts.breach import Breach
+from workers.judge.contracts.delivery import Delivery
+from workers.record.observation import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for every request of a trace: sizes, whose logits were spoiled, and how its words are meant.
+
+    Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
+    `words_from_prompt`: a bad word may begin in the prompt.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    masks_bind: bool
+    is_processed: bool
+    words_from_prompt: bool
+    spoiled: frozenset[str]
+
+
+def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
+    """Return the terms of a trace."""
+    spec = trace.spec
+    return Terms(
+        vocab_size=spec.vocab_size,
+        max_model_len=spec.max_model_len,
+        masks_bind=spec.sampling != "synthetic",
+        is_processed=spec.logprobs_mode == "processed",
+        words_from_prompt=words_from_prompt,
+        spoiled=frozenset(event.request for event in trace.events if isinstance(event, NanLogits)),
+    )
+
+
+def token_breach(given: Delivery, terms: Terms) -> Breach | None:
+    """Return the first breach among the tokens of a request and its end, or None."""
+    submit, output = given.submit, given.output
+    name = submit.request
+    if output is None or output.finish_reason is None:
+        actual = "none" if output is None else f"{len(output.tokens)} tokens and no end"
+        return Breach("answer", name, None, "an output that ended", actual)
+    tokens = output.tokens
+    if tokens and not (min(tokens) >= 0 and max(tokens) < terms.vocab_size):
+        position = next(at for at, token in enumerate(tokens) if not 0 <= token < terms.vocab_size)
+        return Breach("vocabulary", name, position, f"0 to {terms.vocab_size - 1}", f"token {tokens[position]}")
+    bans = bans_of(submit, terms.words_from_prompt)
+    if bans is not None:
+        for position, token in enumerate(tokens):
+            contract = bans.ban_on(token) if terms.masks_bind else None
+            if contract is not None:
+                return Breach(contract, name, position, bans.demand(contract), f"token {token}")
+            bans.follow(token)
+    return _end_breach(given, output, terms, bans)
+
+
+def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None) -> Breach | None:
+    """Return what is wrong with where and why an output ends, or None."""
+    name, reason, num_tokens = given.submit.request, output.finish_reason, len(output.tokens)
+    end, why, contract = _end_of(given.submit, output.tokens, terms)
+    if end is not None and num_tokens > end:
+        return Breach(contract, name, end, f"an end behind {end} tokens", f"{num_tokens} tokens")
+    if given.at_abort is not None:
+        had = len(given.at_abort.tokens)
+        if num_tokens != had:
+            return Breach("abort", name, had, f"the {had} tokens it had when it was given up", f"{num_tokens} tokens")
+        return None if reason == "abort" else Breach("abort", name, had, "reason abort", f"reason {reason}")
+    if end is not None:
+        if reason == why:
+            return None
+        return Breach("finish_reason", name, end - 1, f"reason {why}", f"reason {reason}")
+    if reason == "error" and (name in terms.spoiled or (bans is not None and _leaves_nothing(bans, terms.vocab_size))):
+        return None
+    contract = {"stop": "stop", "length": "max_tokens"}.get(str(reason), "finish_reason")
+    return Breach(contract, name, num_tokens, f"more tokens behind these {num_tokens}", f"reason {reason}")
+
+
+def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | None, str, str]:
+    """Return how many tokens there are up to the first that ends an output, why, and by which contract."""
+    assert isinstance(submit.prompt, tuple), "the trace is explicit"
+    ends = [(min(submit.max_tokens, terms.max_model_len - len(submit.prompt)), 1, "length", "max_tokens")]
+    if submit.stop:
+        stop = frozenset(submit.stop)
+        ends += [(at + 1, 0, "stop", "stop") for at, token in enumerate(tokens) if token in stop][:1]
+    if submit.params.grammar:
+        ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens)]
+    end, _, why, contract = min(ends)
+    return (end, why, contract) if end <= len(tokens) else (None, "", "")
+
+
+def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
+    """Yield the number of tokens with which a grammar is over, if it is: at a state without edges, or left."""
+    state, grammar = 0, submit.params.grammar
+    for place, token in enumerate(tokens):
+        state = next((edge[1] for edge in grammar[state] if edge[0] == token), NOWHERE)
+        if state == NOWHERE or not grammar[state]:
+            yield place + 1
+            return
+
+
+def _leaves_nothing(bans: Bans, vocab_size: int) -> bool:
+    """Tell whether no token may come next."""
+    return all(bans.ban_on(token) is not None for token in range(vocab_size))
