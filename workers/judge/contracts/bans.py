@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from scenarios.events import Submit
 
-# Where a grammar is over, or was left.
+# Where a grammar was left, which only those may whom no mask binds.
 NOWHERE = -1
 
 
@@ -38,8 +38,6 @@ class Bans:
             del self.recent[: -self._longest]
         if self.edges and self.state != NOWHERE:
             self.state = self.edges[self.state].get(token, NOWHERE)
-            if self.state != NOWHERE and not self.edges[self.state]:
-                self.state = NOWHERE
 
     def ban_on(self, token: int) -> str | None:
         """Return the contract that forbids a token as the next one, or None."""

@@ -241,6 +241,7 @@ def test_a_drawn_token_is_among_the_fewest_that_have_so_much_probability() -> No
     assert found((5,), top_p=0.8, temperature=1.0, count=6) == ("top_p", 0)
     assert found((5,), top_p=0.8, temperature=4.0, count=6) is None, "a high temperature makes it flat"
     assert found((5,), top_p=0.8, temperature=1.0, count=6, min_tokens=1, stop=(3,)) is None
+    assert found((5,), top_p=0.8, temperature=1.0, count=6, stop=(3,)) == ("top_p", 0)
     assert found((5,), PROCESSED, top_p=0.8, temperature=1.0, count=6) is None
 
 

@@ -50,6 +50,8 @@ CASES: dict[str, Case] = {
     "a bad word in the prompt": ({"bad_words": ((1, 2),)}, (3, 0, 0, 0), "length", None),
     "a grammar to its end": ({"grammar": GRAMMAR}, (3, 3, 4), "stop", None),
     "a grammar cut off": ({"grammar": GRAMMAR}, (3, 3, 3, 3), "length", None),
+    "a grammar that ends where the length does": ({"grammar": GRAMMAR}, (3, 3, 3, 4), "stop", None),
+    "that grammar with reason length": ({"grammar": GRAMMAR}, (3, 3, 3, 4), "length", ("finish_reason", 3)),
     "a grammar left": ({"grammar": GRAMMAR}, (3, 5, 4), "stop", ("grammar", 1)),
     "past the end of a grammar": ({"grammar": GRAMMAR}, (3, 4, 3), "stop", ("grammar", 2)),
     "a grammar that ends before min_tokens": ({"grammar": GRAMMAR, "min_tokens": 3}, (4,), "stop", None),
@@ -68,6 +70,9 @@ def test_a_breach_says_what_was_demanded_and_what_was_delivered() -> None:
     found = judged(submit_of(stop=(5,), min_tokens=2), Output((0, 5), "stop"))
     assert found is not None
     assert (found.expected, found.actual) == ("no stop token among the first 2", "token 5")
+    found = judged(submit_of(), Output((0, 8), "stop"))
+    assert found is not None
+    assert (found.expected, found.actual) == ("0 to 7", "token 8")
 
 
 def test_a_bad_word_may_begin_in_the_prompt_or_not_as_the_engine_means_it() -> None:
