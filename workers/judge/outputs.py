@@ -3,18 +3,24 @@
 Verifies: tokens, logprobs and finish reason of every request, and that a run ends and does not crash.
 Does not verify: anything before the end. Of a request that is aborted, or whose logits an event spoils, only the common
 part of its tokens is compared: how far it came depends on when. Names that are used again are left out: which of their
-requests come to be does too. So are those whose tokens depend on their drafts.
+requests come to be does too. So are those whose tokens depend on their drafts. Logprobs are compared as far as a
+request asked for them, where an engine shows more. Where an engine's arithmetic is not exact, nothing of a greedy
+request is compared from a token on whose choice was a near tie in both runs.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from scenarios.events import Abort, NanLogits
+from scenarios.events import Abort, NanLogits, Submit
+from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
-from workers.oracle.expected_captures import are_close
+from workers.judge.contracts.logprobs import width_of
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.observation import Output
+
+# Engines sum float32 exponentials of logits: their errors stay below it.
+TOLERANCE = 1e-4
 
 Outputs: TypeAlias = Mapping[str, Output]
 
@@ -29,41 +35,149 @@ class OutputDifference(NamedTuple):
     actual: object
 
 
+class Comparison(NamedTuple):
+    """The first difference of two runs, if there is one, and the requests that part at a near tie."""
+
+    difference: OutputDifference | None
+    near_ties: tuple[str, ...] = ()
+
+
 def compare_outputs(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -> OutputDifference | None:
     """Return the first output that is not as wanted, or None; a run that broke off, which is a text, is always seen.
 
     Requests are those of `wanted`, which may be fewer.
     """
+    return compare(trace, seen, wanted).difference
+
+
+def compare(trace: Trace, seen: Outputs | str, wanted: Outputs | str, logit_margin: float = 0.0) -> Comparison:
+    """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`."""
     if isinstance(seen, str):
-        return OutputDifference("end", "", None, "outputs", seen)
+        return Comparison(OutputDifference("end", "", None, "outputs", seen))
     if isinstance(wanted, str):
-        return OutputDifference("end", "", None, f"the other run: {wanted}", "outputs")
+        return Comparison(OutputDifference("end", "", None, f"the other run: {wanted}", "outputs"))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits)}
     submitted = Counter(event.request for event in trace.submits())
-    by_chance = {event.request for event in trace.submits() if depends_on_drafts(event.params, trace.spec)}
+    submits = {event.request: event for event in trace.submits() if not depends_on_drafts(event.params, trace.spec)}
+    terms, near_ties = _Terms(logit_margin, trace.spec.logprobs_mode == "raw"), tuple[str, ...]()
     for name, output in wanted.items():
-        if submitted[name] > 1 or name in by_chance:
+        if submitted[name] > 1 or name not in submits:
             continue
         if name not in seen:
-            return OutputDifference("tokens", name, None, "an output", "none")
-        found = _first_difference(name, seen[name], output, name in cut_short)
+            return Comparison(OutputDifference("tokens", name, None, "an output", "none"), near_ties)
+        pair = _Pair(submits[name], seen[name], output, name in cut_short, terms)
+        found = pair.first_difference()
         if found is not None:
-            return found
-    return None
+            return Comparison(found, near_ties)
+        near_ties += (name,) if pair.end_of_common is not None else ()
+    return Comparison(None, near_ties)
 
 
-def _first_difference(name: str, seen: Output, wanted: Output, is_cut_short: bool) -> OutputDifference | None:
-    common = min(len(wanted.tokens), len(seen.tokens))
-    for position in range(common):
-        if seen.tokens[position] != wanted.tokens[position]:
-            return OutputDifference("tokens", name, position, wanted.tokens[position], seen.tokens[position])
-    if not is_cut_short:
-        if len(seen.tokens) != len(wanted.tokens):
-            expected, actual = f"{len(wanted.tokens)} tokens", f"{len(seen.tokens)} tokens"
-            return OutputDifference("tokens", name, common, expected, actual)
-        if seen.finish_reason != wanted.finish_reason:
-            return OutputDifference("finish_reason", name, None, wanted.finish_reason, seen.finish_reason)
-    shortest = min(len(wanted.logprobs), len(seen.logprobs)) if is_cut_short else None
-    if not are_close(seen.logprobs[:shortest], wanted.logprobs[:shortest]):
-        return OutputDifference("logprobs", name, None, wanted.logprobs[:shortest], seen.logprobs[:shortest])
-    return None
+class _Terms(NamedTuple):
+    """What holds for every request: how close two logits must be for either to win, whether raw ones are shown."""
+
+    logit_margin: float
+    is_raw: bool
+
+
+class _Pair:
+    """The outputs of one request from two runs; they have tokens in common up to `end_of_common`, a near tie."""
+
+    def __init__(self, submit: Submit, seen: Output, wanted: Output, is_cut_short: bool, terms: "_Terms") -> None:
+        self.end_of_common: int | None = None
+        self._submit, self._seen, self._wanted = submit, seen, wanted
+        self._is_cut_short, self._terms = is_cut_short, terms
+
+    def first_difference(self) -> OutputDifference | None:
+        """Return the first difference between both, or None."""
+        name, seen, wanted = self._submit.request, self._seen, self._wanted
+        common = min(len(wanted.tokens), len(seen.tokens))
+        for position in range(common):
+            if seen.tokens[position] != wanted.tokens[position]:
+                if not self._is_near_tie(position):
+                    return OutputDifference("tokens", name, position, wanted.tokens[position], seen.tokens[position])
+                self.end_of_common = position
+                return self._logprobs(position)
+        if not self._is_cut_short:
+            if len(seen.tokens) != len(wanted.tokens):
+                expected, actual = f"{len(wanted.tokens)} tokens", f"{len(seen.tokens)} tokens"
+                return OutputDifference("tokens", name, common, expected, actual)
+            if seen.finish_reason != wanted.finish_reason:
+                return OutputDifference("finish_reason", name, None, wanted.finish_reason, seen.finish_reason)
+        return self._logprobs(common)
+
+    def _is_near_tie(self, position: int) -> bool:
+        """Tell whether both runs show that the two tokens which they chose differ by less than the margin."""
+        params = self._submit.params
+        is_raw = self._terms.is_raw and _has_penalties(params)
+        if not self._terms.logit_margin or params.temperature or (is_raw and params.repetition_penalty != 1):
+            return False
+        tokens = self._seen.tokens[position], self._wanted.tokens[position]
+        before = [self._subtracted(token, position) if is_raw else 0.0 for token in tokens]
+        for output in (self._seen, self._wanted):
+            shown = _shown(output, position)
+            logprobs = dict(zip(shown[::2], shown[1::2], strict=True))
+            if not logprobs.keys() >= set(tokens):
+                return False
+            first, second = (logprobs[token] - less for token, less in zip(tokens, before, strict=True))
+            if not abs(first - second) < self._terms.logit_margin:
+                return False
+        return True
+
+    def _subtracted(self, token: int, position: int) -> float:
+        """Return what presence and frequency take off a logit of a token behind what both runs have in common."""
+        times, params = self._seen.tokens[:position].count(token), self._submit.params
+        return params.presence_penalty + params.frequency_penalty * times if times else 0.0
+
+    def _logprobs(self, num_tokens: int) -> OutputDifference | None:
+        """Compare the logprobs of the first tokens, as many of each as were asked for."""
+        asked = self._submit.params.num_logprobs
+        if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
+            # They are not equally many for each token, and so nobody knows whose they are.
+            length = 2 * asked * num_tokens if self._is_cut_short else None
+            first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]
+            is_alike = _are_alike(first, second, self._terms.logit_margin)
+            return None if is_alike else OutputDifference("logprobs", self._submit.request, None, second, first)
+        for position in range(num_tokens) if asked else ():
+            seen, wanted = (_shown(output, position)[: 2 * asked] for output in (self._seen, self._wanted))
+            if not _are_alike(seen, wanted, self._terms.logit_margin):
+                return OutputDifference("logprobs", self._submit.request, position, wanted, seen)
+        return None
+
+
+def _shown(output: Output, position: int) -> tuple[int | float, ...]:
+    """Return the logprobs of one token: ids, each followed by its logprob."""
+    width = len(output.logprobs) // (2 * len(output.tokens))
+    return output.logprobs[2 * width * position : 2 * width * (position + 1)]
+
+
+def _has_penalties(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+
+
+def _are_alike(seen: Sequence[int | float], wanted: Sequence[int | float], margin: float) -> bool:
+    """Tell whether logprobs are close, rank by rank, and those of the same tokens but where two are a near tie."""
+    if len(seen) != len(wanted):
+        return False
+    for rank in range(1, len(wanted), 2):
+        if not _is_close(seen[rank], wanted[rank]):
+            return False
+        if seen[rank - 1] != wanted[rank - 1] and not _is_tied(seen, wanted, rank, margin):
+            return False
+    return True
+
+
+def _is_close(seen: float, wanted: float) -> bool:
+    return seen == wanted or abs(seen - wanted) <= TOLERANCE
+
+
+def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: int, margin: float) -> bool:
+    """Tell whether the token at a rank of one run is in the other a near tie with the one that stands there.
+
+    The last rank may be tied with one that is not shown any more.
+    """
+    if rank == 1:
+        return False
+    others = dict(zip(wanted[2::2], wanted[3::2], strict=True))
+    there = others.get(seen[rank - 1], wanted[-1])
+    return abs(there - wanted[rank]) < margin

@@ -13,7 +13,7 @@ from scenarios.events import Abort, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.contracts.judge import contract_breach
-from workers.judge.outputs import OutputDifference, Outputs, compare_outputs
+from workers.judge.outputs import OutputDifference, Outputs, compare
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Verdict
@@ -21,6 +21,8 @@ from workers.run.drive import Drive, scripts_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, Progress, RunConfig, TargetKind, Watch
 
 STEPS_MAX = 4000
+# Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
+NEAR_TIE = "near_tie"
 
 
 class OutputRun:
@@ -108,9 +110,12 @@ def check_outputs(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfi
     for number, (how, other) in enumerate(others, 1):
         stats = stats.model_copy(update={"captures": number})
         wanted = outputs_of(other, tapes, kind, config)
-        found = compare_outputs(trace, seen, wanted)
+        found, near_ties = compare(trace, seen, wanted, kind.capabilities.logit_margin)
         if found is not None:
             return Diverged(stats=stats, difference=_difference(found, how, run.drive.tick))
+        if near_ties:
+            num_ties = stats.probes.get(NEAR_TIE, 0) + len(near_ties)
+            stats = stats.model_copy(update={"probes": {**stats.probes, NEAR_TIE: num_ties}})
     return Agreed(stats=stats)
 
 

@@ -52,6 +52,7 @@ class SamplerBox:
 
     trace: Trace
     breach: str
+    wobble: float = 0.0
     requests: dict[str, Request] = field(default_factory=dict)
     in_flight: deque[list[tuple[Request, Delivered | None, str | None]]] = field(default_factory=deque)
     num_commits: int = 0
@@ -102,6 +103,9 @@ class SamplerBox:
         """Return the next token of a request with as many logprobs as it asked for, or None if none may come."""
         params, vocab_size = request.submit.params, self.trace.spec.vocab_size
         raw = logits_after(request.computed, vocab_size)
+        if self.wobble:
+            is_later = self.trace.spec.depth > 1
+            raw = [round(logit) + self.wobble * (token % 2) * is_later for token, logit in enumerate(raw)]
         found = self._processed(request, raw)
         if max(found) == -inf:
             return None
@@ -224,9 +228,15 @@ class SamplerBox:
 
 @dataclass(frozen=True, slots=True)
 class SamplerBoxKind:
-    """The kind of the tiny engine, with the breach of one contract in it or with none."""
+    """The kind of the tiny engine, with the breach of one contract in it or with none.
+
+    With a `wobble` its logits are of few values, and in the asynchronous engine half of them are larger by so much; it
+    says that it is not exact up to `logit_margin`.
+    """
 
     breach: str = "none"
+    wobble: float = 0.0
+    logit_margin: float = 0.0
 
     @property
     def name(self) -> str:
@@ -240,6 +250,7 @@ class SamplerBoxKind:
             places=("before_schedule",),
             features=FEATURES,
             spec={"depth": (1, 2), **dict.fromkeys(sizes, ())},
+            logit_margin=self.logit_margin,
         )
 
     def unmet(self, trace: Trace) -> str | None:
@@ -249,4 +260,4 @@ class SamplerBoxKind:
         pass
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
-        return SamplerBox(trace, self.breach)
+        return SamplerBox(trace, self.breach, self.wobble)

@@ -1,0 +1,175 @@
+"""Output comparison: strict where an engine is exact; where it is not, up to a near tie that both runs show."""
+
+from typing import Any
+
+import pytest
+
+from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.workers.targets.sampler_box import SamplerBoxKind
+from workers.judge.outputs import Comparison, compare, compare_outputs
+from workers.oracle.tape import Tapes
+from workers.record.observation import Output
+from workers.record.verdict import Agreed, Diverged
+from workers.run.check import check
+from workers.run.output_check import NEAR_TIE
+
+SPEC = EngineSpec(vocab_size=8)
+MARGIN = 1e-4
+# The likeliest two tokens after any history, and a third one.
+HIGH, LOW = -0.5, -0.50001
+
+
+def trace_of(count: int = 3, spec: EngineSpec = SPEC, is_given_up: bool = False, **asked: Any) -> Trace:
+    params = SamplingParams.model_validate({"num_logprobs": count, **asked})
+    submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=3, params=params)
+    events: tuple[AnyEvent, ...] = (submit, Abort(tick=2, request="a")) if is_given_up else (submit,)
+    return Trace(spec=spec, events=events)
+
+
+def output(*groups: tuple[int | float, ...], reason: str = "length") -> Output:
+    """Return an output of which each token comes with a group of logprobs, its own first."""
+    return Output(tuple(int(group[0]) for group in groups), reason, tuple(value for group in groups for value in group))
+
+
+def compared(seen: Output, wanted: Output, margin: float = MARGIN, trace: Trace | None = None) -> Comparison:
+    return compare(trace or trace_of(), {"a": seen}, {"a": wanted}, margin)
+
+
+FIRST = (4, -0.1, 4, -0.1, 2, -3.0)
+SEEN = output(FIRST, (5, HIGH, 5, HIGH, 6, LOW), (0, -0.2, 0, -0.2, 1, -2.0))
+WANTED = output(FIRST, (6, HIGH, 6, HIGH, 5, LOW), (7, -0.2, 7, -0.2, 1, -2.0))
+
+
+def test_who_parts_at_a_near_tie_is_not_compared_from_there_on() -> None:
+    assert compared(SEEN, WANTED) == Comparison(None, ("a",))
+    assert compared(SEEN, SEEN) == Comparison(None, ())
+    shorter = output(FIRST, (6, HIGH, 6, HIGH, 5, LOW), reason="stop")
+    assert compared(SEEN, shorter) == Comparison(None, ("a",))
+
+
+def test_an_exact_engine_has_no_near_ties() -> None:
+    found = compared(SEEN, WANTED, 0.0).difference
+    assert found is not None
+    assert (found.variable, found.position, found.expected, found.actual) == ("tokens", 1, 6, 5)
+    assert compare_outputs(trace_of(), {"a": SEEN}, {"a": WANTED}) == found
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [
+        ((5, HIGH, 5, HIGH, 6, HIGH - 0.001), (6, HIGH, 6, HIGH, 5, LOW)),
+        ((5, HIGH, 5, HIGH, 6, LOW), (6, HIGH, 6, HIGH, 5, HIGH - 0.001)),
+        ((5, HIGH, 5, HIGH, 3, LOW), (6, HIGH, 6, HIGH, 5, LOW)),
+        ((5, HIGH, 5, HIGH, 6, LOW), (6, HIGH, 6, HIGH, 3, LOW)),
+        ((5, HIGH), (6, HIGH)),
+    ],
+)
+def test_both_runs_must_show_that_the_two_tokens_are_close(
+    seen: tuple[int | float, ...], wanted: tuple[int | float, ...]
+) -> None:
+    found = compared(output(seen), output(wanted), trace=trace_of(len(seen) // 2)).difference
+    assert found is not None
+    assert (found.variable, found.position) == ("tokens", 0)
+
+
+def test_a_drawn_token_is_no_near_tie() -> None:
+    found = compared(SEEN, WANTED, trace=trace_of(temperature=1.0)).difference
+    assert found is not None
+    assert found.variable == "tokens"
+
+
+def test_what_comes_before_a_near_tie_is_compared() -> None:
+    other = output((4, -0.2, 4, -0.2, 2, -3.0), *[(6, HIGH, 6, HIGH, 5, LOW)])
+    found = compared(SEEN, other).difference
+    assert found is not None
+    assert found.variable == "logprobs"
+
+
+def test_penalties_decide_where_logprobs_are_raw() -> None:
+    # The second token came once: a penalty of 1 makes up for a logprob that is 1 more.
+    first = (6, -0.1, 6, -0.1, 2, -3.0)
+    seen = output(first, (5, -1.6, 6, -0.6, 5, -1.6))
+    wanted = output(first, (6, -0.6, 6, -0.6, 5, -1.6))
+    for key in ("presence_penalty", "frequency_penalty"):
+        enough: dict[str, Any] = {key: 1.0}
+        less: dict[str, Any] = {key: 0.5}
+        assert compared(seen, wanted, trace=trace_of(**enough)).near_ties == ("a",)
+        assert compared(seen, wanted, trace=trace_of(**less)).difference is not None
+    both: dict[str, Any] = {"presence_penalty": 1.0, "repetition_penalty": 2.0}
+    assert compared(seen, wanted, trace=trace_of(**both)).difference is not None, "nobody knows what it takes off"
+    processed = SPEC.model_copy(update={"logprobs_mode": "processed"})
+    assert compared(seen, wanted, trace=trace_of(spec=processed, presence_penalty=1.0)).difference is not None
+    assert compared(SEEN, WANTED, trace=trace_of(spec=processed, **both)).near_ties == ("a",)
+
+
+def test_logprobs_are_compared_as_far_as_they_were_asked_for() -> None:
+    wide, narrow = output(FIRST, FIRST, FIRST), output(*[(4, -0.1, 4, -0.1)] * 3)
+    other = output(*[(4, -0.1, 4, -0.1, 3, -2.5)] * 3)
+    assert compared(wide, narrow, trace=trace_of(2)).difference is None
+    assert compared(wide, other, trace=trace_of(2)).difference is None
+    assert compared(wide, Output(wide.tokens, "length"), trace=trace_of(0)).difference is None
+    for less in (narrow, other, Output(wide.tokens, "length")):
+        found = compared(wide, less, trace=trace_of(3)).difference
+        assert found is not None
+        assert found.variable == "logprobs"
+
+
+@pytest.mark.parametrize(("value", "is_close"), [(-0.10009, True), (-0.1002, False)])
+def test_logprobs_are_close(value: float, is_close: bool) -> None:
+    seen = output((4, value, 4, value, 2, -3.0))
+    for margin in (0.0, MARGIN):
+        assert (compared(seen, output(FIRST), margin).difference is None) is is_close
+
+
+def test_ranks_change_places_where_they_are_a_near_tie() -> None:
+    one, other = (4, -0.1, 4, -0.1, 2, -3.0, 3, -3.00001), (4, -0.1, 4, -0.1, 3, -3.0, 2, -3.00001)
+    trace = trace_of(4)
+    assert compared(output(one), output(other), trace=trace).difference is None
+    assert compared(output(one), output(other), 0.0, trace).difference is not None
+    last = (4, -0.1, 4, -0.1, 2, -3.0, 7, -3.00001)
+    assert compared(output(last), output(one), trace=trace).difference is None, "the next one is not shown"
+    apart = (4, -0.1, 4, -0.1, 2, -3.0, 3, -3.00001, 5, -4.0)
+    swapped = (4, -0.1, 4, -0.1, 2, -3.0, 5, -3.00001, 3, -4.0)
+    assert compared(output(apart), output(swapped), trace=trace_of(5)).difference is not None
+    own = (4, -0.1, 3, -0.1, 2, -3.0)
+    assert compared(output(own), output(FIRST)).difference is not None
+
+
+def test_logprobs_that_are_not_equally_many_are_seen() -> None:
+    found = compared(Output((4, 4), "length", FIRST), Output((4, 4), "length", FIRST + FIRST)).difference
+    assert found is not None
+    assert found.variable == "logprobs"
+
+
+def test_of_who_is_given_up_the_common_part_is_compared() -> None:
+    trace = trace_of(is_given_up=True)
+    one, two = output(FIRST, reason="abort"), output(FIRST, FIRST, reason="abort")
+    assert compared(one, two, trace=trace).difference is None
+    assert compared(two, one, trace=trace).difference is None
+    other = output((4, -0.3, 4, -0.3, 2, -3.0), reason="abort")
+    assert compared(other, two, trace=trace).difference is not None
+    assert compared(one, two).difference is not None
+
+
+def test_an_engine_that_is_not_exact_agrees_with_itself_within_its_margin() -> None:
+    submits = tuple(
+        Submit(
+            tick=0,
+            request=f"r{index}",
+            prompt=(index, 3),
+            max_tokens=12,
+            params=SamplingParams(num_logprobs=6, presence_penalty=index % 2),
+        )
+        for index in range(6)
+    )
+    trace = Trace(spec=EngineSpec(vocab_size=6), events=submits).explicit()
+    exact, loose = (check(trace, Tapes(), kind=SamplerBoxKind(wobble=1e-5, logit_margin=m)) for m in (0.0, MARGIN))
+    assert isinstance(exact, Diverged)
+    assert exact.difference.variable == "tokens"
+    assert isinstance(loose, Agreed)
+    assert loose.stats.probes[NEAR_TIE] >= 2
+    far = check(trace, Tapes(), kind=SamplerBoxKind(wobble=1e-2, logit_margin=MARGIN))
+    assert isinstance(far, Diverged)
