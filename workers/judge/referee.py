@@ -41,6 +41,7 @@ class Referee:
         self._oracle = oracle
         self._duties = Duties(trace, oracle)
         self._row_order = RowOrder(trace.seed)
+        self._has_grammars = any(submit.params.grammar for submit in trace.submits())
         self._owner: list[int | None] = [None] * spec.num_blocks
         self._slot_owner: list[int | None] = [None] * spec.max_num_seqs
         self._queue: deque[int] = deque()
@@ -145,7 +146,8 @@ class Referee:
                 return f"request {truth.name}: {wrong}"
             self._drafts_next[row.request] = 0 if share.is_chunk else entry.k_step
             self._num_steps[row.request] = row.step_in_epoch + 1
-        self._queue = deque(request for request in self._queue if request not in decision.shares)
+        if self._queue:
+            self._queue = deque([request for request in self._queue if request not in decision.shares])
         self._victims, self._returned, self._cache_before = [], [], None
         self._unprocessed.append(entry)
         return None
@@ -153,9 +155,9 @@ class Referee:
     def _decide(self, entry: Scheduled) -> Decision:
         """Decide the step again; the engine's rows are not looked at."""
         requests = self._oracle.requests
-        self._queue = deque(request for request in self._queue if requests[request].finish_reason is None)
         stale: set[int] = set()
         if self._queue:
+            self._queue = deque([request for request in self._queue if requests[request].finish_reason is None])
             in_flight = (row for scheduled in self._unprocessed for row in scheduled.rows)
             stale = {
                 row.request
@@ -163,7 +165,9 @@ class Referee:
                 if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
             }
         cache = self._cache_before or (self._oracle.cache.copy() if self._oracle.cache is not None else None)
-        grammars = {truth.index for truth in self._oracle.alive.values() if truth.grammar}
+        grammars = (
+            {truth.index for truth in self._oracle.alive.values() if truth.grammar} if self._has_grammars else set()
+        )
         decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, grammars, cache)
         decision.go_on(self._running_before if self._victims else [*map(self._standing, self._oracle.running)])
         if self._spec.policy == "priority":
@@ -180,7 +184,7 @@ class Referee:
             self._drafts_next.get(truth.index, 0),
             len(truth.blocks),
             truth.limit,
-            priority=truth.priority,
+            truth.priority,
         )
         if self._oracle.cache is None:
             return standing
@@ -205,12 +209,12 @@ class Referee:
                 why = "which is not so" if due is None else f"the reason is {due!r}"
                 return f"request {requests[request].name} was left out for {reason!r}, {why}"
         rows = [row.request for row in entry.rows]
+        if rows == [*decision.shares]:
+            return None
         for request in rows:
             if request in decision.waits:
                 return f"request {requests[request].name} was scheduled, it has to wait: {decision.waits[request]!r}"
-        if rows != [*decision.shares]:
-            return f"rows are {rows}, due are {[*decision.shares]}"
-        return None
+        return f"rows are {rows}, due are {[*decision.shares]}"
 
     def _row(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
         if row.epoch != truth.epoch:
@@ -236,7 +240,8 @@ class Referee:
         is_spoiled = row.request in self._duties.spoiled and not share.is_chunk
         if row.spoiled != is_spoiled:
             return f"its logits are made NaN: {row.spoiled}; due is {is_spoiled}"
-        self._duties.spoiled.discard(row.request if is_spoiled else -1)
+        if is_spoiled:
+            self._duties.spoiled.remove(row.request)
         return None
 
     def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:

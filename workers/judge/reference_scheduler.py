@@ -28,10 +28,10 @@ class Standing(NamedTuple):
     drafts: int
     num_blocks: int
     limit: int
+    priority: int = 0
     blocks: tuple[int, ...] = ()
     hashes: tuple[int, ...] = ()
     num_cached: int = 0
-    priority: int = 0
 
 
 def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
@@ -108,7 +108,7 @@ class Decision:
             if standing.request in left:
                 self._give(standing, share)
         self._num_running = len(left)
-        for standing in left.values():
+        for standing in left.values() if self._cache is not None else ():
             if standing.request in self.shares:
                 self._register(standing, self.shares[standing.request])
 
@@ -218,7 +218,7 @@ class Decision:
         is_prompt = computed < standing.committed - 1
         if threshold and is_prompt:
             wanted = min(wanted, threshold)
-        if keeps_states_with_blocks(spec) and is_prompt:
+        if is_prompt and keeps_states_with_blocks(spec):
             # A state is kept at the end of every block, so no chunk runs past one.
             end_of_block = (computed // spec.block_size + 1) * spec.block_size
             wanted = min(wanted, end_of_block - computed)
@@ -245,10 +245,16 @@ class RowOrder:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._rows: list[tuple[int, int]] = []
+        self._members: set[tuple[int, int]] = set()
 
     def update(self, scheduled: Sequence[ScheduledRow], tick: int, reorder: Reorder | None) -> tuple[int, ...]:
         """Return the requests of a step in row order: those that join fill the first holes, the last rows the rest."""
-        joining = dict.fromkeys((row.request, row.epoch) for row in scheduled)
+        joining = dict.fromkeys([(row.request, row.epoch) for row in scheduled])
+        if joining.keys() == self._members:
+            if reorder is not None:
+                self._rows = self._permuted(self._rows, tick, reorder)
+            return tuple([request for request, _ in self._rows])
+        self._members = set(joining)
         places: list[tuple[int, int] | None] = []
         for key in self._rows:
             stays = key in joining

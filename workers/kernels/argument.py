@@ -101,14 +101,13 @@ class Arguments:
         taken: tuple[Any, ...] = type(self).taken(self)
         return taken
 
-    def check(self) -> None:
-        """Refuse spans that are not what is declared.
+    def check(self, values: Sequence[Any]) -> None:
+        """Refuse spans that are not what is declared; `values` are all arguments, in order.
 
         Raises:
             TypeError: a span has another dtype or name.
             ValueError: the sizes of the spans and the integers disagree.
         """
-        values = self.values()
         key = tuple([value if type(value) is int else value.described for value in values])
         if key not in self.known_to_fit:
             complaint = self._complaint(dict(zip(self.declared, values, strict=True)))

@@ -26,8 +26,8 @@ class Arguments(Protocol):
     def values(self) -> tuple[Any, ...]:
         """Return all arguments, in order."""
 
-    def check(self) -> None:
-        """Refuse spans that are not what the op declares.
+    def check(self, values: Sequence[Any]) -> None:
+        """Refuse spans that are not what the op declares; `values` are all arguments, in order.
 
         Raises:
             TypeError: a span has another dtype or name.

@@ -57,18 +57,21 @@ class Prepared:
         if not isinstance(given, op.arguments):
             raise TypeError(f"op {op.name}: expected {op.arguments.__name__}, got {type(given).__name__}")
         memory: list[Any] = []
-        for (name, mode), argument in zip(op.modes, given.values(), strict=True):
-            if mode == "int":
-                if type(argument) is not int:
-                    raise TypeError(f"op {op.name}, {name}: expected a plain int, got {type(argument).__name__}")
-                memory.append(argument)
-            elif type(argument) is FlatSpan:
+        values = given.values()
+        for (name, mode), argument in zip(op.modes, values, strict=True):
+            if type(argument) is FlatSpan and mode != "int":
                 view = argument._readable if mode == "in" else argument._writable
                 memory.append(view if argument.tensor is None else argument.tensor)
-                self._access(lane, argument, mode)
+                if mode != "in":
+                    self.outputs.append(argument.buffer)
+                if argument.buffer.lane != lane:
+                    self._access(lane, argument, mode)
+            elif type(argument) is int and mode == "int":
+                memory.append(argument)
             else:
-                raise TypeError(f"op {op.name}, {name}: expected a span of a buffer, got {type(argument).__name__}")
-        given.check()
+                expected = "a plain int" if mode == "int" else "a span of a buffer"
+                raise TypeError(f"op {op.name}, {name}: expected {expected}, got {type(argument).__name__}")
+        given.check(values)
         self.arguments: Any = op.arguments(*memory)
 
     def uses(self) -> list[tuple[Span, Mode]]:
@@ -78,12 +81,8 @@ class Prepared:
 
     def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
         buffer = span.buffer
-        if mode != "in":
-            self.outputs.append(buffer)
         if buffer.lane is not None:
-            if buffer.lane != lane:
-                raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
-            return
+            raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
         if buffer.whole:
             if mode != "in" and span.key != buffer.all.key:
                 raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")

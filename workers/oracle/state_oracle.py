@@ -150,10 +150,11 @@ class Oracle:
                 self.running.append(truth)
                 truth.state_slot = row.state_slot
                 truth.sched_computed = truth.computed = row.hit_length
-            size = self.spec.block_size
-            truth.blocks.extend([*row.shared_blocks, *row.new_blocks])
-            for block in (*row.shared_blocks, *row.new_blocks):
-                truth.slots.extend(range(block * size, (block + 1) * size))
+            if row.shared_blocks or row.new_blocks:
+                size, blocks = self.spec.block_size, row.shared_blocks + row.new_blocks
+                truth.blocks.extend(blocks)
+                for block in blocks:
+                    truth.slots.extend(range(block * size, (block + 1) * size))
             self._before[row.request] = (truth.sched_computed, truth.sched_placeholders, truth.committed)
             truth.sched_computed += row.n
             if truth.sched_computed >= truth.committed + truth.sched_placeholders:

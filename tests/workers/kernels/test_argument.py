@@ -148,9 +148,9 @@ def test_buffers_of_any_dtype_have_the_same_one() -> None:
     made = machine()
     words, more = device(made, "words").all, device(made, "more").all
     floats = made.buffer("floats", more._writable.astype("float32")).all
-    Move(words, more).check()
+    Move(words, more).check((words, more))
     with pytest.raises(TypeError, match=r"Move\.target: expected any, floats is float32"):
-        Move(words, floats).check()
+        Move(words, floats).check((words, floats))
 
 
 def test_arguments_are_compared_by_identity() -> None:

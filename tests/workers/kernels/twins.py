@@ -65,7 +65,8 @@ def cases_of(folder: str) -> Iterator[Arguments]:
     """Yield the cases of a folder's ops, after a check that they are what the ops declare."""
     for case in import_module(f"tests.workers.kernels.cases.{folder}").cases():
         arrays = memory_of(case)
-        case.on({name: Declared(name, str(array.dtype), len(array)) for name, array in arrays.items()}).check()
+        declared = case.on({name: Declared(name, str(array.dtype), len(array)) for name, array in arrays.items()})
+        declared.check(declared.values())
         assert all(type(getattr(case, name)) is int for name in case.modes() if name not in arrays)
         yield case
 
