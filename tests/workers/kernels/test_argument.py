@@ -68,10 +68,11 @@ def test_every_two_swapped_buffers_of_a_launch_are_refused_unless_they_are_the_s
             first, second = getattr(given, one), getattr(given, other)
             if first is not second:
                 swapped += 1
+                swap = given.on({one: second, other: first})
                 with pytest.raises((TypeError, ValueError)):
-                    Prepared(lane, op, given.on({one: second, other: first}))
+                    Prepared(lane, op, swap)
                 with pytest.raises(TypeError, match=rf"{type(given).__name__}\.\w+: expected"):
-                    given.on({one: second, other: first}).check()
+                    swap.check(swap.values())
     assert swapped > 100
 
 
