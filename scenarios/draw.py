@@ -29,7 +29,8 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
 
 
 @lru_cache(maxsize=65536)
-def _label(site: str, key: str) -> tuple[int, int]:
+def label_key(site: str, key: str) -> tuple[int, int]:
+    """Return the two words of a label that key its draws; the rest of it is in the counter."""
     digest = blake2b(f"{site}\x00{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
@@ -39,7 +40,7 @@ def draw(seed: int, site: str, key: str, index: int) -> int:
 
     `index` is a natural coordinate (token position, tick, step), never a count of calls.
     """
-    k0, k1 = _label(site, key)
+    k0, k1 = label_key(site, key)
     counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
     high, low, _, _ = philox4x32(counter, (k0, k1))
     return high << 32 | low

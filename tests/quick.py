@@ -25,6 +25,7 @@ NOT_QUICK = (
     "workers/lanes/test_cuda.py",
     "workers/run/test_determinism.py",
     "workers/shrink/test_shrinker.py",
+    "workers/targets/simulated_torch",
     "workers/targets/test_devices.py",
 )
 

@@ -92,15 +92,19 @@ MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
+    "workers.targets.simulated_torch",
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
     "tests.workers.targets.test_devices",
+    "tests.workers.targets.simulated_torch",
     "tests.cluster.cli.test_devices",
     "tests.benchmarks",
 )
 # In a kernel or its launch: what would make a result depend on timing or a trial run, or break a CUDA graph's capture.
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
+# Devices on which something else than `sim` runs: nothing else loads them before it is asked for them.
+NOT_ON_SIM = ("workers.lanes.cuda", "workers.targets.simulated_torch")
 LOADED_ON_SIM = ("scenarios", "workers")
 
 
@@ -301,7 +305,7 @@ def test_nothing_that_runs_on_sim_loads_torch_triton_or_ray() -> None:
     starts = [module for module in modules if any(is_in(module, start) for start in LOADED_ON_SIM)]
     wrong = set()
     for start in starts:
-        if not TRITON_FILES.fullmatch(start) and not is_in(start, "workers.lanes.cuda"):
+        if not TRITON_FILES.fullmatch(start) and not any(is_in(start, device) for device in NOT_ON_SIM):
             loaded = loaded_by(start)
             wrong |= {f"{by} imports {name}" for name, by in loaded.items() if name in NEVER_LOADED_ON_SIM}
     assert sorted(wrong) == []
@@ -337,6 +341,8 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     lengths = {
         module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files_of(*ROOMS, "tests")
     }
+    for path in (ROOT / "workers").rglob("native/*"):
+        lengths[str(path.relative_to(ROOT))] = len(path.read_text(encoding="utf-8").splitlines())
     assert {module: length for module, length in lengths.items() if length > FILE_LINES_MAX} == {}
     assert lengths.get("workers.record.model", 0) <= MODEL_LINES_MAX
 

@@ -1,0 +1,1 @@
+"""Tests of the simulated PyTorch device, by plain PyTorch programs."""

@@ -1,0 +1,208 @@
+"""The simulated device: activated once in a process, then run after run under schedules, each with its report."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch.utils import backend_registration
+
+from scenarios.events import Schedule
+from workers.targets.simulated_torch import backend
+from workers.targets.simulated_torch.backend import DEVICE_NAME, Event, Stream
+from workers.targets.simulated_torch.digests import TaskDigests, task_digests
+from workers.targets.simulated_torch.library import native
+from workers.targets.simulated_torch.native import Native
+from workers.targets.simulated_torch.reports import Report, race_of
+from workers.targets.simulated_torch.schedule import check, draw_key, native_holds
+
+_POISON = 0xA5
+_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """What is watched in a run.
+
+    `races`: accesses of tasks that nothing orders. `guard`: accesses of the host to pinned memory in flight, by page
+    protection. `digests`: hashes of what each task reads and writes (slow). `poison`: pinned memory that a copy to the
+    host will write holds this byte until the copy runs; `fill`: so does fresh memory of the device until it is written.
+    None leaves there what was there, as hardware does.
+    """
+
+    races: bool = True
+    guard: bool = True
+    digests: bool = False
+    poison: int | None = _POISON
+    fill: int | None = None
+
+
+class Device:
+    """The device of this process; `activate` returns it.
+
+    A run is what lies between `begin` and `end`; steps are counted from 0 by whoever calls `step`, and label what is
+    launched in them, for schedules and reports. `root` is the folder to which the paths of reports are relative.
+    """
+
+    def __init__(self, library: Native) -> None:
+        self._native = library
+        self.root = Path.cwd()
+
+    def begin(
+        self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
+    ) -> None:
+        """Begin a run under a schedule; whatever is still enqueued runs first, and nothing is known of before.
+
+        With `new_streams` nobody may use a stream that was made before: streams are counted from 1 again, so that the
+        run shows the same whatever ran before it in this process.
+
+        Raises:
+            ValueError: the schedule is not one for streams.
+        """
+        schedule, watching = schedule or Schedule(), watching or Watching()
+        check(schedule)
+        self._native.begin(
+            schedule.policy,
+            schedule.seed,
+            native_holds(schedule),
+            watching.races,
+            watching.guard,
+            watching.digests,
+            _NEVER if watching.fill is None else watching.fill,
+            _NEVER if watching.poison is None else watching.poison,
+            new_streams,
+        )
+
+    def end(self) -> Report:
+        """Run whatever is still enqueued, and report on the run."""
+        self._native.drain()
+        return self.report()
+
+    def report(self) -> Report:
+        """Report on the run so far; nothing runs for it."""
+        races = tuple(race_of(race, self.root) for race in self._native.races())
+        return Report(races, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
+
+    def digests(self) -> tuple[TaskDigests, ...]:
+        """Return what each task of the run read and wrote, in the order of launch."""
+        return task_digests(self._native.digests(), self.root)
+
+    def run(
+        self, program: Callable[[], object], schedule: Schedule | None = None, watching: Watching | None = None
+    ) -> Report:
+        """Run a program, which makes all streams that it uses, as one run of the device."""
+        self.begin(schedule, watching, new_streams=True)
+        program()
+        return self.end()
+
+    def step(self, number: int) -> None:
+        """Label what is launched from here on with a step of the program."""
+        self._native.step(number)
+
+    def point(self, name: str) -> None:
+        """Pass a named point of the host, until which schedules may hold tasks back."""
+        self._native.point(name)
+
+    def name(self, tensor: torch.Tensor, name: str) -> None:
+        """Name the memory of a tensor (the device's or pinned) in reports.
+
+        Raises:
+            RuntimeError: it is other memory.
+        """
+        self._native.name_buffer(tensor, name)
+
+    def name_stream(self, stream: torch.Stream, name: str) -> None:
+        """Name a stream in reports."""
+        self._native.name_stream(stream.stream_id, name)
+
+    def enqueue(
+        self,
+        name: str,
+        function: Callable[..., object],
+        reads: Sequence[torch.Tensor] = (),
+        writes: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """Launch a Python function as a task of the current stream that reads and writes these tensors.
+
+        It is called with CPU tensors over the bytes of `reads`, then of `writes`. A tensor that it both reads and
+        writes stands in `writes` alone if it is written first, else in both. It must neither launch device work nor
+        keep tensors of the device alive: capture `host_view` of what else it needs.
+        """
+        views = [self._native.host_view(tensor) for tensor in (*reads, *writes)]
+        self._native.enqueue(name, lambda: _discard(function(*views)), reads, writes)
+
+    def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a CPU tensor over the bytes of a tensor, for use in a task; it does not keep them alive."""
+        return self._native.host_view(tensor)
+
+    def device_view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the device over pinned memory, which tasks then read and write where it is (UVA).
+
+        Raises:
+            RuntimeError: the memory is not pinned.
+        """
+        return self._native.device_view(tensor)
+
+    def queue_op(self, library: str, name: str) -> None:
+        """Make tasks of the calls of an operator `library::name` whose kernel is registered for every device.
+
+        Operators with a kernel for CPU tensors alone need nothing: their calls are tasks already.
+        """
+        self._native.queue_op(library, name)
+
+    def set_memory(self, size: int) -> None:
+        """Set how many bytes the device has."""
+        self._native.memory_limit(size)
+
+
+def _discard(result: object) -> None:
+    """Drop what a task returns."""
+
+
+@cache
+def activate() -> Device:
+    """Make the device "sim" known to PyTorch, in this process for good, and return it.
+
+    The first call on a machine compiles it: about a minute. It runs eagerly and watches for races from here on.
+
+    Raises:
+        BuildError: it cannot be built here.
+    """
+    library = native()
+    backend_registration.rename_privateuse1_backend(DEVICE_NAME)
+    # Whoever calls these is meant, not they.
+    folders = (Path(torch.__file__).parent, Path(np.__file__).parent, Path(__file__).parent)
+    library.register([f"{folder}/" for folder in folders], draw_key)
+    torch._register_device_module(DEVICE_NAME, backend)  # type: ignore[no-untyped-call]
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=False)
+    device = Device(library)
+    device.begin()
+    return device
+
+
+_CUDA_NAMES: Mapping[str, object] = {
+    "Stream": Stream,
+    "Event": Event,
+    "stream": backend.stream,
+    "current_stream": backend.current_stream,
+    "default_stream": backend.default_stream,
+    "set_stream": backend.set_stream,
+    "synchronize": backend.synchronize,
+}
+
+
+@contextmanager
+def cuda_names() -> Iterator[None]:
+    """Let streams and events of `torch.cuda` be the device's for a while, for a program that asks by these names."""
+    before = {name: getattr(torch.cuda, name) for name in _CUDA_NAMES}
+    for name, replacement in _CUDA_NAMES.items():
+        setattr(torch.cuda, name, replacement)
+    try:
+        yield
+    finally:
+        for name, original in before.items():
+            setattr(torch.cuda, name, original)

@@ -1,0 +1,123 @@
+"""Protocol of the native library: what the device's C++ part offers to Python."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypedDict
+
+from torch import Generator, Tensor
+
+# (file, line, function), innermost first.
+Lines = list[tuple[str, int, str]]
+
+
+class NativeSide(TypedDict):
+    """One of two accesses that race; `tenancy` numbers the owners of its block of memory in turn."""
+
+    actor: str
+    write: bool
+    op: str
+    step: int
+    nth: int
+    lines: Lines
+    buffer: str
+    size: int
+    tenancy: int
+    allocated: Lines
+
+
+class NativeRace(TypedDict):
+    """Two accesses that race, the bytes they have in common, and how often they did."""
+
+    first: NativeSide
+    second: NativeSide
+    low: int
+    high: int
+    count: int
+
+
+class NativeDigests(NamedTuple):
+    """Hashes of what one task read and wrote."""
+
+    op: str
+    step: int
+    nth: int
+    stream: str
+    lines: Lines
+    reads: list[int]
+    writes: list[int]
+
+
+class Native(Protocol):
+    """The native library; its state is the process's, as PyTorch's backends are."""
+
+    def register(self, libraries: Sequence[str], draw_key: Callable[[bool, str], tuple[int, int]]) -> None:
+        """Become PyTorch's backend; lines of files under these prefixes are passed over in reports."""
+
+    def begin(
+        self,
+        policy: str,
+        seed: int,
+        holds: Sequence[tuple[str, int, str, int]],
+        races: bool,
+        guard: bool,
+        digests: bool,
+        fill: int,
+        poison: int,
+        new_streams: bool,
+    ) -> None:
+        """Begin a run."""
+
+    def drain(self) -> None:
+        """Run everything that is still enqueued."""
+
+    def step(self, number: int) -> None:
+        """Label what is launched from here on."""
+
+    def point(self, name: str) -> None:
+        """Pass a named point of the host."""
+
+    def races(self) -> list[NativeRace]:
+        """Return the races found since the run began."""
+
+    def digests(self) -> list[NativeDigests]:
+        """Return the digests of the tasks launched since the run began."""
+
+    def counts(self) -> dict[str, int]:
+        """Return what happened how often since the run began."""
+
+    def forced(self) -> dict[str, int]:
+        """Return the operators that ran while the host waited where a GPU's host would not, with how often."""
+
+    def memory_limit(self, size: int) -> None:
+        """Set how many bytes the device has."""
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+
+    def current_stream(self) -> int:
+        """Return the current stream of this thread."""
+
+    def set_stream(self, stream: int) -> int:
+        """Set the current stream of this thread, and return the one before."""
+
+    def name_stream(self, stream: int, name: str) -> None:
+        """Name a stream in reports."""
+
+    def name_buffer(self, tensor: Tensor, name: str) -> None:
+        """Name the memory of a tensor in reports."""
+
+    def enqueue(
+        self, name: str, function: Callable[[], None], reads: Sequence[Tensor], writes: Sequence[Tensor]
+    ) -> None:
+        """Launch a Python function as a task."""
+
+    def queue_op(self, library: str, name: str) -> None:
+        """Make tasks of the calls of a registered operator."""
+
+    def host_view(self, tensor: Tensor) -> Tensor:
+        """Return a CPU tensor over the same bytes, which it does not keep alive."""
+
+    def device_view(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the device over pinned memory."""
+
+    def default_generator(self) -> Generator:
+        """Return the device's default generator of random numbers."""

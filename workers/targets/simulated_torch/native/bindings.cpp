@@ -1,0 +1,155 @@
+// What Python sees of the device.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "sites.h"
+#include "tensors.h"
+
+namespace py = pybind11;
+
+namespace simulated {
+
+void register_backend();
+
+namespace {
+
+// A Python object that may be let go of by a thread without the GIL.
+std::shared_ptr<py::object> kept(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            py::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
+void begin(const std::string& policy, uint64_t seed,
+           const std::vector<std::tuple<std::string, int64_t, std::string, int64_t>>& holds, bool races, bool guard,
+           bool digests, int fill, int poison, bool new_streams) {
+  Settings settings;
+  settings.policy = policy == "eager" ? Policy::kEager : policy == "lazy" ? Policy::kLazy : Policy::kRandom;
+  settings.seed = seed;
+  for (const auto& [op, op_step, until, until_step] : holds)
+    settings.holds.push_back({machine().number_of(op), op_step, machine().number_of(until), until_step});
+  settings.races = races;
+  settings.guard = guard;
+  settings.digests = digests;
+  settings.fill = fill;
+  settings.poison = poison;
+  machine().begin(settings, new_streams);
+}
+
+void enqueue(const std::string& name, const py::function& function, const std::vector<at::Tensor>& reads,
+             const std::vector<at::Tensor>& writes) {
+  auto task = kept(function);
+  Uses uses;
+  for (const auto& tensor : reads) add_use(uses, tensor, false);
+  for (const auto& tensor : writes) add_use(uses, tensor, true);
+  uint32_t op = machine().number_of(name);
+  py::gil_scoped_release released;
+  launch(op, std::move(uses), [task] {
+    py::gil_scoped_acquire gil;
+    (*task)();
+  });
+}
+
+// (file, line, function), innermost first.
+std::vector<std::tuple<std::string, int, std::string>> lines(uint32_t site) {
+  std::vector<std::tuple<std::string, int, std::string>> found;
+  for (auto& line : lines_of(site)) found.emplace_back(line.file, line.line, line.function);
+  return found;
+}
+
+py::dict side(const Side& from) {
+  py::dict made;
+  made["actor"] = from.actor == kHost ? "host" : machine().streams[from.actor - 1].name;
+  made["write"] = from.write;
+  made["op"] = machine().name_of(from.label.op);
+  made["step"] = from.label.step;
+  made["nth"] = from.label.nth;
+  made["lines"] = lines(from.site);
+  made["buffer"] = from.owner.name;
+  made["size"] = from.owner.size;
+  made["tenancy"] = from.owner.number;
+  made["allocated"] = lines(from.owner.site);
+  return made;
+}
+
+py::list races() {
+  Locked lock(machine());
+  py::list found;
+  for (const auto& race : machine().races.found()) {
+    py::dict made;
+    made["first"] = side(race.first);
+    made["second"] = side(race.second);
+    made["low"] = race.low;
+    made["high"] = race.high;
+    made["count"] = race.count;
+    found.append(made);
+  }
+  return found;
+}
+
+py::list digests() {
+  Locked lock(machine());
+  py::list found;
+  for (const auto& task : machine().digests)
+    found.append(py::make_tuple(machine().name_of(task.label.op), task.label.step, task.label.nth,
+                                machine().streams[task.stream].name, lines(task.site), task.reads, task.writes));
+  return found;
+}
+
+std::map<std::string, uint64_t> counts() {
+  Locked lock(machine());
+  const auto& counts = machine().counts;
+  const auto& memory = machine().memory.counts();
+  return {{"tasks", counts.tasks},
+          {"run", counts.run},
+          {"synchronizations", counts.synchronizations},
+          {"pending_max", counts.pending_max},
+          {"allocations", memory.allocations},
+          {"reused", memory.reused},
+          {"streams", machine().streams.size()}};
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  using released = py::call_guard<py::gil_scoped_release>;
+  module.def("register", [](std::vector<std::string> libraries, py::function draw_key) {
+    begin_sites(std::move(libraries));
+    auto asked = kept(std::move(draw_key));
+    machine().draw_key = [asked](bool host, const std::string& name) {
+      py::gil_scoped_acquire gil;
+      return (*asked)(host, name).cast<std::pair<uint32_t, uint32_t>>();
+    };
+    register_backend();
+  });
+  module.def("begin", &begin, released());
+  module.def("drain", [] { machine().drain(); }, released());
+  module.def("step", [](int64_t number) { machine().step(number); });
+  module.def("point", [](const std::string& name) { machine().point(machine().number_of(name)); }, released());
+  module.def("races", &races);
+  module.def("digests", &digests);
+  module.def("counts", &counts);
+  module.def("forced", [] { return machine().forced; });
+  module.def("memory_limit", [](size_t bytes) { machine().memory.limit = bytes; });
+  module.def("synchronize", [] { machine().synchronize_device(); }, released());
+  module.def("current_stream", &Machine::current);
+  module.def("set_stream", [](int stream) {
+    int before = Machine::current();
+    Machine::set_current(stream);
+    return before;
+  });
+  module.def("name_stream", [](int stream, std::string name) { machine().streams.at(stream).name = std::move(name); });
+  module.def("name_buffer", [](const at::Tensor& tensor, std::string name) {
+    machine().name(storage_base(tensor), std::move(name));
+  });
+  module.def("enqueue", &enqueue);
+  module.def("queue_op", &queue_op);
+  module.def("default_generator", &default_generator);
+  module.def("host_view", &host_view);
+  module.def("device_view", &device_view);
+}
+
+}  // namespace simulated

@@ -1,0 +1,236 @@
+// Kernel of every operator that the device has no own one for: a task that calls the kernel of the CPU.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include "operators.h"
+#include "tensors.h"
+
+namespace simulated {
+namespace {
+
+using Values = std::vector<c10::IValue>;
+using Stack = torch::jit::Stack;
+
+// One call of an operator on tensors of the device.
+struct Call {
+  const c10::OperatorHandle& handle;
+  const Operator& op;
+  Values arguments;
+};
+
+bool is_device(const c10::IValue& value) { return value.isDevice() && value.toDevice().type() == kDeviceType; }
+
+at::Tensor for_task(const at::Tensor& tensor) {
+  // What the host passes along is taken now.
+  return on_device(tensor) ? host_view(tensor) : tensor.clone();
+}
+
+// Views are made at once: they touch no bytes.
+void make_view(const Call& call, Stack& stack) {
+  Stack on_host;
+  at::Tensor base;
+  for (const auto& argument : call.arguments)
+    on_host.push_back(map_tensors(argument, [&](const at::Tensor& tensor) {
+      if (!on_device(tensor)) return tensor;
+      if (!base.defined()) base = tensor;
+      return host_view(tensor);
+    }));
+  call.handle.callBoxed(&on_host);
+  for (const auto& result : on_host)
+    stack.push_back(map_tensors(result, [&](const at::Tensor& view) {
+      // A view has the key set of its base, or it would count versions where its base does not.
+      auto made = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()),
+                                                           base.key_set(), view.dtype());
+      made.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
+      return made;
+    }));
+}
+
+struct Indexes {
+  bool by_mask = false, from_host = false;
+};
+
+Indexes indexes_of(const Call& call) {
+  Indexes found;
+  if (!call.op.is_index) return found;
+  for (const auto& argument : call.arguments) {
+    if (!argument.isOptionalTensorList() && !argument.isTensorList()) continue;
+    each_tensor(argument, [&](const at::Tensor& index) {
+      found.by_mask |= index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+      found.from_host |= !on_device(index) && index.dim() > 0;
+    });
+  }
+  return found;
+}
+
+Uses uses_of(const Call& call) {
+  Uses uses;
+  for (size_t i = 0; i < call.arguments.size(); i++)
+    each_tensor(call.arguments[i], [&](const at::Tensor& tensor) {
+      if (on_device(tensor)) add_use(uses, tensor, call.op.writes[i]);
+    });
+  return uses;
+}
+
+// Arguments as the CPU's kernel is to get them when the task runs.
+std::shared_ptr<Stack> captured(const Call& call) {
+  auto stack = std::make_shared<Stack>();
+  for (const auto& argument : call.arguments) {
+    if (is_device(argument)) stack->push_back(c10::Device(c10::DeviceType::CPU));
+    else if (argument.isGenerator()) stack->push_back(c10::IValue());
+    else stack->push_back(map_tensors(argument, for_task));
+  }
+  if (call.op.generator < 0) return stack;
+  const auto& given = call.arguments[call.op.generator];
+  auto seed = draw_seed(given.isGenerator() ? std::optional(given.toGenerator()) : std::nullopt);
+  (*stack)[call.op.generator] = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return stack;
+}
+
+// What an operator would return for tensors of these sizes.
+std::optional<Stack> inferred(const Call& call) {
+  Stack stack;
+  for (const auto& argument : call.arguments) {
+    if (argument.isDevice()) stack.push_back(c10::Device(c10::DeviceType::Meta));
+    else if (argument.isGenerator()) stack.push_back(c10::IValue());
+    else
+      stack.push_back(map_tensors(argument, [](const at::Tensor& tensor) {
+        if (tensor.is_cpu() && tensor.dim() == 0) return tensor;
+        return at::empty_strided(tensor.sizes(), tensor.strides(),
+                                 tensor.options().device(c10::DeviceType::Meta).pinned_memory(false));
+      }));
+  }
+  try {
+    call.handle.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  }
+  return stack;
+}
+
+// Run an operator while the host waits, where its results are known only then.
+void run_now(const Call& call, Stack& stack) {
+  auto results = captured(call);
+  std::vector<std::pair<at::Tensor, at::Tensor>> resized;
+  for (size_t i = 0; i < call.arguments.size(); i++) {
+    const auto& argument = call.arguments[i];
+    if (!call.op.writes[i] || !argument.isTensor() || !on_device(argument.toTensor()) || argument.toTensor().numel())
+      continue;
+    auto on_host = at::empty({0}, argument.toTensor().options().device(c10::DeviceType::CPU));
+    resized.emplace_back(argument.toTensor(), on_host);
+    (*results)[i] = on_host;
+  }
+  launch(call.op.name, uses_of(call), [handle = call.handle, results] { handle.callBoxed(results.get()); });
+  machine().synchronize_stream(Machine::current());
+  auto filled = [&](const at::Tensor& target, const at::Tensor& values) {
+    Uses uses;
+    add_use(uses, target, true);
+    launch(call.op.name, std::move(uses), [to = host_view(target), values] { to.copy_(values); });
+  };
+  for (const auto& [tensor, values] : resized) {
+    resize(tensor, values.sizes());
+    filled(tensor, values);
+  }
+  for (size_t i = 0; i < call.op.returned.size(); i++) {
+    if (call.op.returned[i] >= 0) {
+      stack.push_back(call.arguments[call.op.returned[i]]);
+      continue;
+    }
+    stack.push_back(map_tensors((*results)[i], [&](const at::Tensor& values) {
+      auto made = empty_like_strided(values.sizes(), values.strides(), values.scalar_type());
+      filled(made, values);
+      return made;
+    }));
+  }
+}
+
+// An out= tensor without elements takes the size of the result.
+bool grows(const Call& call) {
+  bool found = false;
+  for (size_t i = 0; i < call.arguments.size(); i++)
+    if (call.op.writes[i])
+      each_tensor(call.arguments[i], [&](const at::Tensor& tensor) { found |= on_device(tensor) && !tensor.numel(); });
+  return found;
+}
+
+// Make the tensors that an operator returns; false if their sizes cannot be inferred.
+bool make_results(const Call& call, Values& results, std::vector<at::Tensor>& fresh) {
+  bool growing = grows(call);
+  std::optional<Stack> shapes;
+  if (call.op.num_fresh > 0 || growing) {
+    shapes = inferred(call);
+    if (!shapes) return false;
+  }
+  for (size_t i = 0; i < call.op.returned.size(); i++) {
+    if (call.op.returned[i] < 0) {
+      results.push_back(map_tensors((*shapes)[i], [&](const at::Tensor& shape) {
+        fresh.push_back(empty_like_strided(shape.sizes(), shape.strides(), shape.scalar_type()));
+        return fresh.back();
+      }));
+      continue;
+    }
+    const auto& argument = call.arguments[call.op.returned[i]];
+    if (growing && argument.isTensor() && (*shapes)[i].isTensor() && on_device(argument.toTensor()))
+      resize(argument.toTensor(), (*shapes)[i].toTensor().sizes());
+    results.push_back(argument);
+  }
+  return true;
+}
+
+void launch_later(const Call& call, Stack& stack) {
+  Values results;
+  std::vector<at::Tensor> fresh, into;
+  if (!make_results(call, results, fresh)) {
+    machine().forced[machine().name_of(call.op.name)]++;
+    return run_now(call, stack);
+  }
+  Uses uses = uses_of(call);
+  for (const auto& tensor : fresh) {
+    add_use(uses, tensor, true);
+    into.push_back(host_view(tensor));
+  }
+  launch(call.op.name, std::move(uses), [handle = call.handle, &op = call.op, values = captured(call), into] {
+    handle.callBoxed(values.get());
+    size_t next = 0;
+    for (size_t i = 0; i < op.returned.size() && next < into.size(); i++) {
+      if (op.returned[i] >= 0) continue;
+      each_tensor((*values)[i], [&](const at::Tensor& computed) {
+        const auto& target = into.at(next++);
+        TORCH_CHECK(computed.sizes() == target.sizes(), "computed ", computed.sizes(), " where ", target.sizes(),
+                    " was inferred");
+        target.copy_(computed);
+      });
+    }
+    values->clear();
+  });
+  for (auto& result : results) stack.push_back(std::move(result));
+}
+
+void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  size_t count = handle.schema().arguments().size();
+  Call call{handle, operator_of(handle), Values(stack->end() - count, stack->end())};
+  stack->erase(stack->end() - count, stack->end());
+  if (call.op.is_view) return make_view(call, *stack);
+  Indexes indexes = indexes_of(call);
+  // As on a GPU, which copies indexes of the host to the device and waits.
+  if (indexes.from_host) machine().synchronize_stream(Machine::current());
+  if (call.op.sizes_from_values || indexes.by_mask) return run_now(call, *stack);
+  launch_later(call, *stack);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+
+}  // namespace
+
+void queue_op(const std::string& library, const std::string& name) {
+  // A registration lasts as long as its library object.
+  static std::vector<std::unique_ptr<torch::Library>> kept;
+  kept.push_back(std::make_unique<torch::Library>(torch::Library::IMPL, library, c10::DispatchKey::PrivateUse1,
+                                                  __FILE__, __LINE__));
+  kept.back()->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace simulated

@@ -1,0 +1,359 @@
+// The simulated device: what a call of the host does to streams, clocks and memory.
+#include <Python.h>
+
+#include "machine.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+#include "sites.h"
+
+namespace simulated {
+namespace {
+
+thread_local int current_stream = 0;
+// The task that runs on this thread, and the actor it runs for.
+thread_local const Task* running = nullptr;
+thread_local int running_actor = kHost;
+
+std::string where(uint32_t site) {
+  if (!Py_IsInitialized()) return "";
+  auto gil = PyGILState_Ensure();
+  auto lines = lines_of(site);
+  PyGILState_Release(gil);
+  return lines.empty() ? "" : ", launched at " + lines[0].file + ":" + std::to_string(lines[0].line);
+}
+
+}  // namespace
+
+Machine& machine() {
+  static auto* made = new Machine();
+  return *made;
+}
+
+Machine::Machine() {
+  for (const char* name : {"host", "record", "wait", "query", "fill"}) number_of(name);
+  streams.reserve(kStreamsMax);
+  new_stream();
+}
+
+Locked::Locked(Machine& machine) : machine_(machine) {
+  if (machine_.mutex_.try_lock()) return;
+  if (!Py_IsInitialized() || !PyGILState_Check()) {
+    machine_.mutex_.lock();
+    return;
+  }
+  PyThreadState* state = PyEval_SaveThread();
+  machine_.mutex_.lock();
+  PyEval_RestoreThread(state);
+}
+
+Locked::~Locked() { machine_.mutex_.unlock(); }
+
+int Machine::current() { return current_stream; }
+void Machine::set_current(int stream) { current_stream = stream; }
+
+int Machine::new_stream() {
+  Locked lock(*this);
+  // As on a GPU, whose pool is smaller, later streams are earlier ones under another handle.
+  int index = streams_made_ < kStreamsMax ? streams_made_ : 1 + streams_made_ % (kStreamsMax - 1);
+  streams_made_++;
+  if (index == static_cast<int>(streams.size())) streams.emplace_back();
+  if (streams_made_ <= kStreamsMax) streams[index].name = "stream " + std::to_string(index);
+  return index;
+}
+
+uint32_t Machine::number_of(const std::string& name) {
+  Locked lock(*this);
+  auto [found, is_new] = numbers_.try_emplace(name, static_cast<uint32_t>(names_.size()));
+  if (is_new) names_.push_back(name);
+  return found->second;
+}
+
+uint32_t Machine::count(uint32_t op) {
+  if (op >= counted_.size()) counted_.resize(names_.size(), {0, 0});
+  auto& [in_step, number] = counted_[op];
+  if (in_step != step_) number = 0;
+  in_step = step_;
+  return number++;
+}
+
+void Machine::refuse_inside_a_task(const char* what) const {
+  TORCH_CHECK(running == nullptr, "a task launches device work (", what, "): a task is given views of the device's ",
+              "memory as CPU tensors, and may use those alone; it is ", name_of(running->label.op), where(running->site));
+}
+
+void Machine::launch(uint32_t op, Uses uses, std::function<void()> run) {
+  uint32_t site = watched() ? here() : 0;
+  Locked lock(*this);
+  refuse_inside_a_task(name_of(op).c_str());
+  pages.reclose();
+  uint32_t nth = count(op);
+  decide(op, nth);
+  Task task;
+  task.label = {op, step_, nth};
+  task.site = site;
+  task.uses = std::move(uses);
+  task.run = std::move(run);
+  int stream = current();
+  Clock& clock = streams[stream].clock;
+  clock.join(host_);
+  task.time = ++clock.at[stream + 1];
+  note_uses(task, stream);
+  if (settings.digests) {
+    task.digest = digests.size();
+    digests.push_back({task.label, stream, site, {}, {}});
+  }
+  counts.tasks++;
+  push(stream, std::move(task));
+}
+
+void Machine::note_uses(const Task& task, int stream) {
+  if (!settings.races && !settings.guard) return;
+  for (const auto& use : task.uses) {
+    uint32_t tenancy = use.block->tenancies.back().number;
+    Access access{use.span, use.write, stream + 1, task.time, task.label, task.site, tenancy};
+    if (settings.races) races.touch(use, streams[stream].clock, host_, access);
+    if (settings.guard && use.block->pinned) pages.fly(use, access);
+  }
+}
+
+void Machine::push(int stream, Task task) {
+  if (prompt() && streams[stream].queue.empty()) {
+    run(stream, std::move(task));
+    return;
+  }
+  if (settings.guard)
+    for (const auto& use : task.uses)
+      if (use.block->pinned) pages.settle(*use.block, use.span);
+  streams[stream].queue.push_back(std::move(task));
+  counts.pending_max = std::max<uint64_t>(counts.pending_max, ++pending_);
+  if (settings.policy == Policy::kEager) run_eagerly();
+}
+
+void Machine::run(int stream, Task task) {
+  struct Running {
+    explicit Running(const Task& task, int stream) : stream_before(current_stream), task_before(running), actor_before(running_actor) {
+      current_stream = stream, running = &task, running_actor = stream + 1;
+    }
+    ~Running() { current_stream = stream_before, running = task_before, running_actor = actor_before; }
+    int stream_before;
+    const Task* task_before;
+    int actor_before;
+  } now(task, stream);
+  auto each_pinned = [&](auto&& does) {
+    if (settings.guard)
+      for (const auto& use : task.uses)
+        if (use.block->pinned) does(*use.block, use.span);
+  };
+  each_pinned([&](Block& block, const Span& span) { pages.open(block, span); });
+  auto digest = [&](bool write) {
+    if (task.digest >= digests.size()) return;
+    for (const auto& use : task.uses)
+      if (use.write == write) (write ? digests[task.digest].writes : digests[task.digest].reads).push_back(digest_of(use.span));
+  };
+  digest(false);
+  counts.run++;
+  try {
+    task.run();
+  } catch (c10::Error& error) {
+    each_pinned([&](Block& block, const Span& span) { pages.settle(block, span); });
+    error.add_context("in the task " + name_of(task.label.op) + " of " + streams[stream].name + where(task.site));
+    throw;
+  } catch (...) {
+    each_pinned([&](Block& block, const Span& span) { pages.settle(block, span); });
+    throw;
+  }
+  digest(true);
+  each_pinned([&](Block& block, const Span& span) { pages.settle(block, span); });
+  // What it holds is released as the task's own doing.
+  task.run = nullptr;
+  passed(task.label.op, task.label.step);
+}
+
+RecordPtr Machine::record(int stream) {
+  Locked lock(*this);
+  refuse_inside_a_task("record");
+  pages.reclose();
+  decide(kRecordCall);
+  auto made = std::make_shared<Record>();
+  made->stream = stream;
+  streams[stream].clock.join(host_);
+  made->clock = streams[stream].clock;
+  if (streams[stream].queue.empty()) {
+    finish(*made);
+    return made;
+  }
+  Task task;
+  task.kind = TaskKind::kRecord;
+  task.record = made;
+  streams[stream].queue.push_back(std::move(task));
+  pending_++;
+  return made;
+}
+
+void Machine::wait(int stream, const RecordPtr& record) {
+  Locked lock(*this);
+  refuse_inside_a_task("wait");
+  pages.reclose();
+  decide(kWaitCall);
+  if (!record) return;
+  streams[stream].clock.join(record->clock);
+  if (record->done) return;
+  Task task;
+  task.kind = TaskKind::kWait;
+  task.record = record;
+  streams[stream].queue.push_back(std::move(task));
+  pending_++;
+}
+
+void Machine::synchronize(const RecordPtr& record) {
+  Locked lock(*this);
+  refuse_inside_a_task("synchronize");
+  pages.reclose();
+  if (!record) return;
+  counts.synchronizations++;
+  await(record);
+  TORCH_INTERNAL_ASSERT(record->done);
+  know(record->clock);
+}
+
+void Machine::know(const Clock& clock) {
+  host_.join(clock);
+  pages.retire(host_);
+}
+
+void Machine::synchronize_device() {
+  Locked lock(*this);
+  for (size_t stream = 0; stream < streams.size(); stream++) synchronize_stream(static_cast<int>(stream));
+}
+
+bool Machine::query(const RecordPtr& record) {
+  Locked lock(*this);
+  refuse_inside_a_task("query");
+  pages.reclose();
+  decide(kQueryCall);
+  if (!record) return true;
+  if (record->done) {
+    know(record->clock);
+    return true;
+  }
+  run_toward(record);
+  return false;
+}
+
+bool Machine::query_stream(int stream) { return query(record(stream)); }
+
+void Machine::point(uint32_t name) {
+  Locked lock(*this);
+  pages.reclose();
+  decide(name, count(name));
+  passed(name, step_);
+}
+
+void Machine::step(int64_t number) {
+  Locked lock(*this);
+  step_ = number;
+}
+
+void Machine::begin(const Settings& wanted, bool new_streams) {
+  Locked lock(*this);
+  drain();
+  if (new_streams) streams_made_ = 1;
+  pages.clear();
+  memory.renew();
+  races.clear();
+  digests.clear();
+  forced.clear();
+  counted_.clear();
+  counts = {};
+  step_ = 0;
+  settings = wanted;
+  for (const auto& hold : wanted.holds) held_[{hold.op, hold.op_step}].emplace_back(hold.until, hold.until_step);
+  if (wanted.guard) take_signals();
+}
+
+void Machine::drain() {
+  Locked lock(*this);
+  held_.clear();
+  synchronize_device();
+}
+
+uintptr_t Machine::allocate(size_t size, bool pinned) {
+  uint32_t site = watched() ? here() : 0;
+  Locked lock(*this);
+  refuse_inside_a_task("an allocation");
+  int stream = current();
+  Block* block = memory.take(size, pinned, stream, host_, streams[stream].clock, site);
+  if (block == nullptr) return 0;
+  if (!pinned && settings.fill >= 0) {
+    Task task;
+    task.label = {kFillOp, step_, count(kFillOp)};
+    task.site = site;
+    task.run = [block, size, byte = settings.fill] { std::memset(reinterpret_cast<void*>(block->base), byte, size); };
+    push(stream, std::move(task));
+  }
+  return block->base;
+}
+
+void Machine::release(uintptr_t base) {
+  Locked lock(*this);
+  Block* block = memory.at(base);
+  TORCH_INTERNAL_ASSERT(block != nullptr && block->state == BlockState::kUsed);
+  for (int stream : block->streams) block->recorded.emplace_back(stream + 1, streams[stream].clock.at[stream + 1]);
+  if (running != nullptr) block->recorded.emplace_back(running_actor, running->time);
+  memory.give_back(block);
+}
+
+void Machine::record_use(uintptr_t base, int stream) {
+  Locked lock(*this);
+  Block* block = memory.at(base);
+  if (block == nullptr || (!block->pinned && block->stream == stream)) return;
+  auto& known = block->streams;
+  if (std::find(known.begin(), known.end(), stream) == known.end()) known.push_back(stream);
+}
+
+void Machine::name(uintptr_t base, std::string name) {
+  Locked lock(*this);
+  Block* block = memory.at(base);
+  TORCH_CHECK(block != nullptr, "only memory of the simulated device and pinned memory can be named");
+  block->tenancies.back().name = std::move(name);
+}
+
+void Machine::add_use(Uses& uses, uintptr_t storage, Span span, bool write) {
+  if (span.empty()) return;
+  Block* block = memory.at(storage);
+  if (block == nullptr) block = memory.around(span.low);
+  if (block != nullptr) uses.push_back({block, std::move(span), write});
+}
+
+bool Machine::is_pinned(uintptr_t address) {
+  Locked lock(*this);
+  Block* block = memory.around(address);
+  return block != nullptr && block->pinned;
+}
+
+void Machine::poison(const Use& use, int byte) {
+  Locked lock(*this);
+  if (!settings.guard || (prompt() && streams[current()].queue.empty())) return;
+  for (const auto& flight : use.block->flights)
+    if (overlap(flight.span, use.span)) return;
+  pages.open(*use.block, use.span);
+  std::memset(reinterpret_cast<void*>(use.span.low), byte, use.span.high - use.span.low);
+  pages.settle(*use.block, use.span);
+}
+
+bool Machine::host_touched(Block& block, const Span& bytes, bool write) {
+  // What a task may touch follows from what it declares; its own pages are open.
+  if (running != nullptr) return false;
+  uint32_t site = 0;
+  for (const auto& flight : block.flights) {
+    if (!(flight.write || write) || !overlap(flight.span, bytes)) continue;
+    if (site == 0) site = here_in_signal();
+    races.note(block, flight, {bytes, write, kHost, 0, {0, step_, 0}, site, block.tenancies.back().number});
+  }
+  return site != 0;
+}
+
+}  // namespace simulated

@@ -1,0 +1,183 @@
+// The simulated device: streams of tasks, events, and the calls of the host, of which each is a decision point.
+#pragma once
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "pages.h"
+#include "races.h"
+
+namespace simulated {
+
+// One recording of an event: done once everything launched on its stream before it has run.
+struct Record {
+  int stream = 0;
+  bool done = false;
+  Clock clock;
+  uint64_t tasks_run = 0;  // by the device when it was done: the device's time
+};
+using RecordPtr = std::shared_ptr<Record>;
+
+enum class TaskKind { kOp, kRecord, kWait };
+
+struct Task {
+  TaskKind kind = TaskKind::kOp;
+  Label label;
+  uint32_t site = 0;
+  Uses uses;
+  std::function<void()> run;
+  RecordPtr record;
+  size_t digest = SIZE_MAX;  // where in the list of digests its own go
+  uint64_t time = 0;
+};
+
+struct Stream {
+  std::string name;
+  std::deque<Task> queue;
+  Clock clock;
+};
+
+enum class Policy { kEager, kLazy, kRandom };
+
+struct Hold {
+  uint32_t op;
+  int64_t op_step;
+  uint32_t until;
+  int64_t until_step;
+};
+
+struct Settings {
+  Policy policy = Policy::kEager;
+  uint64_t seed = 0;
+  std::vector<Hold> holds;
+  bool races = true;
+  bool guard = true;
+  bool digests = false;
+  int fill = -1;    // what a fresh block holds; -1: what its owner before has left there
+  int poison = -1;  // what the target of a copy to the host holds until the copy lands; -1: what was there
+};
+
+// What a task read and wrote, as hashes of the bytes.
+struct Digests {
+  Label label;
+  int stream;
+  uint32_t site;
+  std::vector<uint64_t> reads, writes;
+};
+
+// Names that the device itself gives to calls of the host and to tasks.
+constexpr uint32_t kRecordCall = 1, kWaitCall = 2, kQueryCall = 3, kFillOp = 4;
+
+struct Counts {
+  uint64_t tasks = 0, run = 0, synchronizations = 0, pending_max = 0;
+};
+
+class Machine {
+ public:
+  Machine();
+
+  // Calls of the host.
+  void launch(uint32_t op, Uses uses, std::function<void()> run);
+  RecordPtr record(int stream);
+  void wait(int stream, const RecordPtr& record);
+  void synchronize(const RecordPtr& record);
+  void synchronize_stream(int stream) { synchronize(record(stream)); }
+  void synchronize_device();
+  // Tell whether a record is done; if not, one task that leads to it runs, so that polling ends.
+  bool query(const RecordPtr& record);
+  bool query_stream(int stream);
+  // Pass a named point of the host: what is held until then is released.
+  void point(uint32_t name);
+  void step(int64_t number);
+
+  // Begin a run: drained, nobody has used anything, no race is known. With `new_streams` nobody holds one either, and
+  // those that were made are handed out again.
+  void begin(const Settings& settings, bool new_streams);
+  void drain();
+
+  int new_stream();
+  static int current();
+  static void set_current(int stream);
+
+  uintptr_t allocate(size_t size, bool pinned);
+  void release(uintptr_t base);
+  // Keep a block from being handed out before what its stream was given so far is over.
+  void record_use(uintptr_t base, int stream);
+  void name(uintptr_t base, std::string name);
+  // Add to `uses` how a tensor's bytes are used, if they are the device's or pinned.
+  void add_use(Uses& uses, uintptr_t storage, Span span, bool write);
+  bool is_pinned(uintptr_t address);
+  // Spoil what a copy to the host will write, unless it lands at once or something in flight still needs it.
+  void poison(const Use& use, int byte);
+  // Hold an access of the host against what is in flight there. Called for a page fault.
+  bool host_touched(Block& block, const Span& bytes, bool write);
+
+  uint32_t number_of(const std::string& name);
+  const std::string& name_of(uint32_t number) const { return names_[number]; }
+  // The key words of the labelled draws of an op's name; asked once for each name.
+  std::function<std::pair<uint32_t, uint32_t>(bool host, const std::string& name)> draw_key;
+
+  std::vector<Stream> streams;
+  Settings settings;
+  Memory memory;
+  Races races;
+  Pages pages;
+  Counts counts;
+  std::vector<Digests> digests;  // in the order of launch
+  std::map<std::string, uint64_t> forced;  // synchronisations that an op asked for which a GPU would not need
+
+ private:
+  friend class Locked;
+
+  bool prompt() const { return settings.policy == Policy::kEager && held_.empty(); }
+  uint32_t count(uint32_t op);
+  // Order what follows on the host after a clock.
+  void know(const Clock& clock);
+  bool watched() const { return settings.races || settings.guard || settings.digests; }
+  void note_uses(const Task& task, int stream);
+  void push(int stream, Task task);
+  void run(int stream, Task task);
+  void run_head(int stream);
+  bool ready(int stream);
+  void finish(Record& record);
+  void passed(uint32_t name, int64_t step);
+  // Let the policy have its way: before a call of the host takes effect, or while the host is blocked on a record.
+  void decide(uint32_t host_call);
+  void decide(uint32_t host_call, uint32_t nth);
+  void await(const RecordPtr& record);
+  void run_toward(const RecordPtr& record);
+  void run_eagerly();
+  // The stream whose next task drew most, and what it drew; -1 if none can run.
+  std::pair<int, uint64_t> most_urgent();
+  uint64_t urgency(bool host, uint32_t name, int64_t step, uint32_t nth);
+  void refuse_inside_a_task(const char* what) const;
+
+  std::recursive_mutex mutex_;
+  Clock host_;
+  int streams_made_ = 0;
+  int64_t step_ = 0;
+  size_t pending_ = 0;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, uint32_t> numbers_;
+  std::vector<std::pair<int64_t, uint32_t>> counted_;  // by op: the step, and how many of it were launched there
+  std::map<std::pair<uint32_t, int64_t>, std::vector<std::pair<uint32_t, int64_t>>> held_;
+  std::map<std::pair<bool, uint32_t>, std::pair<uint32_t, uint32_t>> draw_keys_;
+};
+
+Machine& machine();
+
+// The lock of the machine. Who waits for it gives the GIL up, so that its owner may take the GIL at any time.
+class Locked {
+ public:
+  explicit Locked(Machine& machine);
+  ~Locked();
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  Machine& machine_;
+};
+
+}  // namespace simulated

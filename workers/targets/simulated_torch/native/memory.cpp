@@ -1,0 +1,163 @@
+// Memory of the device and pinned memory of the host, from caching allocators that hand freed blocks out again.
+#include "memory.h"
+
+#include <cstring>
+#include <sys/mman.h>
+
+namespace simulated {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kGrain = 512;             // sizes of small device blocks are multiples of this
+constexpr size_t kSmallMax = 1 << 20;      // larger ones get memory of their own, in multiples of
+constexpr size_t kLargeGrain = 2 << 20;    // this, which is also the size of a segment of small ones
+constexpr size_t kTenanciesMax = 8;
+
+size_t rounded(size_t size, size_t grain) { return (size + grain - 1) / grain * grain; }
+
+size_t capacity_of(size_t size, bool pinned) {
+  if (!pinned) return rounded(size, size <= kSmallMax ? kGrain : kLargeGrain);
+  size_t capacity = kPage;
+  while (capacity < size) capacity *= 2;
+  return capacity;
+}
+
+uintptr_t mapped(size_t size) {
+  void* found = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return found == MAP_FAILED ? 0 : reinterpret_cast<uintptr_t>(found);
+}
+
+}  // namespace
+
+const Tenancy& Block::tenancy(uint32_t number) const {
+  for (const auto& each : tenancies)
+    if (each.number >= number) return each;
+  return tenancies.back();
+}
+
+Block* Memory::take(size_t size, bool pinned, int stream, const Clock& host, const Clock& asking, uint32_t site) {
+  if (!waiting_.empty()) sweep(host, asking, stream);
+  size_t capacity = capacity_of(size, pinned);
+  Block* block = reused(pools_[{pinned, pinned ? 0 : stream}], capacity);
+  counts_.allocations++;
+  if (block != nullptr) counts_.reused++;
+  else block = fresh(capacity, pinned);
+  if (block == nullptr) return nullptr;
+  block->state = BlockState::kUsed;
+  block->stream = stream;
+  block->streams.clear();
+  block->recorded.clear();
+  uint32_t number = block->tenancies.empty() ? 1 : block->tenancies.back().number + 1;
+  block->tenancies.push_back({number, size, site, ""});
+  if (block->tenancies.size() > kTenanciesMax) block->tenancies.pop_front();
+  if (!pinned) {
+    counts_.used += block->capacity;
+    counts_.used_max = std::max(counts_.used_max, counts_.used);
+  }
+  return block;
+}
+
+Block* Memory::reused(Pool& pool, size_t capacity) {
+  auto found = pool.lower_bound(capacity);
+  while (found != pool.end() && found->second.empty()) found = pool.erase(found);
+  if (found == pool.end() || found->first > 2 * capacity) return nullptr;
+  Block* block = found->second.back();
+  found->second.pop_back();
+  return block;
+}
+
+Block* Memory::fresh(size_t capacity, bool pinned) {
+  auto& unused = unused_[{pinned, capacity}];
+  if (!unused.empty()) {
+    Block* block = unused.back();
+    unused.pop_back();
+    std::memset(reinterpret_cast<void*>(block->base), 0, block->capacity);
+    return block;
+  }
+  if (!pinned && counts_.reserved + capacity > limit) return nullptr;
+  uintptr_t base = pinned || capacity > kSmallMax ? mapped(capacity) : carve(capacity);
+  if (base == 0) return nullptr;
+  if (!pinned) counts_.reserved += capacity;
+  blocks_.push_back(std::make_unique<Block>());
+  Block* block = blocks_.back().get();
+  block->base = base;
+  block->capacity = capacity;
+  block->pinned = pinned;
+  if (pinned) block->protection.assign(capacity / kPage, PROT_READ | PROT_WRITE);
+  by_base_[base] = block;
+  by_address_[base] = block;
+  return block;
+}
+
+uintptr_t Memory::carve(size_t capacity) {
+  if (segment_end_ - segment_ < capacity) {
+    segment_ = mapped(kLargeGrain);
+    if (segment_ == 0) return segment_end_ = 0;
+    segment_end_ = segment_ + kLargeGrain;
+  }
+  uintptr_t base = segment_;
+  segment_ += capacity;
+  return base;
+}
+
+void Memory::give_back(Block* block) {
+  if (!block->pinned) counts_.used -= block->capacity;
+  if (!block->recorded.empty()) {
+    block->state = BlockState::kWaiting;
+    waiting_.push_back(block);
+    return;
+  }
+  block->state = BlockState::kFree;
+  pools_[{block->pinned, block->pinned ? 0 : block->stream}][block->capacity].push_back(block);
+}
+
+void Memory::sweep(const Clock& host, const Clock& asking, int stream) {
+  auto over = [&](const Block* block, const Clock& clock) {
+    for (auto [actor, time] : block->recorded)
+      if (!clock.knows(actor, time)) return false;
+    return true;
+  };
+  std::vector<Block*> left;
+  for (Block* block : waiting_) {
+    bool mine = !block->pinned && block->stream == stream;
+    if (!over(block, host) && !(mine && over(block, asking))) {
+      left.push_back(block);
+      continue;
+    }
+    block->state = BlockState::kFree;
+    pools_[{block->pinned, block->pinned ? 0 : block->stream}][block->capacity].push_back(block);
+  }
+  waiting_ = std::move(left);
+}
+
+Block* Memory::at(uintptr_t base) const {
+  auto found = by_base_.find(base);
+  return found == by_base_.end() ? nullptr : found->second;
+}
+
+Block* Memory::around(uintptr_t address) const {
+  auto found = by_address_.upper_bound(address);
+  if (found == by_address_.begin()) return nullptr;
+  Block* block = (--found)->second;
+  return address < block->base + block->capacity ? block : nullptr;
+}
+
+void Memory::renew() {
+  for (Block* block : waiting_) {
+    block->state = BlockState::kFree;
+    unused_[{block->pinned, block->capacity}].push_back(block);
+  }
+  waiting_.clear();
+  for (auto& [kind, pool] : pools_)
+    for (auto& [capacity, free] : pool)
+      for (Block* block : free) unused_[{kind.first, capacity}].push_back(block);
+  pools_.clear();
+  for (auto& block : blocks_) {
+    block->accesses.clear();
+    block->flights.clear();
+    block->recorded.clear();
+    if (block->state == BlockState::kFree) block->tenancies.clear();
+  }
+}
+
+}  // namespace simulated

@@ -1,0 +1,167 @@
+// Page protection of pinned memory: finds accesses of the host that are not ordered after a task in flight.
+#include "pages.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "machine.h"
+#include "sites.h"
+
+namespace simulated {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+constexpr int kOpen = PROT_READ | PROT_WRITE;
+constexpr greg_t kTrapFlag = 0x100;
+constexpr int kSteppedMax = 4;
+
+struct sigaction segv_before {}, trap_before {};
+
+// Pages that one instruction is let through to; an instruction touches a few at most.
+struct Stepped {
+  Block* block;
+  uintptr_t address;
+};
+thread_local Stepped stepped[kSteppedMax];
+thread_local int num_stepped = 0;
+
+void set_protection(Block& block, size_t first, size_t last, int wanted) {
+  mprotect(reinterpret_cast<void*>(block.base + first * kPage), (last - first) * kPage, wanted);
+  for (size_t page = first; page < last; page++) block.protection[page] = wanted;
+}
+
+int demanded(const Block& block, size_t page) {
+  uintptr_t low = block.base + page * kPage, high = low + kPage;
+  int wanted = kOpen;
+  for (const auto& flight : block.flights)
+    if (flight.span.low < high && low < flight.span.high) wanted &= flight.write ? PROT_NONE : PROT_READ;
+  return wanted;
+}
+
+// Give each page of a span the protection that `wanted` says, in as few system calls as may be.
+template <class Wanted>
+void protect(Block& block, const Span& span, const Wanted& wanted) {
+  size_t first = (span.low - block.base) / kPage, last = (span.high - block.base + kPage - 1) / kPage;
+  for (size_t page = first; page < last;) {
+    int want = wanted(page);
+    size_t end = page + 1;
+    if (want == block.protection[page]) {
+      page = end;
+      continue;
+    }
+    while (end < last && wanted(end) == want) end++;
+    set_protection(block, page, end, want);
+    page = end;
+  }
+}
+
+void pass_on(const struct sigaction& before, int signal, siginfo_t* info, void* context) {
+  if (before.sa_flags & SA_SIGINFO) {
+    before.sa_sigaction(signal, info, context);
+  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    before.sa_handler(signal);
+  } else {
+    // Without us the instruction faults again, and the process ends as it would have.
+    sigaction(signal, &before, nullptr);
+  }
+}
+
+void on_segv(int signal, siginfo_t* info, void* context) {
+  auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  Locked lock(machine());
+  Block* block = machine().memory.around(address);
+  bool ours = block != nullptr && block->pinned && block->protection[(address - block->base) / kPage] != kOpen;
+  if (!ours) return pass_on(segv_before, signal, info, context);
+  Span byte{address, address + 1, nullptr};
+  bool is_write = registers[REG_ERR] & 2;
+  if (machine().host_touched(*block, byte, is_write) || num_stepped == kSteppedMax) {
+    machine().pages.leave_open(*block, byte);
+    return;
+  }
+  machine().pages.open(*block, byte);
+  stepped[num_stepped++] = {block, address};
+  registers[REG_EFL] |= kTrapFlag;
+}
+
+void on_trap(int signal, siginfo_t* info, void* context) {
+  if (num_stepped == 0) return pass_on(trap_before, signal, info, context);
+  static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] &= ~kTrapFlag;
+  Locked lock(machine());
+  while (num_stepped > 0) {
+    const auto& last = stepped[--num_stepped];
+    machine().pages.settle(*last.block, {last.address, last.address + 1, nullptr});
+  }
+}
+
+void take(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& before) {
+  struct sigaction ours {}, old {};
+  ours.sa_sigaction = handler;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(signal, &ours, &old);
+  if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != handler) before = old;
+}
+
+}  // namespace
+
+void take_signals() {
+  take(SIGSEGV, &on_segv, segv_before);
+  take(SIGTRAP, &on_trap, trap_before);
+}
+
+void Pages::fly(const Use& use, const Access& access) {
+  if (use.block->flights.empty()) flying_.push_back(use.block);
+  use.block->flights.push_back(access);
+}
+
+void Pages::settle(Block& block, const Span& span) {
+  protect(block, span, [&](size_t page) { return demanded(block, page); });
+}
+
+void Pages::open(Block& block, const Span& span) {
+  protect(block, span, [](size_t) { return kOpen; });
+}
+
+void Pages::retire(const Clock& host) {
+  size_t kept = 0;
+  for (Block* block : flying_) {
+    auto& flights = block->flights;
+    Span landed{UINTPTR_MAX, 0, nullptr};
+    size_t left = 0;
+    for (auto& flight : flights) {
+      if (host.knows(flight.actor, flight.time)) {
+        landed.low = std::min(landed.low, flight.span.low);
+        landed.high = std::max(landed.high, flight.span.high);
+      } else {
+        if (&flights[left] != &flight) flights[left] = std::move(flight);
+        left++;
+      }
+    }
+    flights.resize(left);
+    if (landed.high > landed.low) settle(*block, landed);
+    if (left > 0) flying_[kept++] = block;
+  }
+  flying_.resize(kept);
+}
+
+void Pages::leave_open(Block& block, const Span& span) {
+  open(block, span);
+  left_open_.emplace_back(&block, span);
+}
+
+void Pages::close_again() {
+  for (auto& [block, span] : left_open_) settle(*block, span);
+  left_open_.clear();
+}
+
+void Pages::clear() {
+  for (Block* block : flying_) {
+    block->flights.clear();
+    settle(*block, {block->base, block->base + block->capacity, nullptr});
+  }
+  flying_.clear();
+  close_again();
+}
+
+}  // namespace simulated

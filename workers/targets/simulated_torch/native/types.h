@@ -1,0 +1,77 @@
+// Values that all parts of the device share: clocks, labels of tasks, spans of memory and their uses.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace simulated {
+
+// The host is actor 0, stream i is actor i + 1.
+constexpr int kActorsMax = 64;
+constexpr int kStreamsMax = kActorsMax - 1;
+constexpr int kHost = 0;
+
+// Vector clock: how far into each actor's program its owner has been ordered after.
+struct Clock {
+  std::array<uint64_t, kActorsMax> at{};
+
+  void join(const Clock& other) {
+    for (int actor = 0; actor < kActorsMax; actor++) at[actor] = std::max(at[actor], other.at[actor]);
+  }
+  bool knows(int actor, uint64_t time) const { return at[actor] >= time; }
+};
+
+// Name of a task that does not depend on timing: the `nth` launch of an op in a step of the program.
+struct Label {
+  uint32_t op = 0;
+  int64_t step = 0;
+  uint32_t nth = 0;
+};
+
+// Bytes [low, high), or of them only what a strided view reaches: runs of `run` bytes at all multiples of `outer`.
+struct Strides {
+  uint64_t run = 0;
+  std::vector<std::pair<int64_t, int64_t>> outer;  // (count, stride in bytes), largest stride first
+  bool operator==(const Strides& other) const { return run == other.run && outer == other.outer; }
+};
+
+struct Span {
+  uintptr_t low = 0, high = 0;
+  std::shared_ptr<const Strides> strides;  // none: every byte
+
+  bool empty() const { return low == high; }
+};
+
+// The bytes of a tensor of these sizes and strides (in elements) that begins at `base`.
+Span span_of(uintptr_t base, const int64_t* sizes, const int64_t* strides, int64_t dims, int64_t element_size);
+// Tell whether two spans have a byte in common.
+bool overlap(const Span& a, const Span& b);
+// Tell whether every byte of `inner` is surely in `outer`; false says nothing.
+bool covers(const Span& outer, const Span& inner);
+// Hash the bytes of a span as they are now.
+uint64_t digest_of(const Span& span);
+
+struct Block;
+
+struct Use {
+  Block* block = nullptr;
+  Span span;
+  bool write = false;
+};
+using Uses = std::vector<Use>;
+
+// Who used memory, when and from where; `tenancy` is the owner of the block at that time.
+struct Access {
+  Span span;
+  bool write = false;
+  int actor = kHost;
+  uint64_t time = 0;
+  Label label;
+  uint32_t site = 0;
+  uint32_t tenancy = 0;
+};
+
+}  // namespace simulated
