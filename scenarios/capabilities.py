@@ -5,8 +5,9 @@ A scenario that asks for more is refused in one line; a generated trace is broug
 
 from typing import Any, get_args
 
-from scenarios.events import PLACES, AnyEvent, Place, Schedule, Submit
-from scenarios.sampling import SamplingParams
+from scenarios.events import PLACES, AnyEvent, Event, Place, Preempt, PreemptMode, Schedule, Submit
+from scenarios.rescale import rescaled
+from scenarios.sampling import TEMPERATURE_MAX, SamplingParams
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace
 
@@ -28,7 +29,10 @@ class Capabilities(Value):
     `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
     it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
     Its arithmetic may decide otherwise where two logits are closer than `logit_margin`; `words_from_prompt` says
-    whether a bad word may begin in a prompt, as it may here, or must lie in the output.
+    whether a bad word may begin in a prompt, as it may here, or must lie in the output. `preempt_modes` says what may
+    become of the results in flight of a request that is preempted. `pool_holds_model` says that a request as long as
+    the model allows has to fit into its pool of blocks, `min_tokens_within_max` that no request may ask for more
+    tokens at least than at most.
     """
 
     events: tuple[str, ...] = ()
@@ -43,6 +47,10 @@ class Capabilities(Value):
     logs_decisions: bool = False
     logit_margin: float = 0.0
     words_from_prompt: bool = True
+    preempt_modes: tuple[PreemptMode, ...] = get_args(PreemptMode)
+    temperature_max: float = TEMPERATURE_MAX
+    pool_holds_model: bool = False
+    min_tokens_within_max: bool = False
 
 
 def features_of(event: Submit) -> tuple[str, ...]:
@@ -59,15 +67,24 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
             return f"events.{index}: {event.do}; events are {_listed(('submit', *capabilities.events))}"
         if event.at not in capabilities.places:
             return f"events.{index}.at: {event.at}; places are {_listed(capabilities.places)}"
+        if isinstance(event, Preempt) and event.mode not in capabilities.preempt_modes:
+            return f"events.{index}.mode: {event.mode}; modes are {_listed(capabilities.preempt_modes)}"
         if has_every_feature or not isinstance(event, Submit):
             continue
         for feature in features_of(event):
             if feature not in capabilities.features:
                 return f"events.{index}: a request with {feature}; features are {_listed(capabilities.features)}"
+        for key, most in _at_most(event, capabilities).items():
+            if (value := getattr(event.params, key)) > most:
+                return f"events.{index}.params.{key}: {value}; at most {most} is allowed"
     for key, value in trace.spec:
         allowed = _allowed(key, capabilities)
         if allowed is not None and value not in allowed:
             return f"spec.{key}: {value}; allowed are {_listed(allowed)}"
+    if capabilities.pool_holds_model and trace.spec.max_model_len > (
+        most := trace.spec.num_blocks * trace.spec.block_size
+    ):
+        return f"spec.max_model_len: {trace.spec.max_model_len}; num_blocks x block_size allow {most}"
     if trace.schedule != Schedule() and not capabilities.lanes:
         return "schedule: it has no lanes that a schedule could advance"
     for probe in trace.expect:
@@ -79,13 +96,15 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
 
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with everything left out that an engine cannot do."""
-    events = [
-        _plain(event, capabilities) if isinstance(event, Submit) else event
-        for event in trace.events
-        if event.do in ("submit", *capabilities.events) and event.at in capabilities.places
-    ]
+    """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
+    sizes = _allowed("block_size", capabilities)
+    if sizes is not None and trace.spec.block_size not in sizes:
+        trace = rescaled(trace, sizes[0])
+    kept = [event for event in trace.events if _is_possible(event, capabilities)]
+    events = [_plain(event, capabilities) if isinstance(event, Submit) else event for event in kept]
     spec = {key: _nearest(value, _allowed(key, capabilities)) for key, value in trace.spec}
+    if capabilities.pool_holds_model:
+        spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])
     update: dict[str, object] = {
         "events": tuple(events),
         "spec": EngineSpec(**spec),
@@ -96,10 +115,25 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
     return trace.model_copy(update=update)
 
 
+def _is_possible(event: Event, capabilities: Capabilities) -> bool:
+    """Tell whether an event can happen at all, whatever a request asks for."""
+    if isinstance(event, Preempt) and event.mode not in capabilities.preempt_modes:
+        return False
+    return getattr(event, "do", "") in ("submit", *capabilities.events) and event.at in capabilities.places
+
+
+def _at_most(event: Submit, capabilities: Capabilities) -> dict[str, float | int]:
+    """Return the largest values of a request's sampling parameters."""
+    least_of_all = {"min_tokens": event.max_tokens} if capabilities.min_tokens_within_max else {}
+    return {"temperature": capabilities.temperature_max, **least_of_all}
+
+
 def _plain(event: Submit, capabilities: Capabilities) -> Submit:
     """Return a submit that asks for nothing an engine cannot do."""
     asked = [feature for feature in features_of(event) if feature not in capabilities.features]
     params = {key: getattr(_PLAIN, key) for key in asked if key not in _NOTHING}
+    for key, most in _at_most(event, capabilities).items():
+        params[key] = min(params.get(key, getattr(event.params, key)), most)
     fields: dict[str, object] = {key: _NOTHING[key][0] for key in asked if key in _NOTHING}
     return event.model_copy(update={**fields, "params": event.params.model_copy(update=params)})
 

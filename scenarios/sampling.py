@@ -11,6 +11,7 @@ PENALTY_STEPS = 64
 BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
 TEMPERATURE_MIN = 1 / 16
+TEMPERATURE_MAX = 8.0
 REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
 
 Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
@@ -42,7 +43,7 @@ class SamplingParams(Value):
     repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
     num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
     grammar: Grammar = ()
-    temperature: Annotated[float, Field(strict=True, ge=0.0, le=8.0)] = 0.0
+    temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     top_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 1.0
     seed: Index = 0

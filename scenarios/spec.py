@@ -39,6 +39,7 @@ class EngineSpec(Value):
     `draft_sampling` says how a draft model proposes for such a request: the token it is surest of (greedy), or one that
     is drawn from its distribution at the request's temperature, by which verification weighs it (probabilistic).
     Whoever follows a grammar gets the former.
+    `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
     """
 
     layers: Literal["hybrid", "attention"] = "hybrid"
@@ -65,6 +66,7 @@ class EngineSpec(Value):
     drafter: Drafter = "eagle"
     drafter_max_len: Annotated[int, Field(strict=True, ge=0, le=65536)] = 0
     draft_sampling: Literal["greedy", "probabilistic"] = "greedy"
+    drafter_quality: Literal["good", "mediocre", "bad"] = "good"
 
     @property
     def is_aligned(self) -> bool:

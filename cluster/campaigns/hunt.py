@@ -85,7 +85,8 @@ class Hunt:
         hunter = self.hunter
         if any(bug not in known for bug in self.bugs()):
             return EXIT_FOUND
-        gaps = hunter.canary.is_blind or not hunter.canary.rounds or hunter.mismatches or hunter.unjudged
+        is_proven = not hunter.settings.canary or (hunter.canary.rounds and not hunter.canary.is_blind)
+        gaps = not is_proven or hunter.mismatches or hunter.unjudged
         is_judged = hunter.tally.traces and not gaps and not self.store.contradictions()
         return EXIT_AGREED if is_judged else EXIT_NOT_JUDGED
 

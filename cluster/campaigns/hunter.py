@@ -19,6 +19,7 @@ from scenarios.trace import Trace
 from workers.record.verdict import Crashed, Judgement, Lost
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
+from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
 # It replaces a function of the host, and so exists on every device.
@@ -31,8 +32,15 @@ UNJUDGED_MAX = 3
 LOSSES_MAX_AGAIN = 10
 
 
+def canary_of(config: RunConfig) -> str:
+    """Return the fault that a hunt must find unless it is told otherwise; none in an engine without any."""
+    return CANARY if kind_of(config.engine).capabilities.faults else ""
+
+
 class HuntSettings(Value):
     """What a hunt looks at: its traces and faults, on which engine and device; `canary` is the fault it must find.
+
+    It is empty for an engine in which no fault can be switched on.
 
     `corpus` is the digest of the traces it begins from, empty for none.
     """
@@ -359,7 +367,7 @@ class Hunter:
     def _canary_task(self) -> Task | None:
         """Return the next job of the search for the canary, if one is due."""
         canary = self.canary
-        while not canary.is_blind and canary.rounds * CANARY_EVERY <= self._folded:
+        while self.settings.canary and not canary.is_blind and canary.rounds * CANARY_EVERY <= self._folded:
             job = self._job("canary", canary.number)
             known = self._ledger.shard(job.key)
             if known is None:

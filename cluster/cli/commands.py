@@ -19,15 +19,15 @@ from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.inputs import (
     InputError,
     campaign_stem,
-    check_engine,
     check_trace,
+    config_of,
     ray_address,
     read_scenarios,
     read_trace,
 )
 from cluster.cli.listing_commands import probes_app, validate
 from cluster.cli.merge_command import merge
-from cluster.cli.options import Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
+from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.schema_command import schema
 from cluster.cli.submit_command import attach, extract, submit
@@ -100,11 +100,13 @@ def run(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    engine_home: EngineHome = "",
+    engine_path: EnginePath = "",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    config = RunConfig(engine=check_engine(engine), device=device)
+    config = config_of(engine, device, engine_home, engine_path)
     scenarios = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     if list_only:
         print("\n".join(scenario.name for scenario in scenarios))
@@ -223,11 +225,13 @@ def replay(
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    engine_home: EngineHome = "",
+    engine_path: EnginePath = "",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
-    config = RunConfig(engine=check_engine(engine), device=device)
+    config = config_of(engine, device, engine_home, engine_path)
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})

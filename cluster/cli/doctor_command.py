@@ -16,6 +16,7 @@ from cluster.dispatch.job import build
 from cluster.dispatch.machine import Check, checks_of_machine, checks_of_packages, checks_of_servers
 from cluster.reports.documents import DoctorDocument
 from scenarios import codec
+from scenarios.capabilities import within
 from scenarios.events import Submit
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of, known_engines
@@ -52,13 +53,16 @@ def _name(engine: str, place: str) -> str:
 
 def _trials(folder: Path) -> list[Check]:
     """Run one small trace on every engine and device, and under Ray, each in a process of its own."""
-    file = folder / "trace.yaml"
-    file.write_text(codec.dumps(TRACE), encoding="utf-8")
-    cases = [(engine, device) for engine in known_engines() for device in kind_of(engine).capabilities.devices]
-    named = {_name(engine, device): ["replay", "--engine", engine, "--device", device] for engine, device in cases}
+    named = {}
+    for engine in known_engines():
+        file = folder / f"{engine}.yaml"
+        file.write_text(codec.dumps(within(TRACE, kind_of(engine).capabilities)), encoding="utf-8")
+        for device in kind_of(engine).capabilities.devices:
+            named[_name(engine, device)] = ["replay", "--engine", engine, "--device", device, str(file)]
     named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
+    named["a private ray"].append(str(folder / f"{SPECSTORM}.yaml"))
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda name: _trial(name, [*named[name], str(file)]), named))
+        return list(pool.map(lambda name: _trial(name, named[name]), named))
 
 
 def _trial(name: str, words: list[str]) -> Check:

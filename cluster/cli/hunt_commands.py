@@ -15,7 +15,7 @@ from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.findings import FindingState, Pursuit, Shrink
 from cluster.campaigns.hunt import Hunt, keep_seldom_hit
-from cluster.campaigns.hunter import CANARY, HuntSettings
+from cluster.campaigns.hunter import CANARY, HuntSettings, canary_of
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import (
     HUNT_END,
@@ -31,16 +31,28 @@ from cluster.campaigns.nightly import (
 from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
 from cluster.cli.inputs import (
     InputError,
-    check_engine,
     check_fault,
     check_faults,
     check_trace,
     check_writable,
+    config_of,
     ray_address,
     read_regressions,
     read_trace,
 )
-from cluster.cli.options import Corpora, Deadline, Engine, Json, NoLimits, OnDevice, Out, Ray, Workers
+from cluster.cli.options import (
+    Corpora,
+    Deadline,
+    Engine,
+    EngineHome,
+    EnginePath,
+    Json,
+    NoLimits,
+    OnDevice,
+    Out,
+    Ray,
+    Workers,
+)
 from cluster.cli.over_nights import OverNights
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
@@ -56,6 +68,7 @@ from scenarios.shards import SEED_MAX, Profile
 from scenarios.strict_yaml import escaped
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
+from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, RunConfig
 
 MANY = 1_000_000
@@ -77,6 +90,8 @@ def hunt(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    engine_home: EngineHome = "",
+    engine_path: EnginePath = "",
     json: Json = False,
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""
@@ -84,7 +99,7 @@ def hunt(
         raise InputError("--minutes and --traces were both given; one of them says when to stop")
     if num_traces is None and minutes is None:
         minutes = 1
-    config = RunConfig(engine=check_engine(engine), device=device)
+    config = config_of(engine, device, engine_home, engine_path)
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     known = _corpus(corpus, out)
     address = ray_address(ray, workers, config)
@@ -127,13 +142,16 @@ def nightly(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    engine_home: EngineHome = "",
+    engine_path: EnginePath = "",
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.txt and report.json."""
-    known_bugs = read_regressions(regressions)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    config = RunConfig(engine=check_engine(engine), device=device)
+    config = config_of(engine, device, engine_home, engine_path)
     settings = _settings("labelled", seed, (), canary, config)
+    # A regression is a trace with its fault switched on.
+    known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = _corpus(corpus, out)
     over_nights = OverNights(known)
     tonight = part_of_the_faults(seed, nights, config)
@@ -215,9 +233,11 @@ def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
 def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
-    for fault in (*faults, canary):
+    canary = canary_of(config) if canary == CANARY else canary
+    planted = (*faults, canary) if canary else faults
+    for fault in planted:
         check_fault(fault)
-    check_faults((*faults, canary), config, "hunt")
+    check_faults(planted, config, "hunt")
     values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "config": config}
     return HuntSettings.model_validate(values)
 
@@ -296,11 +316,13 @@ def shrink(
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
+    engine_home: EngineHome = "",
+    engine_path: EnginePath = "",
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
-    config = RunConfig(engine=check_engine(engine), device=device)
+    config = config_of(engine, device, engine_home, engine_path)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.campaigns.suite import Scenario
 from cluster.cli.selection import SelectionError, matcher
-from cluster.dispatch.job import Job
+from cluster.dispatch.job import Job, code_digest
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import check_address
 from cluster.storage.artefact import portable
@@ -21,7 +21,7 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import DEFAULT_CONFIG, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, Device, RunConfig
 
 # Bytes that a file system takes for one name.
 NAME_MAX = 255
@@ -40,6 +40,30 @@ def check_engine(engine: str) -> str:
     if engine in known_engines():
         return engine
     raise InputError(f"--engine is {engine}; known are {', '.join(known_engines())}")
+
+
+def config_of(engine: str, device: Device, home: str, path: str) -> RunConfig:
+    """Return the configuration that options ask for, with the folders they name, absolute.
+
+    Raises:
+        InputError: an engine is unknown, has no installation of its own, or a folder does not hold it.
+    """
+    check_engine(engine)
+    named = [("--engine-home", home), ("--engine-path", path)]
+    for option, folder in named:
+        if folder and engine == SPECSTORM:
+            raise InputError(f"{option} is {folder}; engine {engine} is this program itself")
+        if folder and not Path(folder).is_dir():
+            raise InputError(f"{option} is {folder}; there is no such folder")
+    if path and not Path(path, engine, "__init__.py").is_file():
+        raise InputError(f"--engine-path is {path}; it holds no package {engine}, wanted the root of its sources")
+    return RunConfig(
+        engine=engine,
+        device=device,
+        engine_home=os.path.abspath(home) if home else "",
+        engine_path=os.path.abspath(path) if path else "",
+        engine_digest=code_digest(Path(path), (engine,)) if path else "",
+    )
 
 
 def check_fault(fault: str) -> str:
@@ -183,6 +207,9 @@ def ray_address(setting: str, workers: int | None, config: RunConfig) -> str | N
         seen = "RAY_ADDRESS" if setting == "auto" else "--ray"
         raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
     check_address(address)
+    if address == "local" and config.engine != SPECSTORM:
+        # Workers on this machine have the installation that this process sees.
+        kind_of(config.engine).require(config)
     return address
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import CANARY, HuntSettings
+from cluster.campaigns.hunter import HuntSettings, canary_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.inputs import (
     check_engine,
@@ -112,8 +112,9 @@ def hunt(
         ValueError: a fault or an engine is unknown, or there is nobody at the address of Ray.
     """
     check_engine(config.engine)
-    check_faults([check_fault(fault) for fault in (*faults, CANARY)], config, "hunt")
-    settings = HuntSettings(profile="labelled", seed=seed, faults=tuple(faults), canary=CANARY, config=config)
+    canary = canary_of(config)
+    check_faults([check_fault(fault) for fault in (*faults, *((canary,) if canary else ()))], config, "hunt")
+    settings = HuntSettings(profile="labelled", seed=seed, faults=tuple(faults), canary=canary, config=config)
     address, stop = ray_address(ray, workers, config), Stop()
     with _folder(out) as folder, Store(folder, seed) as store:
         hunting = Hunt(settings, store, traces)

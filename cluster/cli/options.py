@@ -20,6 +20,12 @@ OnDevice = Annotated[
     typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
 ]
 Engine = Annotated[str, typer.Option(metavar="NAME", help=f"The engine that is tested: {', '.join(known_engines())}.")]
+EngineHome = Annotated[
+    str, typer.Option(metavar="DIR", help="Where an engine like vllm is installed. Default: what `make` made.")
+]
+EnginePath = Annotated[
+    str, typer.Option(metavar="DIR", help="A tree of the engine's sources, laid over what is installed.")
+]
 NoLimits = Annotated[
     bool, typer.Option("--no-limits", help="Run also what scenarios/limits.py says costs too much time or memory.")
 ]

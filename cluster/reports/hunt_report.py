@@ -64,6 +64,8 @@ def _median(hunter: Hunter) -> int:
 
 def _canary_line(hunter: Hunter) -> str:
     canary, name = hunter.canary, hunter.settings.canary
+    if not name:
+        return f"no canary: no fault can be switched on in engine {hunter.settings.config.engine}"
     if canary.is_blind:
         return f"BLIND: the canary {name} was not found in {canary.tried} shards; a hunt that misses it proves nothing"
     if canary.first is None:

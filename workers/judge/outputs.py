@@ -9,7 +9,7 @@ request is compared from a token on whose choice was a near tie in both runs.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Abort, NanLogits, Submit
@@ -50,18 +50,32 @@ def compare_outputs(trace: Trace, seen: Outputs | str, wanted: Outputs | str) ->
     return compare(trace, seen, wanted).difference
 
 
-def compare(trace: Trace, seen: Outputs | str, wanted: Outputs | str, logit_margin: float = 0.0) -> Comparison:
-    """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`."""
+def compare(
+    trace: Trace,
+    seen: Outputs | str,
+    wanted: Outputs | str,
+    logit_margin: float = 0.0,
+    excused: Set[str] = frozenset(),
+) -> Comparison:
+    """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
+
+    Requests that are excused are not compared. Such an engine draws tokens by drafts only where there are drafts.
+    """
     if isinstance(seen, str):
         return Comparison(OutputDifference("end", "", None, "outputs", seen))
     if isinstance(wanted, str):
         return Comparison(OutputDifference("end", "", None, f"the other run: {wanted}", "outputs"))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits)}
     submitted = Counter(event.request for event in trace.submits())
-    submits = {event.request: event for event in trace.submits() if not depends_on_drafts(event.params, trace.spec)}
+    has_drafts = trace.spec.num_speculative_tokens > 0 or not logit_margin
+    submits = {
+        event.request: event
+        for event in trace.submits()
+        if not (has_drafts and depends_on_drafts(event.params, trace.spec))
+    }
     terms, near_ties = _Terms(logit_margin, trace.spec.logprobs_mode == "raw"), tuple[str, ...]()
     for name, output in wanted.items():
-        if submitted[name] > 1 or name not in submits:
+        if submitted[name] > 1 or name not in submits or name in excused:
             continue
         if name not in seen:
             return Comparison(OutputDifference("tokens", name, None, "an output", "none"), near_ties)

@@ -1,7 +1,8 @@
 """Check of outputs: run an engine for them alone, judge them by contracts, and compare them with other runs.
 
 Verifies: what follows from each request alone; an asynchronous run against a synchronous one, where the engine has
-both, and each request batched against the same request alone.
+both, that one against one without speculation, and requests batched against the same requests alone. A finding on an
+engine that was used before is verified on a new one.
 Does not verify: a mistake that all of these runs share and no contract forbids.
 """
 
@@ -9,16 +10,27 @@ import traceback
 from hashlib import blake2b
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.contracts.judge import contract_breach
 from workers.judge.outputs import OutputDifference, Outputs, compare
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
-from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Verdict
+from workers.record.verdict import (
+    NO_STATS,
+    Agreed,
+    Crashed,
+    Difference,
+    Diverged,
+    Stats,
+    Stuck,
+    Vacuous,
+    Verdict,
+    is_finding,
+)
 from workers.run.drive import Drive, scripts_of
-from workers.targets.target import DEFAULT_CONFIG, DeviceError, Progress, RunConfig, TargetKind, Watch
+from workers.run.references import references, undecided_trace
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, Progress, RunConfig, TargetKind, Watch
 
 STEPS_MAX = 4000
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
@@ -63,29 +75,25 @@ def outputs_of(
     except DeviceError:
         raise
     except Exception as error:
-        return f"{type(error).__name__}"
-
-
-def synchronous(trace: Trace) -> Trace:
-    """Return the same trace for an engine that processes each step before it schedules the next."""
-    spec = trace.spec.model_copy(update={"depth": 1})
-    return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
-
-
-def alone(trace: Trace, name: str) -> Trace:
-    """Return a trace of one request, with the events that name it and none of anybody else's."""
-    own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
-    return trace.model_copy(update={"events": own, "schedule": Schedule()})
+        return text_of(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}"
 
 
 def check_outputs(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> Verdict:
     """Judge an engine that shows outputs alone on an explicit trace."""
+    verdict = _judged(trace, tapes, kind, config)
+    # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
+    if is_finding(verdict) and kind.renew(config):
+        return _judged(trace, tapes, kind, config)
+    return verdict
+
+
+def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> Verdict:
     try:
         run = OutputRun(trace, tapes, kind, config)
     except DeviceError:
         raise
     except Exception as error:
-        return Crashed(stats=NO_STATS, error=f"{type(error).__name__}: {error}", where=place_of(error))
+        return Crashed(stats=NO_STATS, error=text_of(error), where=place_of(error))
     try:
         if not run.to_end(STEPS_MAX, watches=True):
             return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
@@ -93,30 +101,75 @@ def check_outputs(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfi
     except Deadlock as deadlock:
         return Stuck(stats=_stats(run), reason=str(deadlock))
     except Exception as error:
-        return Crashed(stats=_stats(run), error=f"{type(error).__name__}: {error}", where=place_of(error))
+        return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error))
     finally:
         run.target.close()
-    others = [("the request alone", alone(trace, name)) for name in seen]
-    depths = kind.capabilities.spec.get("depth", (1,))
-    if trace.spec.depth > 1 and (not depths or 1 in depths):
-        others.insert(0, ("the synchronous run", synchronous(trace)))
+    others = list(references(trace, list(seen), kind.capabilities))
     if breach is not None:
         difference = broken_contract(breach, run.drive.tick)
-        how, other = others[0]
-        if other.spec.depth < trace.spec.depth:
+        if others and others[0][1].spec.depth < trace.spec.depth:
+            how, other = others[0]
             actual = f"{difference.actual}; {how} {_as_breached(breach, other, tapes, kind, config)}"
             difference = difference.model_copy(update={"actual": actual})
         return Diverged(stats=stats, difference=difference)
+    ties: set[str] = set()
     for number, (how, other) in enumerate(others, 1):
         stats = stats.model_copy(update={"captures": number})
         wanted = outputs_of(other, tapes, kind, config)
-        found, near_ties = compare(trace, seen, wanted, kind.capabilities.logit_margin)
+        found = _compared(trace, seen, wanted, ties, tapes, kind, config)
         if found is not None:
             return Diverged(stats=stats, difference=_difference(found, how, run.drive.tick))
-        if near_ties:
-            num_ties = stats.probes.get(NEAR_TIE, 0) + len(near_ties)
-            stats = stats.model_copy(update={"probes": {**stats.probes, NEAR_TIE: num_ties}})
-    return Agreed(stats=stats)
+    if ties:
+        stats = stats.model_copy(update={"probes": {**stats.probes, NEAR_TIE: len(ties)}})
+    return _as_expected(trace, stats)
+
+
+def _compared(
+    trace: Trace,
+    seen: Outputs,
+    wanted: Outputs | str,
+    ties: set[str],
+    tapes: Tapes,
+    kind: TargetKind,
+    config: RunConfig,
+) -> OutputDifference | None:
+    """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""
+    margin = kind.capabilities.logit_margin
+    while True:
+        found, near_ties = compare(trace, seen, wanted, margin, ties)
+        if found is None or not margin or not _is_narrow(found, trace, tapes, kind, config):
+            ties.update(near_ties)
+            return found
+        ties.add(found.request)
+
+
+def _as_expected(trace: Trace, stats: Stats) -> Verdict:
+    """Return agreement, unless something that had to happen did not."""
+    missing = [
+        f"{probe}: expected at least {least}, seen {stats.probes.get(probe, 0)}"
+        for probe, least in trace.expect.items()
+        if stats.probes.get(probe, 0) < least
+    ]
+    return Vacuous(stats=stats, missing=tuple(missing)) if missing else Agreed(stats=stats)
+
+
+def _is_narrow(found: OutputDifference, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> bool:
+    """Tell whether the likeliest two tokens were so near to each other where two runs part that either is right."""
+    if found.variable != "tokens" or found.position is None:
+        return False
+    asked = undecided_trace(trace, found.request)
+    outputs = outputs_of(asked, tapes, kind, config)
+    if isinstance(outputs, str) or found.request not in outputs:
+        return False
+    width, position = 2 * 4, found.position
+    # A token's own id and logprob come first, those of the likeliest behind them.
+    row = outputs[found.request].logprobs[width * position : width * (position + 1)]
+    return len(row) == width and abs(float(row[3]) - float(row[5])) <= kind.capabilities.logit_margin
+
+
+def text_of(error: Exception) -> str:
+    """Return what an exception says: of one in an engine's own process what it said there."""
+    return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 
 def breach_of(drive: Drive, trace: Trace, capabilities: Capabilities) -> Breach | None:
@@ -159,6 +212,8 @@ def _as_breached(breach: Breach, trace: Trace, tapes: Tapes, kind: TargetKind, c
 
 def place_of(error: Exception) -> str:
     """Return where an exception was raised: function, file and line."""
+    if isinstance(error, EngineFailed):
+        return error.where
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
 

@@ -2,10 +2,13 @@
 
 from importlib import import_module
 
-from workers.targets.target import SPECSTORM, TargetKind
+from workers.targets.target import SPECSTORM, VLLM, TargetKind
 
 # The name that `--engine` takes, and where the kind is: module and class.
-_KINDS: dict[str, tuple[str, str]] = {SPECSTORM: ("workers.targets.specstorm", "Specstorm")}
+_KINDS: dict[str, tuple[str, str]] = {
+    SPECSTORM: ("workers.targets.specstorm", "Specstorm"),
+    VLLM: ("workers.targets.vllm.target", "Vllm"),
+}
 
 
 def known_engines() -> tuple[str, ...]:

@@ -137,7 +137,8 @@ class Specstorm:
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
         features=FEATURES,
-        spec=dict.fromkeys(EngineSpec.model_fields, ()),
+        # Its drafters have no weights: what they predict is scripted, or follows from the target.
+        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ()),
         devices=DEVICES,
         lanes=LANES,
         probes=tuple(PROBES),
@@ -157,6 +158,10 @@ class Specstorm:
     def require(self, config: RunConfig) -> None:
         """Make sure that this process can run it on a device."""
         parts_on(config)
+
+    def renew(self, config: RunConfig) -> bool:
+        """Return that no engine is kept."""
+        return False
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
         """Start an engine as an explicit trace specifies it."""

@@ -20,20 +20,34 @@ Device: TypeAlias = Literal["sim", "triton-cpu", "cuda"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 SPECSTORM = "specstorm"
+VLLM = "vllm"
 
 
 class DeviceError(Exception):
     """A device that this process cannot run on; the message says why."""
 
 
+class EngineFailed(Exception):
+    """An engine in another process raised, or its process died; `where` is what it says of the place."""
+
+    def __init__(self, message: str, where: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
 class RunConfig(Value):
     """What a user chooses beside the trace: which engine is driven, and on which device.
 
-    It may change a verdict, and so all of it is part of the key of every job.
+    It may change a verdict, and so all of it is part of the key of every job. `engine_home` is where an engine that
+    has an installation of its own is installed, `engine_path` a tree of its sources that is laid over that, and
+    `engine_digest` a digest of the latter.
     """
 
     engine: str = SPECSTORM
     device: Device = "sim"
+    engine_home: str = ""
+    engine_path: str = ""
+    engine_digest: str = ""
 
     @property
     def text(self) -> str:
@@ -47,7 +61,8 @@ class RunConfig(Value):
 
     def flags(self) -> list[str]:
         """Return the command-line flags that choose it; none for the defaults."""
-        return [part for name, value in self.changed().items() for part in (f"--{name}", value)]
+        chosen = {name: value for name, value in self.changed().items() if name != "engine_digest"}
+        return [part for name, value in chosen.items() for part in (f"--{name.replace('_', '-')}", value)]
 
 
 DEFAULT_CONFIG = RunConfig()
@@ -157,6 +172,9 @@ class TargetKind(Protocol):
         Raises:
             DeviceError: it cannot; the message says why.
         """
+
+    def renew(self, config: RunConfig) -> bool:
+        """Give up the engines that are kept between runs; tell whether any might be."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
         """Start an engine as an explicit trace specifies it, under its schedule and with its faults.

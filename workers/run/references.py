@@ -1,0 +1,70 @@
+"""Reference runs: what the outputs of a run are compared with, and where such a comparison is fair.
+
+Fair is a demand for equal tokens: of a greedy request always, of one whose tokens are drawn where they depend on its
+position alone. Where two logits are closer than an engine's arithmetic may tell apart, either is right.
+"""
+
+from collections.abc import Iterator
+
+from scenarios.capabilities import Capabilities
+from scenarios.draw import below
+from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
+from scenarios.trace import Trace
+
+# Of a trace with many requests so many are run alone by an engine whose steps are costly.
+ALONE_MAX = 2
+
+
+def synchronous(trace: Trace) -> Trace:
+    """Return the same trace for an engine that processes each step before it schedules the next."""
+    spec = trace.spec.model_copy(update={"depth": 1})
+    return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
+
+
+def without_drafts(trace: Trace) -> Trace:
+    """Return the same trace for a synchronous engine that does not speculate."""
+    spec = trace.spec.model_copy(update={"depth": 1, "num_speculative_tokens": 0})
+    return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
+
+
+def alone(trace: Trace, name: str) -> Trace:
+    """Return a trace of one request, with the events that name it and none of anybody else's."""
+    own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
+    return trace.model_copy(update={"events": own, "schedule": Schedule()})
+
+
+def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[tuple[str, Trace]]:
+    """Yield the runs that the outputs of a trace are compared with, each with what it is called."""
+    if trace.spec.depth > 1 and _may_be(1, "depth", capabilities):
+        yield "the synchronous run", synchronous(trace)
+    if capabilities.logit_margin and trace.spec.num_speculative_tokens:
+        yield "the synchronous run without speculation", without_drafts(trace)
+    for name in _chosen(trace, names) if capabilities.logit_margin else names:
+        yield "the request alone", alone(trace, name)
+
+
+def undecided_trace(trace: Trace, name: str) -> Trace:
+    """Return a run of one request alone that shows the logprobs of the three likeliest tokens it chose among."""
+    trace = without_drafts(alone(trace, name))
+    spec = trace.spec.model_copy(update={"logprobs_mode": "processed"})
+    events = [
+        event.model_copy(update={"params": event.params.model_copy(update={"num_logprobs": 4})})
+        if isinstance(event, Submit)
+        else event
+        for event in trace.events
+        if not isinstance(event, Preempt)
+    ]
+    return trace.model_copy(update={"spec": spec, "events": tuple(events)})
+
+
+def _may_be(value: int, key: str, capabilities: Capabilities) -> bool:
+    allowed = capabilities.spec.get(key, (1,))
+    return not allowed or value in allowed
+
+
+def _chosen(trace: Trace, names: list[str]) -> list[str]:
+    """Return a few of the requests, others in other traces."""
+    if len(names) <= ALONE_MAX:
+        return names
+    first = below(len(names), trace.seed, "alone", "", 0)
+    return [names[(first + index) % len(names)] for index in range(ALONE_MAX)]

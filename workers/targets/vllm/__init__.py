@@ -1,0 +1,1 @@
+"""Target vLLM: the real engine, unmodified, in a process of its own."""

@@ -1,0 +1,89 @@
+"""Engines of vLLM by specification: made when first asked for, and kept for the next trace.
+
+Several live in one process; the first takes seconds, each further one a fifth of one.
+"""
+
+import gc
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from scenarios.spec import EngineSpec
+from workers.targets.vllm.child.models import model_folder
+
+ENGINES_MAX = 6
+CACHE_BYTES = 8 << 20
+# An n-gram may have as few tokens, and as many.
+LOOKUP_MIN, LOOKUP_MAX = 1, 3
+
+
+class Engines:
+    """The engines of this process, least recently used first."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._engines: OrderedDict[str, Any] = OrderedDict()
+
+    def take(self, spec: EngineSpec) -> Any:
+        """Return an idle engine of a specification, which is nobody else's until it is put back."""
+        engine = self._engines.pop(spec.model_dump_json(), None)
+        if engine is not None:
+            return engine
+        while len(self._engines) >= ENGINES_MAX:
+            self._engines.popitem(last=False)
+            gc.collect()
+        return self._made(spec)
+
+    def put_back(self, spec: EngineSpec, engine: Any) -> None:
+        """Keep an engine that has nothing left to do."""
+        assert spec.model_dump_json() not in self._engines, "two engines of one specification"
+        self._engines[spec.model_dump_json()] = engine
+
+    def forget(self) -> None:
+        """Keep none."""
+        self._engines.clear()
+        gc.collect()
+
+    def _made(self, spec: EngineSpec) -> Any:
+        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
+        from vllm.v1.engine.core import EngineCore  # noqa: PLC0415
+        from vllm.v1.executor import Executor  # noqa: PLC0415
+
+        speculative = self._speculative(spec)
+        # A draft model computes one token more of each request than is scheduled.
+        beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
+        config = EngineArgs(
+            model=str(model_folder(self._cache, "target", "good", spec.vocab_size)),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            enforce_eager=True,
+            seed=0,
+            kv_cache_memory_bytes=CACHE_BYTES,
+            # One block of it is never handed out.
+            num_gpu_blocks_override=spec.num_blocks + 1,
+            block_size=spec.block_size,
+            max_model_len=spec.max_model_len,
+            max_num_seqs=spec.max_num_seqs,
+            max_num_scheduled_tokens=spec.max_num_batched_tokens,
+            max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside,
+            long_prefill_token_threshold=spec.long_prefill_token_threshold,
+            enable_prefix_caching=spec.prefix_cache,
+            enable_chunked_prefill=True,
+            scheduling_policy=spec.policy,
+            async_scheduling=spec.depth > 1,
+            logprobs_mode=f"{spec.logprobs_mode}_logprobs",
+            speculative_config=speculative,
+            disable_log_stats=True,
+        ).create_engine_config()
+        engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+        assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        return engine
+
+    def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:
+        if not spec.num_speculative_tokens:
+            return None
+        found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
+        if spec.drafter in ("eagle", "draft_model"):
+            folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
+            return found | {"model": str(folder)}
+        return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}

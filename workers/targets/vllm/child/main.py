@@ -1,0 +1,130 @@
+"""Process of an engine: reads messages on its standard input and answers each on its standard output.
+
+torch and vLLM are imported here and nowhere in the process that judges.
+"""
+
+import os
+import sys
+import threading
+import time
+import traceback
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import IO
+
+from pydantic import TypeAdapter
+
+from scenarios.events import AnyEvent
+from scenarios.spec import EngineSpec
+from workers.targets.vllm.child.engines import Engines
+from workers.targets.vllm.child.replacements import apply_all
+from workers.targets.vllm.child.session import Session
+from workers.targets.vllm.messages import Message, read_message, write_message
+
+_EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
+
+
+class Host:
+    """Answers messages: one session at a time on engines that are kept."""
+
+    def __init__(self, models: Path) -> None:
+        self._engines = Engines(models)
+        self._session: Session | None = None
+        self._spec = EngineSpec()
+        self._opened = 0
+
+    def answer(self, message: Message) -> Message:
+        """Return the answer to a message."""
+        match message["do"]:
+            case "open":
+                return self._open(EngineSpec.model_validate_json(message["spec"]))
+            case "step":
+                assert self._session is not None, "no session is open"
+                for event in _EVENTS.validate_python(message["events"]):
+                    self._session.happen(event)
+                return self._session.step() | {"probes": dict(self._session.probes)}
+            case "close":
+                self._close()
+                return {}
+            case "forget":
+                self._engines.forget()
+                return {}
+            case what:
+                raise ValueError(f"message {what!r}; known are open, step, close and forget")
+
+    def abandon(self) -> None:
+        """Give up the session, and its engine with it: whatever went wrong may go on."""
+        self._session = None
+
+    def _open(self, spec: EngineSpec) -> Message:
+        assert self._session is None, "a session is open"
+        engine = self._engines.take(spec)
+        assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
+        self._opened += 1
+        self._spec = spec
+        self._session = Session(engine, self._opened)
+        return {}
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and session.drained():
+            self._engines.put_back(self._spec, session.release())
+
+
+def failure(error: BaseException) -> Message:
+    """Return how an exception is told: what it says, and where it was raised."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+    return {"error": f"{type(error).__name__}: {error}", "where": place}
+
+
+def lay_over(folder: Path) -> None:
+    """Make `import vllm` find the sources of a folder first; compiled code, which they lack, in the installed one."""
+    installed = find_spec("vllm")
+    assert installed is not None, "vLLM is installed"
+    places = [str(folder / "vllm"), *(installed.submodule_search_locations or ())]
+    spec = spec_from_file_location("vllm", folder / "vllm" / "__init__.py", submodule_search_locations=places)
+    assert spec is not None and spec.loader is not None, "a file of Python has a loader"  # noqa: PT018
+    module = module_from_spec(spec)
+    sys.modules["vllm"] = module
+    spec.loader.exec_module(module)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that judges has died: its engine may never come back to read."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def main() -> None:
+    """Answer messages until there are no more."""
+    # What the engine's libraries print would be read as an answer.
+    answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    models, *overlay = map(Path, sys.argv[1:])
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    try:
+        for folder in overlay:
+            lay_over(folder)
+        import torch  # noqa: PLC0415  what is laid over comes first
+        import vllm  # noqa: PLC0415
+
+        torch.set_num_threads(1)
+        apply_all(vllm.__version__)
+        host = Host(models)
+        write_message(answers, {"vllm": vllm.__version__})
+    except Exception as error:
+        write_message(answers, failure(error))
+        raise
+    while (message := read_message(sys.stdin.buffer)) is not None:
+        try:
+            answer = host.answer(message)
+        except Exception as error:
+            host.abandon()
+            answer = failure(error)
+        write_message(answers, answer)
+
+
+if __name__ == "__main__":
+    main()

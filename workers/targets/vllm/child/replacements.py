@@ -1,0 +1,179 @@
+"""Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched.
+
+A version that lacks one of the names is refused by that name: what was replaced for a reason must
+not silently run as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+import torch
+
+# Seen to run here.
+KNOWN = ("0.32.0",)
+_COUNTS_A_DRAW = 4
+
+
+class Unknown(Exception):
+    """A version of vLLM that lacks a name we replace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One name, `module` and a path of attributes in it; why it is replaced, and what by, made of what it was."""
+
+    module: str
+    name: str
+    reason: str
+    made: Callable[[Any], Any]
+    versions: tuple[str, ...] = KNOWN
+
+    def apply(self, version: str) -> None:
+        """Replace it."""
+        *path, last = self.name.split(".")
+        try:
+            holder = import_module(self.module)
+            for part in path:
+                holder = getattr(holder, part)
+            before = getattr(holder, last)
+        except (ImportError, AttributeError) as error:
+            known = ", ".join(self.versions)
+            raise Unknown(f"vLLM {version} has no {self.module}.{self.name}; known are {known}") from error
+        setattr(holder, last, self.made(before))
+
+
+def _keeping_asynchrony(before: Any) -> Any:
+    def check_and_update_config(cls: Any, config: Any) -> None:
+        asked = config.scheduler_config.async_scheduling
+        before.__func__(cls, config)
+        config.scheduler_config.async_scheduling = asked
+
+    return classmethod(check_and_update_config)
+
+
+def _once(before: Any) -> Any:
+    done: list[bool] = []
+
+    def register_triton_kernel_overrides(cls: Any) -> None:
+        if not done:
+            done.append(True)
+            before.__func__(cls)
+
+    return classmethod(register_triton_kernel_overrides)
+
+
+def _unpinned(before: Any) -> Any:
+    @wraps(before)
+    def zeros(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        tensor: torch.Tensor = before(*size, **options)
+        return tensor
+
+    return zeros
+
+
+def _expanded(before: Any) -> Any:
+    @wraps(before)
+    def expand_batch_to_tokens(
+        x: torch.Tensor, cu_num_tokens: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+    ) -> torch.Tensor:
+        counts = torch.diff(cu_num_tokens.long(), prepend=cu_num_tokens.new_zeros(1).long())
+        replaced = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
+        return torch.repeat_interleave(replaced, counts, output_size=num_tokens)
+
+    return expand_batch_to_tokens
+
+
+class RewindableGenerator(torch.Generator):
+    """Random numbers of a CPU that can be taken back by one draw, as those of a GPU are by four counts."""
+
+    _drawn_from: torch.Tensor
+
+    def remember(self) -> None:
+        """Keep the state that the next draw begins from."""
+        self._drawn_from = self.get_state()
+
+    def get_offset(self) -> int:
+        """Return what a GPU would have counted for one draw."""
+        return _COUNTS_A_DRAW
+
+    def set_offset(self, offset: int) -> torch.Generator:
+        """Take the last draw back."""
+        assert offset == 0, f"one draw is taken back, not {offset} counts"
+        return self.set_state(self._drawn_from)
+
+
+def _remembering(before: Any) -> Any:
+    @wraps(before)
+    def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:
+        for generator in generators.values():
+            generator.remember()
+        return before(self, logits, generators, *limits)
+
+    return forward_cpu
+
+
+def _of_some(before: Any) -> Any:
+    @wraps(before)
+    def apply_top_k_only(logits: torch.Tensor, k: torch.Tensor) -> Any:
+        return before(logits, k) if len(k) else logits
+
+    return apply_top_k_only
+
+
+REPLACEMENTS: tuple[Replacement, ...] = (
+    Replacement(
+        "vllm.platforms.cpu",
+        "CpuPlatform.check_and_update_config",
+        "asynchronous scheduling is silently switched off on a CPU",
+        _keeping_asynchrony,
+    ),
+    Replacement(
+        "vllm.platforms.cpu",
+        "CpuPlatform.register_triton_kernel_overrides",
+        "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
+        _once,
+    ),
+    Replacement(
+        "torch",
+        "zeros",
+        "ngram_gpu asks for pinned memory, of which a CPU build has none",
+        _unpinned,
+    ),
+    Replacement(
+        "vllm.v1.sample.rejection_sampler",
+        "expand_batch_to_tokens",
+        "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
+        _expanded,
+    ),
+    Replacement(
+        "torch",
+        "Generator",
+        "a seeded request whose prompt comes in chunks ends the engine on a CPU: docs/findings/seeded_chunks.md",
+        lambda before: RewindableGenerator,
+    ),
+    Replacement(
+        "vllm.v1.sample.ops.topk_topp_sampler",
+        "TopKTopPSampler.forward_cpu",
+        "the same: what is taken back is kept before each draw",
+        _remembering,
+    ),
+    Replacement(
+        "vllm.v1.sample.ops.topk_topp_sampler",
+        "apply_top_k_only",
+        "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
+        _of_some,
+    ),
+)
+
+
+def apply_all(version: str) -> None:
+    """Replace every name.
+
+    Raises:
+        Unknown: this version lacks one of them.
+    """
+    for replacement in REPLACEMENTS:
+        replacement.apply(version)

