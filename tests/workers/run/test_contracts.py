@@ -23,7 +23,8 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import Output
 from workers.record.verdict import Agreed, Difference, Diverged, plane
 from workers.run.check import check
-from workers.run.output_check import OutputRun, alone, breach_of, outputs_of, synchronous
+from workers.run.output_check import OutputRun, breach_of, outputs_of
+from workers.run.references import alone, synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm, SpecstormTarget
 
