@@ -112,6 +112,21 @@ def test_raw_logits_are_no_logprobs() -> None:
     assert broken(submit_of(max_tokens=1, num_logprobs=1), alone) == ("logprob_sum", 0)
 
 
+def test_a_logprob_of_any_size_is_judged() -> None:
+    drawn = submit_of(max_tokens=1, num_logprobs=1, temperature=1.0)
+    assert broken(drawn, Output((3,), "length", (3, 800.0))) == ("logprob_sum", 0)
+    assert broken(drawn, Output((3,), "length", (3, -0.1, 7, 800.0))) == ("logprob_sum", 0)
+
+
+@pytest.mark.parametrize("likeliest", [(7, 6, 6), (7, 6, 9), (7, 6, -1)])
+def test_the_likeliest_tokens_are_different_ones_of_the_vocabulary(likeliest: tuple[int, ...]) -> None:
+    values = logprobs_of(7, 4)
+    changed_ids = [value for token, each in zip(likeliest, values[3::2], strict=True) for value in (token, each)]
+    submit = submit_of(max_tokens=1, num_logprobs=4)
+    assert broken(submit, Output((7,), "length", values)) is None
+    assert broken(submit, Output((7,), "length", (*values[:2], *changed_ids))) == ("logprob_ranks", 0)
+
+
 def test_two_tokens_have_no_more_than_all_probability() -> None:
     drawn = submit_of(max_tokens=1, num_logprobs=2, temperature=1.0)
     assert broken(drawn, Output((3,), "length", (3, log(0.6), 7, log(0.6)))) == ("logprob_sum", 0)
@@ -124,6 +139,9 @@ def test_a_token_that_was_delivered_has_a_probability() -> None:
     assert broken(submit, output) == ("logprob_sum", 0)
     synthetic = SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
     assert broken(submit, output, synthetic) is None
+    everything = shown(1, count=4, logits=(0.0, -inf, 1.0))
+    small = synthetic.model_copy(update={"vocab_size": 3})
+    assert broken(submit_of(max_tokens=1, num_logprobs=4), everything, small) is None
 
 
 def test_a_greedy_token_is_the_likeliest_that_is_shown() -> None:
