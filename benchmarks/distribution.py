@@ -7,6 +7,9 @@ second behind what the first one looked at and did not keep. G-tests hold the co
 chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine has a fault.
 Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
 
+With a TRACE its own requests are copied instead, and drawn by an engine of any kind as the trace specifies it and as
+one that neither runs ahead nor drafts: two samples of one law, whatever that is.
+
 Drafts are a draft model's own, likeliest or drawn, and those that a script says, which follow from no noise: were they
 to follow from the noise that judges them, nothing would be lossless.
 """
@@ -16,30 +19,33 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import erfc, exp, inf, lgamma, log, sqrt
+from pathlib import Path
 
+from cluster.storage.artefact import finding_lines
+from scenarios.codec import load
 from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import Drafter, EngineSpec, SamplingMethod
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
+from workers.judge.distribution import Outcome, chance_of, g_test
 from workers.oracle.logits_processing import Rules, processed
 from workers.oracle.random_sampling import target_of
 from workers.oracle.tape import Tape, Tapes
 from workers.record import model
+from workers.record.verdict import is_finding
 from workers.run.check import Options, Run
+from workers.run.distribution_check import check_distribution
+from workers.targets.registry import kind_of, known_engines
 from workers.targets.specstorm import ours
+from workers.targets.target import SPECSTORM, RunConfig
 
 FAMILY_ERROR = 1e-6
-# Outcomes that are expected less often are counted together.
-EXPECTED_MIN = 5.0
 REQUESTS_PER_TRACE = 240
 NUM_TOKENS = 3
 # Which tokens are counted together: from one on, up to another.
 WINDOWS = ((0, 1), (0, 2), (1, 3))
 MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "dropped_output", "reorder_in_flight")
-
-Outcome = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,33 +195,6 @@ def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Out
     return marginal
 
 
-def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:
-    """Return the statistic of a G-test and its degrees of freedom; an outcome that cannot be makes it infinite."""
-    if any(outcome not in law for outcome in counts):
-        return inf, len(law)
-    num, cells, few = sum(counts.values()), [], [0.0, 0.0]
-    for outcome, probability in sorted(law.items(), key=lambda item: item[1]):
-        observed, expected = counts.get(outcome, 0), num * probability
-        if expected < EXPECTED_MIN or few[1] < EXPECTED_MIN:
-            few = [few[0] + observed, few[1] + expected]
-        else:
-            cells.append((observed, expected))
-    cells.append((int(few[0]), few[1]))
-    return 2 * sum(seen * log(seen / expected) for seen, expected in cells if seen), len(cells) - 1
-
-
-def chance_of(statistic: float, degrees: int) -> float:
-    """Return the chance that chi-square exceeds a statistic."""
-    half, a = statistic / 2, 0.5 if degrees % 2 else 1.0
-    if half in (0.0, inf):
-        return 1.0 if half == 0 else 0.0
-    found = erfc(sqrt(half)) if degrees % 2 else exp(-half)
-    while a < degrees / 2:
-        found += exp(a * log(half) - half - lgamma(a + 1))
-        a += 1
-    return found
-
-
 def results(
     case: Case,
     num_requests: int,
@@ -239,12 +218,32 @@ def results(
     return found
 
 
+def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) -> int:
+    """Judge what the requests of a trace draw by what an engine without speculation draws; return the exit code."""
+    trace = load(path).explicit()
+    trace = trace.model_copy(update={"faults": (fault,)}) if fault is not None else trace
+    try:
+        verdict = check_distribution(trace, Tapes(), kind_of(engine), num_copies, RunConfig(engine=engine))
+    except ValueError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 2
+    print(f"{verdict.kind}: {path}, {num_copies} copies of each request that is drawn by chance")
+    for line in finding_lines(verdict):
+        print(line)
+    print(f"an engine that is sound diverges here with a chance of {FAMILY_ERROR:g}")
+    return 1 if is_finding(verdict) else 0
+
+
 def main() -> int:
     """Run all cases, print a table, return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=6000, metavar="N", help="requests of each case")
     parser.add_argument("--fault", choices=sorted(FAULTS), metavar="ID", help="switch it on")
+    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="requests to copy, instead of all that")
+    parser.add_argument("--engine", default=SPECSTORM, choices=known_engines(), help="the engine that draws a TRACE")
     arguments = parser.parse_args()
+    if arguments.trace is not None:
+        return against_itself(arguments.trace, arguments.engine, arguments.requests, arguments.fault)
     faults = (arguments.fault,) if arguments.fault else ()
     failed, missing = 0, []
     print(HEAD)

@@ -1,6 +1,7 @@
 """What runs commit follows the target under every method, whoever drafts; a sampler that leaks 2 % is found."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -10,35 +11,13 @@ from benchmarks.distribution import (
     MUST_HAPPEN,
     WINDOWS,
     Case,
-    Outcome,
-    chance_of,
-    g_test,
+    against_itself,
     law_of,
     results,
     trace_of,
 )
 
 LEAK = "specstorm-sampler-leak"
-
-
-@pytest.mark.parametrize(
-    ("statistic", "degrees", "chance"),
-    [(3.841459, 1, 0.05), (5.991465, 2, 0.05), (18.307038, 10, 0.05), (10.827566, 1, 0.001), (0.0, 4, 1.0)],
-)
-def test_chances_are_those_of_chi_square(statistic: float, degrees: int, chance: float) -> None:
-    assert chance_of(statistic, degrees) == pytest.approx(chance, rel=1e-4)
-
-
-def test_counts_as_expected_have_no_statistic_and_what_cannot_be_is_failed_at_once() -> None:
-    law: dict[Outcome, float] = {(0,): 0.5, (1,): 0.25, (2,): 0.25}
-    assert g_test({(0,): 50, (1,): 25, (2,): 25}, law) == (0.0, 2)
-    assert chance_of(*g_test({(0,): 100, (3,): 1}, law)) == 0
-    assert chance_of(*g_test({(0,): 80, (1,): 10, (2,): 10}, law)) < 1e-6
-
-
-def test_rare_outcomes_are_counted_together() -> None:
-    law: dict[Outcome, float] = {(0,): 0.9, (1,): 0.04, (2,): 0.03, (3,): 0.03}
-    assert g_test({(0,): 90, (1,): 10}, law)[1] == 1
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.name))
@@ -60,3 +39,20 @@ def test_a_sampler_that_leaks_is_found_and_the_sound_one_passes_as_often() -> No
     kinds = KINDS[:1]
     assert any(result.is_failed for result in results(CASES[0], 2000, (LEAK,), Counter(), kinds))
     assert not any(result.is_failed for result in results(CASES[0], 2000, (), Counter(), kinds))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fault", "code", "said"),
+    [
+        ("drafts_kept_by_chance", None, 0, "agreed: "),
+        ("drafts_kept_by_chance", "ascend-13470-no-noise", 1, "distribution is another law"),
+        ("burst", None, 2, "no request has a temperature"),
+    ],
+)
+def test_the_requests_of_any_trace_are_drawn_as_without_speculation(
+    scenario: str, fault: str | None, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).resolve().parents[2] / "scenarios" / "smoke" / f"{scenario}.yaml"
+    assert against_itself(path, "specstorm", 80, fault) == code
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err

@@ -169,6 +169,8 @@ class SamplerBox:
         if params.top_p < 1 and self.breach != "top_p":
             before = [sum(weights[:place]) < params.top_p * sum(weights) for place in range(len(order))]
             weights = [weight * is_in for weight, is_in in zip(weights, before, strict=True)]
+        if self.breach == "leak" and self.trace.spec.depth > 1:
+            weights[0] /= 2
         left = below(10**9, params.seed, "draw", "", len(request.computed)) / 10**9 * sum(weights)
         for token, weight in zip(order, weights, strict=True):
             left -= weight

@@ -1,0 +1,143 @@
+"""Check of distributions: whether an engine that speculates draws its tokens from the law by which it draws without.
+
+Verifies: the first tokens of requests that are drawn by chance, one by one and in pairs, of many copies of each with
+seeds of their own, beside each other: against as many copies in an engine that neither runs ahead nor drafts.
+Does not verify: a law that both have wrong (`benchmarks.distribution` knows that of our engine), nor any one token.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scenarios.capabilities import Capabilities
+from scenarios.draw import below
+from scenarios.events import Submit
+from scenarios.spec import INTEGER_MAX
+from scenarios.trace import Trace
+from workers.judge.distribution import Outcome, chance_of, two_sample_g_test
+from workers.judge.outputs import Outputs
+from workers.oracle.tape import Tapes
+from workers.record.verdict import NO_STATS, Agreed, Difference, Diverged, Verdict
+from workers.run.output_check import outputs_of
+from workers.targets.target import DEFAULT_CONFIG, RunConfig, TargetKind
+
+# The chance that a sound engine fails any of the tests of one check, were its seeds drawn anew.
+FAMILY_ERROR = 1e-6
+COPIES_PER_TRACE = 240
+COPIES_PER_TICK = 2
+# Which tokens are counted together: from one on, up to another.
+WINDOWS = ((0, 1), (1, 2), (2, 3), (1, 3))
+_STEPS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LawTest:
+    """One test: the tokens of a request's copies in a window, from the engine as it is and from a plain one."""
+
+    request: str
+    window: tuple[int, int]
+    statistic: float
+    degrees: int
+
+    @property
+    def p_value(self) -> float:
+        """Return the chance of such a statistic, or of a larger one, if both draw by the same law."""
+        return chance_of(self.statistic, self.degrees)
+
+
+def plain(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return the same trace for an engine that neither runs ahead nor drafts, as far as there is such an engine.
+
+    Raises:
+        ValueError: there is none but the engine as it is.
+    """
+    update = {
+        key: value
+        for key, value in (("depth", 1), ("num_speculative_tokens", 0))
+        if value in (allowed := capabilities.spec.get(key, (getattr(trace.spec, key),))) or not allowed
+    }
+    found = trace.model_copy(update={"spec": trace.spec.model_copy(update=update)})
+    if found == trace:
+        raise ValueError("spec: there is no engine to compare with: it runs at depth 1, and drafts nothing")
+    return found
+
+
+def check_distribution(
+    trace: Trace, tapes: Tapes, kind: TargetKind, num_copies: int, config: RunConfig = DEFAULT_CONFIG
+) -> Verdict:
+    """Judge what the requests of an explicit trace draw, each copied many times, in place of their events.
+
+    Raises:
+        ValueError: no request draws by chance, drafts are kept whatever they are, or there is no plain engine.
+    """
+    if trace.spec.sampling == "synthetic":
+        raise ValueError("spec.sampling: synthetic keeps drafts at given rates, whatever the law")
+    submits = [submit for submit in trace.submits() if submit.params.temperature > 0]
+    if not submits:
+        raise ValueError("events: no request has a temperature")
+    without = plain(trace, kind.capabilities)
+    found = (_drawn(each, submits, role, num_copies) for role, each in enumerate((trace, without)))
+    counts: list[dict[tuple[str, tuple[int, int]], Counter[Outcome]]] = []
+    for traces in found:
+        tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
+        for each in traces:
+            outputs = outputs_of(each, tapes, kind, config, _STEPS_MAX)
+            if isinstance(outputs, str):
+                return _differs("liveness", "end", "", "outputs", outputs)
+            _count(outputs, tally)
+        counts.append(tally)
+    tests = [LawTest(*key, *two_sample_g_test(seen, counts[1][key])) for key, seen in counts[0].items()]
+    for test in tests:
+        if test.p_value < FAMILY_ERROR / len(tests):
+            first, last = test.window
+            which = f"tokens {1 + first} to {last}" if last > first + 1 else f"token {last}"
+            expected = f"{which} drawn as without speculation, in {num_copies} copies of each"
+            actual = f"another law: G is {test.statistic:.1f} of {test.degrees} degrees, p {test.p_value:.1e}"
+            return _differs("tokens", "distribution", test.request, expected, actual)
+    return Agreed(stats=NO_STATS.model_copy(update={"requests": 2 * num_copies * len(submits), "planes": ("tokens",)}))
+
+
+def _drawn(trace: Trace, submits: Sequence[Submit], role: int, num_copies: int) -> Iterator[Trace]:
+    """Yield traces of copies of requests, each with a seed of its own that no copy elsewhere has."""
+    # Beyond what is counted one more run is computed, so that the length limit cuts off no draft that counts.
+    most = 1 + max(last for _, last in WINDOWS) + trace.spec.num_speculative_tokens
+    copies = [
+        submit.model_copy(
+            update={
+                "request": f"{submit.request}.{copy}",
+                "max_tokens": min(submit.max_tokens, most),
+                "params": submit.params.model_copy(
+                    update={"seed": below(INTEGER_MAX, trace.seed, f"copy {role}", submit.request, copy)}
+                ),
+            }
+        )
+        for copy in range(num_copies)
+        for submit in submits
+    ]
+    for first in range(0, len(copies), COPIES_PER_TRACE):
+        events = tuple(
+            copy.model_copy(update={"tick": index // COPIES_PER_TICK})
+            for index, copy in enumerate(copies[first : first + COPIES_PER_TRACE])
+        )
+        yield trace.model_copy(update={"events": events, "expect": {}})
+
+
+def _count(outputs: Outputs, tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]]) -> None:
+    for name, output in outputs.items():
+        for window in WINDOWS:
+            request = name.rpartition(".")[0]
+            tally.setdefault((request, window), Counter())[output.tokens[slice(*window)]] += 1
+
+
+def _differs(plane: str, variable: str, request: str, expected: str, actual: str) -> Diverged:
+    difference = Difference(
+        plane=plane,
+        variable=variable,
+        request=request,
+        commit="",
+        step=0,
+        position=None,
+        expected=expected,
+        actual=actual,
+    )
+    return Diverged(stats=NO_STATS, difference=difference)
