@@ -227,6 +227,8 @@ at::Tensor host_view(const at::Tensor& tensor) {
   auto* impl = view.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  if (tensor.is_conj()) impl->_set_conj(true);
+  if (tensor.is_neg()) impl->_set_neg(true);
   return view;
 }
 

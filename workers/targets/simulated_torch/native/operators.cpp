@@ -11,13 +11,15 @@
 namespace simulated {
 namespace {
 
+bool is_tensor_list(const c10::Argument& result) {
+  const auto& type = result.type();
+  return type->kind() == c10::TypeKind::ListType &&
+         type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
 bool returns_tensors(const c10::FunctionSchema& schema) {
-  for (const auto& result : schema.returns()) {
-    const auto& type = result.type();
-    bool is_list = type->kind() == c10::TypeKind::ListType &&
-                   type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
-    if (type->kind() != c10::TypeKind::TensorType && !is_list) return false;
-  }
+  for (const auto& result : schema.returns())
+    if (result.type()->kind() != c10::TypeKind::TensorType && !is_tensor_list(result)) return false;
   return true;
 }
 
@@ -57,12 +59,65 @@ Operator read(const c10::OperatorHandle& handle) {
     }
     found.is_view |= from >= 0 && !alias->isWrite();
     found.returned.push_back(from);
+    found.returns_list.push_back(is_tensor_list(result));
     found.num_fresh += from < 0;
   }
   return found;
 }
 
+void append(std::string& key, int64_t number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); }
+
+void append(std::string& key, const at::Tensor& tensor) {
+  append(key, static_cast<int64_t>(tensor.scalar_type()) << 8 | tensor.dim());
+  for (auto size : tensor.sizes()) append(key, size);
+  for (auto stride : tensor.strides()) append(key, stride);
+}
+
+// Append a value in a form that no other value of its type has; false if that is not known of its type.
+bool append(std::string& key, const c10::IValue& value) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined()) return append(key, c10::IValue());
+    // The value of a number of the host may matter, unless it was written as one.
+    if (tensor.is_cpu() && !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
+    key += tensor.is_cpu() ? 'w' : 't';
+    append(key, tensor);
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    bool known = true;
+    key += '[';
+    for (const auto& each : value.toListRef()) known = known && append(key, each);
+    key += ']';
+    return known;
+  } else if (value.isInt() || value.isBool()) {
+    key += value.isInt() ? 'i' : 'b';
+    append(key, value.isInt() ? value.toInt() : value.toBool());
+  } else if (value.isDouble()) {
+    double number = value.toDouble();
+    key += 'd';
+    key.append(reinterpret_cast<const char*>(&number), sizeof number);
+  } else if (value.isIntList()) {
+    key += 'l';
+    append(key, static_cast<int64_t>(value.toIntVector().size()));
+    for (auto number : value.toIntVector()) append(key, number);
+  } else if (value.isString()) {
+    key += 's' + value.toStringRef() + '\0';
+  } else if (value.isNone() || value.isDevice() || value.isGenerator()) {
+    key += value.isNone() ? 'n' : 'x';
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::optional<std::string> shape_key(const Operator& op, const std::vector<c10::IValue>& arguments) {
+  std::string key;
+  append(key, static_cast<int64_t>(reinterpret_cast<uintptr_t>(&op)));
+  for (const auto& argument : arguments)
+    if (!append(key, argument)) return std::nullopt;
+  return key;
+}
 
 const Operator& operator_of(const c10::OperatorHandle& handle) {
   static std::unordered_map<const c10::FunctionSchema*, Operator> known;

@@ -14,11 +14,22 @@ struct Operator {
   int generator = -1;
   std::vector<bool> writes;      // of each argument
   std::vector<int> returned;     // of each result: which argument it is, or -1
+  std::vector<bool> returns_list;
   size_t num_fresh = 0;
 };
 
+// Sizes, strides and dtype of a tensor; those of all tensors of each result.
+struct Shape {
+  std::vector<int64_t> sizes, strides;
+  at::ScalarType dtype;
+};
+using Shapes = std::vector<std::vector<Shape>>;
+
 // The same object for the same operator.
 const Operator& operator_of(const c10::OperatorHandle& handle);
+
+// All that the shapes of an operator's results follow from; none if it cannot be said in short.
+std::optional<std::string> shape_key(const Operator& op, const std::vector<c10::IValue>& arguments);
 
 template <class Visit>
 void each_tensor(const c10::IValue& value, const Visit& visit) {

@@ -98,7 +98,8 @@ void on_trap(int signal, siginfo_t* info, void* context) {
 void take(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& before) {
   struct sigaction ours {}, old {};
   ours.sa_sigaction = handler;
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  // On the stack that others provide for it, if any: a stack that has overflowed can hold no handler.
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigaction(signal, &ours, &old);
   if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != handler) before = old;
 }

@@ -1,9 +1,12 @@
-// Kernels that are the device's own: allocation, views, copies between host and device, reading a number.
+// Kernels that are the device's own: allocation, views, copies between host and device, reading a number, convolution.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
@@ -64,8 +67,9 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
 // bytes are taken now.
 void copy_to_device(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   static const uint32_t direct = named("copy_h2d"), staged = named("copy_h2d_staged");
-  bool reads_later = source.is_contiguous() && source.dtype() == target.dtype() &&
-                     source.sizes() == target.sizes() && is_pinned(source);
+  bool alike = source.dtype() == target.dtype() && source.is_conj() == target.is_conj() &&
+               source.is_neg() == target.is_neg();
+  bool reads_later = alike && source.is_contiguous() && is_pinned(source);
   Uses uses;
   if (reads_later) add_use(uses, source, false);
   add_use(uses, target, true);
@@ -124,7 +128,74 @@ at::Scalar local_scalar_dense(const at::Tensor& tensor) {
   return *number;
 }
 
+using Convolved = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+at::Tensor shape_of(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::DeviceType::Meta));
+}
+
+std::optional<at::Tensor> view_of(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? std::optional(host_view(*tensor)) : std::nullopt;
+}
+
+// PyTorch asks a device for whole convolutions by names that no other device has a kernel for.
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
+                       c10::IntArrayRef output_padding, int64_t groups) {
+  static const uint32_t op = named("convolution");
+  at::AutoDispatchBelowADInplaceOrView below;
+  auto shape = at::convolution(shape_of(input), shape_of(weight), std::nullopt, stride, padding, dilation, transposed,
+                               output_padding, groups);
+  auto result = empty_like_strided(shape.sizes(), shape.strides(), shape.scalar_type());
+  Uses uses;
+  add_use(uses, input, false);
+  add_use(uses, weight, false);
+  if (bias && bias->defined()) add_use(uses, *bias, false);
+  add_use(uses, result, true);
+  launch(op, std::move(uses),
+         [to = host_view(result), x = host_view(input), w = host_view(weight), b = view_of(bias), stride = stride.vec(),
+          padding = padding.vec(), dilation = dilation.vec(), transposed, output_padding = output_padding.vec(), groups] {
+           to.copy_(at::convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups));
+         });
+  return result;
+}
+
+Convolved convolution_backward(const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
+                               c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation,
+                               bool transposed, c10::IntArrayRef output_padding, int64_t groups,
+                               std::array<bool, 3> wanted) {
+  static const uint32_t op = named("convolution_backward");
+  at::AutoDispatchBelowADInplaceOrView below;
+  std::vector<int64_t> num_channels{transposed ? weight.size(1) * groups : weight.size(0)};
+  std::array<at::Tensor, 3> results;
+  Uses uses;
+  for (const auto& read : {gradient, input, weight}) add_use(uses, read, false);
+  const std::array<c10::IntArrayRef, 3> sizes{input.sizes(), weight.sizes(), num_channels};
+  for (size_t i = 0; i < 3; i++) {
+    if (!wanted[i]) continue;
+    results[i] = at::detail::empty_generic(sizes[i], device_allocator(),
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), gradient.scalar_type(), {});
+    add_use(uses, results[i], true);
+  }
+  std::array<at::Tensor, 3> into;
+  for (size_t i = 0; i < 3; i++)
+    if (wanted[i]) into[i] = host_view(results[i]);
+  launch(op, std::move(uses),
+         [into, dy = host_view(gradient), x = host_view(input), w = host_view(weight), num_channels,
+          stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(), transposed,
+          output_padding = output_padding.vec(), groups, wanted] {
+           auto [dx, dw, db] = at::convolution_backward(dy, x, w, num_channels, stride, padding, dilation, transposed,
+                                                        output_padding, groups, wanted);
+           if (wanted[0]) into[0].copy_(dx);
+           if (wanted[1]) into[1].copy_(dw);
+           if (wanted[2]) into[2].copy_(db);
+         });
+  return {results[0], results[1], results[2]};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("convolution_overrideable", &convolution);
+  library.impl("convolution_backward_overrideable", &convolution_backward);
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("resize_", &resize_);
@@ -140,6 +211,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
 }
+
+// A copy sees to lazy conjugation and negation itself: resolving them first would be another copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace
 }  // namespace simulated
