@@ -19,7 +19,7 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 from workers.run.drive import Drive, scripts_of
-from workers.run.output_check import breach_of, broken_contract, check_outputs, place_of
+from workers.run.output_check import broken_contract, check_outputs, place_of
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, RunConfig, TargetKind, Watch
 
@@ -51,13 +51,13 @@ class Run:
     ) -> None:
         kind = kind if kind is not None else kind_of(config.engine)
         capabilities = kind.capabilities
-        self.trace, self._capabilities = trace, capabilities
+        self.trace = trace
         self.detector = RaceDetector(capabilities.lanes) if options.races and capabilities.lanes else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.checker = Checker(trace, tapes)
         observer = options.observe(self.detector) if options.observe and self.detector else None
         self.target = kind.open(trace, config, Watch(self.detector, options.blame, options.without, observer))
-        self.drive = Drive(trace, self.target, scripts)
+        self.drive = Drive(trace, self.target, scripts, capabilities.words_from_prompt)
         self._work = work_of(trace)
         self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
         self._held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
@@ -99,7 +99,7 @@ class Run:
         if found is None and self.detector is not None and self.detector.race is not None:
             found = _unordered(self.detector.race)
         if found is None:
-            breach = breach_of(self.drive, self.trace, self._capabilities)
+            breach = drive.breach()
             found = broken_contract(breach, drive.tick) if breach is not None else None
         if found is not None:
             return Diverged(stats=self.stats(), difference=self._explained(found))

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.judge.contracts.delivery import Deliveries
+from workers.judge.contracts.breach import Breach
+from workers.judge.contracts.delivery import terms_of
+from workers.judge.contracts.judge import Deliveries
 from workers.oracle.incremental_tape import script_of
 from workers.oracle.tape import Tapes
 from workers.targets.target import Target
@@ -30,9 +32,11 @@ class EventQueue:
 class Drive:
     """A target under the events of its trace; `tick` counts its steps, `deliveries` knows what came of each submit."""
 
-    def __init__(self, trace: Trace, target: Target, scripts: Sequence[list[int]]) -> None:
+    def __init__(
+        self, trace: Trace, target: Target, scripts: Sequence[list[int]], words_from_prompt: bool = True
+    ) -> None:
         self.tick = 0
-        self.deliveries = Deliveries()
+        self.deliveries = Deliveries(terms_of(trace, words_from_prompt))
         self.events = EventQueue(trace.events)
         self.target = target
         self._scripts = scripts
@@ -40,6 +44,10 @@ class Drive:
     def drained(self) -> bool:
         """Tell whether nothing is left to do: no event to come, no request alive, no step in flight."""
         return self.tick > self.events.last_tick and self.target.drained()
+
+    def breach(self) -> Breach | None:
+        """Return the first contract that the target has broken, once it has drained."""
+        return self.deliveries.at_end(self.target.outputs())
 
     def step(self) -> None:
         """Let the engine do one step, with the events of its tick."""

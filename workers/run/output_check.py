@@ -9,10 +9,8 @@ Does not verify: a mistake that all of these runs share and no contract forbids.
 import traceback
 from hashlib import blake2b
 
-from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE, Breach
-from workers.judge.contracts.judge import contract_breach
 from workers.judge.outputs import OutputDifference, Outputs, compare
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
@@ -42,7 +40,8 @@ class OutputRun:
 
     def __init__(self, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> None:
         self.target = kind.open(trace, config, Watch())
-        self.drive = Drive(trace, self.target, scripts_of(trace, tapes, kind.capabilities))
+        capabilities = kind.capabilities
+        self.drive = Drive(trace, self.target, scripts_of(trace, tapes, capabilities), capabilities.words_from_prompt)
 
     def to_end(self, steps_max: int, watches: bool = False) -> bool:
         """Step until the engine has drained; tell whether it has within so many steps.
@@ -97,7 +96,7 @@ def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> 
     try:
         if not run.to_end(STEPS_MAX, watches=True):
             return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
-        seen, stats, breach = run.target.outputs(), _stats(run), breach_of(run.drive, trace, kind.capabilities)
+        seen, stats, breach = run.target.outputs(), _stats(run), run.drive.breach()
     except Deadlock as deadlock:
         return Stuck(stats=_stats(run), reason=str(deadlock))
     except Exception as error:
@@ -172,11 +171,6 @@ def text_of(error: Exception) -> str:
     return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 
-def breach_of(drive: Drive, trace: Trace, capabilities: Capabilities) -> Breach | None:
-    """Return the first contract that an engine which has drained has broken, or None."""
-    return contract_breach(trace, drive.deliveries, drive.target.outputs(), capabilities.words_from_prompt)
-
-
 def broken_contract(breach: Breach, step: int) -> Difference:
     """Return a breach as a difference."""
     return Difference(
@@ -197,7 +191,7 @@ def _as_breached(breach: Breach, trace: Trace, tapes: Tapes, kind: TargetKind, c
         run = OutputRun(trace, tapes, kind, config)
         try:
             run.to_end(STEPS_MAX, watches=True)
-            found = breach_of(run.drive, trace, kind.capabilities)
+            found = run.drive.breach()
         finally:
             run.target.close()
     except DeviceError:

@@ -23,7 +23,7 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import Output
 from workers.record.verdict import Agreed, Difference, Diverged, plane
 from workers.run.check import check
-from workers.run.output_check import OutputRun, breach_of, outputs_of
+from workers.run.output_check import OutputRun, outputs_of
 from workers.run.references import alone, synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm, SpecstormTarget
@@ -130,7 +130,7 @@ def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> N
     trace = random_trace(seed).explicit()
     run = OutputRun(trace, TAPES, Specstorm())
     assert run.to_end(4000, watches=True)
-    assert breach_of(run.drive, trace, Specstorm.capabilities) is None
+    assert run.drive.breach() is None
 
 
 def test_a_broken_contract_is_found_where_the_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:

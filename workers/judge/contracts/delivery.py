@@ -1,13 +1,38 @@
-"""Delivery: what a client was given for each request, told apart by submits, not by names, which may be used again."""
+"""Delivery: what a client was given for one request, and the terms that hold for all requests of a trace."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scenarios.events import Abort, Submit
-from workers.judge.contracts.breach import Breach
+from scenarios.events import NanLogits, Submit
+from scenarios.trace import Trace
 from workers.record.observation import Output
 
-NOTHING = Output((), None)
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for every request of a trace: sizes, whose logits are spoiled, and how an engine means its words.
+
+    Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
+    `words_from_prompt`: a bad word may begin in the prompt.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    masks_bind: bool
+    is_processed: bool
+    words_from_prompt: bool
+    spoiled: frozenset[str]
+
+
+def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
+    """Return the terms of a trace, in the words of an engine."""
+    return Terms(
+        vocab_size=trace.spec.vocab_size,
+        max_model_len=trace.spec.max_model_len,
+        masks_bind=trace.spec.sampling != "synthetic",
+        is_processed=trace.spec.logprobs_mode == "processed",
+        words_from_prompt=words_from_prompt,
+        spoiled=frozenset(event.request for event in trace.events if isinstance(event, NanLogits)),
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -17,78 +42,3 @@ class Delivery:
     submit: Submit
     output: Output | None = None
     at_abort: Output | None = None
-
-
-class Deliveries:
-    """Follow the outputs that an engine shows by name; the first thing that was wrong with them on the way is kept.
-
-    A submit is taken in unless one of its name lives: by what the engine shows of that one, nobody else knows.
-    """
-
-    def __init__(self) -> None:
-        self.breach: Breach | None = None
-        self._ended: list[Delivery] = []
-        self._newest: dict[str, Delivery] = {}
-
-    def is_known(self, name: str) -> bool:
-        """Tell whether a request of a name was taken in."""
-        return name in self._newest
-
-    def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
-        """Hear a submit, with what was shown for its name before it and behind it."""
-        known = self._newest.get(event.request)
-        if known is not None:
-            if before is not None and before.finish_reason is None:
-                return
-            known.output = before
-            self._ended.append(known)
-            if after is not None and (after.tokens or after.finish_reason is not None):
-                self._break("name", event.request, 0, "nothing yet", _text_of(after))
-        self._newest[event.request] = Delivery(event)
-
-    def aborted(self, event: Abort, before: Output | None) -> None:
-        """Hear an abort, with what was shown for its name before it."""
-        known = self._newest.get(event.request)
-        if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
-            known.at_abort = before
-
-    def shown(self, outputs: Mapping[str, Output]) -> None:
-        """Compare what is shown now with what was shown before."""
-        for name, output in outputs.items():
-            known = self._newest.get(name)
-            if known is None:
-                self._break("answer", name, None, "an output of a request that was submitted", _text_of(output))
-                continue
-            before = known.output or NOTHING
-            if output != before:
-                self._changed(name, before, output)
-                known.output = output
-
-    def at_end(self, outputs: Mapping[str, Output]) -> list[Delivery]:
-        """Take what is shown once nothing is left to do; return what became of each request that was taken in."""
-        for name in outputs.keys() - self._newest.keys():
-            self._break("answer", name, None, "an output of a request that was submitted", _text_of(outputs[name]))
-        for name, known in self._newest.items():
-            known.output = outputs.get(name)
-        return [*self._ended, *self._newest.values()]
-
-    def _changed(self, name: str, before: Output, now: Output) -> None:
-        length = len(before.tokens)
-        if now.tokens[:length] != before.tokens:
-            same = (a == b for a, b in zip(before.tokens, now.tokens, strict=False))
-            position = next((place for place, is_same in enumerate(same) if not is_same), len(now.tokens))
-            self._break("delivery", name, position, f"{_text_of(before)} and what follows", _text_of(now))
-        elif before.finish_reason is not None:
-            self._break("delivery", name, length, f"{_text_of(before)} and nothing more", _text_of(now))
-        elif now.logprobs[: len(before.logprobs)] != before.logprobs:
-            self._break("delivery", name, None, "the logprobs that were delivered and what follows", "other logprobs")
-
-    def _break(self, contract: str, request: str, position: int | None, expected: str, actual: str) -> None:
-        if self.breach is None:
-            self.breach = Breach(contract, request, position, expected, actual)
-
-
-def _text_of(output: Output) -> str:
-    """Return what an output has, in a few words."""
-    end = f", ended by {output.finish_reason}" if output.finish_reason is not None else ""
-    return f"{len(output.tokens)} tokens{end}"

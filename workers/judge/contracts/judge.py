@@ -1,32 +1,97 @@
-"""Judge of contracts: the first one that the outputs of a run break, from the requests of its trace alone.
+"""Judge of contracts: follows the outputs of a run, and finds the first one that breaks what its request demands.
 
 Verifies: every contract of `breach.CONTRACTS`, of every request that was taken in, also one whose name was used again.
 Does not verify: which tokens a model must choose (another run, or the oracle, says that).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from scenarios.trace import Trace
+from scenarios.events import Abort, Submit
 from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import Deliveries
+from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import logprob_breach
-from workers.judge.contracts.tokens import terms_of, token_breach
+from workers.judge.contracts.tokens import token_breach
 from workers.record.observation import Output
 
+NOTHING = Output((), None)
 
-def contract_breach(
-    trace: Trace, deliveries: Deliveries, outputs: Mapping[str, Output], words_from_prompt: bool = True
-) -> Breach | None:
-    """Return the first contract that is broken once nothing is left to do, or None.
 
-    `words_from_prompt`: a bad word may begin in the prompt.
+@dataclass(slots=True, eq=False)
+class Deliveries:
+    """What an engine shows by names, told apart by submits; `breach` is the first thing that was wrong with it.
+
+    A submit is taken in unless one of its name lives: by what the engine shows of that one, nobody else knows. `newest`
+    are those that bear their names, `ended` those that bore them before.
     """
-    terms = terms_of(trace, words_from_prompt)
-    given = deliveries.at_end(outputs)
-    if deliveries.breach is not None:
-        return deliveries.breach
-    for each in given:
-        found = token_breach(each, terms) or logprob_breach(each, terms)
-        if found is not None:
-            return found
-    return None
+
+    terms: Terms
+    breach: Breach | None = None
+    ended: list[Delivery] = field(default_factory=list)
+    newest: dict[str, Delivery] = field(default_factory=dict)
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether a request of a name was taken in."""
+        return name in self.newest
+
+    def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
+        """Hear a submit, with what was shown for its name before it and behind it."""
+        known = self.newest.get(event.request)
+        if known is not None:
+            if before is not None and before.finish_reason is None:
+                return
+            known.output = before
+            self.ended.append(known)
+            if after is not None and (after.tokens or after.finish_reason is not None):
+                self._break("name", event.request, 0, "nothing yet", _text_of(after))
+        self.newest[event.request] = Delivery(event)
+
+    def aborted(self, event: Abort, before: Output | None) -> None:
+        """Hear an abort, with what was shown for its name before it."""
+        known = self.newest.get(event.request)
+        if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
+            known.at_abort = before
+
+    def shown(self, outputs: Mapping[str, Output]) -> None:
+        """Compare what is shown now with what was shown before."""
+        for name, output in outputs.items():
+            known = self.newest.get(name)
+            if known is None:
+                self._break("answer", name, None, "an output of a request that was submitted", _text_of(output))
+                continue
+            before = known.output or NOTHING
+            if output != before:
+                self._changed(name, before, output)
+                known.output = output
+
+    def at_end(self, outputs: Mapping[str, Output]) -> Breach | None:
+        """Take what is shown once nothing is left to do; return the first contract that was broken, or None."""
+        for name in outputs.keys() - self.newest.keys():
+            self._break("answer", name, None, "an output of a request that was submitted", _text_of(outputs[name]))
+        for name, known in self.newest.items():
+            known.output = outputs.get(name)
+        for given in (*self.ended, *self.newest.values()):
+            if self.breach is None:
+                self.breach = token_breach(given, self.terms) or logprob_breach(given, self.terms)
+        return self.breach
+
+    def _changed(self, name: str, before: Output, now: Output) -> None:
+        length = len(before.tokens)
+        if now.tokens[:length] != before.tokens:
+            same = (a == b for a, b in zip(before.tokens, now.tokens, strict=False))
+            position = next((place for place, is_same in enumerate(same) if not is_same), len(now.tokens))
+            self._break("delivery", name, position, f"{_text_of(before)} and what follows", _text_of(now))
+        elif before.finish_reason is not None:
+            self._break("delivery", name, length, f"{_text_of(before)} and nothing more", _text_of(now))
+        elif now.logprobs[: len(before.logprobs)] != before.logprobs:
+            self._break("delivery", name, None, "the logprobs that were delivered and what follows", "other logprobs")
+
+    def _break(self, contract: str, request: str, position: int | None, expected: str, actual: str) -> None:
+        if self.breach is None:
+            self.breach = Breach(contract, request, position, expected, actual)
+
+
+def _text_of(output: Output) -> str:
+    """Return what an output has, in a few words."""
+    end = f", ended by {output.finish_reason}" if output.finish_reason is not None else ""
+    return f"{len(output.tokens)} tokens{end}"

@@ -15,8 +15,7 @@ from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from workers.judge.contracts.bans import Bans, bans_of
 from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import Delivery
-from workers.judge.contracts.tokens import Terms
+from workers.judge.contracts.delivery import Delivery, Terms
 
 # Logprobs are sums of float32 exponentials.
 TOLERANCE = 1e-4

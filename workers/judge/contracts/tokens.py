@@ -5,43 +5,12 @@ Does not verify: which of the tokens that may come does come (`logprobs`, and th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from scenarios.events import NanLogits, Submit
-from scenarios.trace import Trace
+from scenarios.events import Submit
 from workers.judge.contracts.bans import NOWHERE, Bans, bans_of
 from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import Delivery
+from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.observation import Output
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What holds for every request of a trace: sizes, whose logits were spoiled, and how its words are meant.
-
-    Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
-    `words_from_prompt`: a bad word may begin in the prompt.
-    """
-
-    vocab_size: int
-    max_model_len: int
-    masks_bind: bool
-    is_processed: bool
-    words_from_prompt: bool
-    spoiled: frozenset[str]
-
-
-def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
-    """Return the terms of a trace."""
-    spec = trace.spec
-    return Terms(
-        vocab_size=spec.vocab_size,
-        max_model_len=spec.max_model_len,
-        masks_bind=spec.sampling != "synthetic",
-        is_processed=spec.logprobs_mode == "processed",
-        words_from_prompt=words_from_prompt,
-        spoiled=frozenset(event.request for event in trace.events if isinstance(event, NanLogits)),
-    )
 
 
 def token_breach(given: Delivery, terms: Terms) -> Breach | None:

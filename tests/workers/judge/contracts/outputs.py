@@ -1,12 +1,12 @@
 """Outputs by hand, judged by the contracts of one request."""
 
-from scenarios.events import Submit
+from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import Deliveries
-from workers.judge.contracts.judge import contract_breach
+from workers.judge.contracts.delivery import terms_of
+from workers.judge.contracts.judge import Deliveries
 from workers.record.observation import Output
 
 SPEC = EngineSpec(vocab_size=8, max_model_len=16)
@@ -25,10 +25,14 @@ def judged(
     submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
 ) -> Breach | None:
     """Return the first contract that an output of a request breaks."""
-    deliveries = Deliveries()
+    deliveries = Deliveries(terms_of(Trace(spec=spec, events=(submit,)), words_from_prompt))
     deliveries.submitted(submit, None, None)
-    outputs = {} if output is None else {"a": output}
-    return contract_breach(Trace(spec=spec, events=(submit,)), deliveries, outputs, words_from_prompt)
+    return deliveries.at_end({} if output is None else {"a": output})
+
+
+def deliveries_of(*events: AnyEvent) -> Deliveries:
+    """Return deliveries under the terms of a trace of these events, of which nothing was heard yet."""
+    return Deliveries(terms_of(Trace(spec=SPEC, events=events), True))
 
 
 def broken(submit: Submit, output: Output | None, spec: EngineSpec = SPEC) -> tuple[str, int | None] | None:

@@ -1,11 +1,8 @@
 """Deliveries: what was delivered stays, behind an end nothing comes, and a name is not the request that bears it."""
 
 from scenarios.events import Abort
-from scenarios.trace import Trace
-from tests.workers.judge.contracts.outputs import SPEC, submit_of
+from tests.workers.judge.contracts.outputs import deliveries_of, submit_of
 from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import Deliveries
-from workers.judge.contracts.judge import contract_breach
 from workers.record.observation import Output
 
 SUBMIT = submit_of(num_logprobs=1)
@@ -13,7 +10,7 @@ SUBMIT = submit_of(num_logprobs=1)
 
 def after(*shown: Output) -> Breach | None:
     """Return the first breach in what is shown of one request, one after the other."""
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.submitted(SUBMIT, None, None)
     for output in shown:
         deliveries.shown({"a": output})
@@ -55,7 +52,7 @@ def test_the_first_breach_is_kept() -> None:
 
 
 def test_an_output_nobody_asked_for_is_seen_on_the_way() -> None:
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.shown({"z": Output((), None)})
     assert deliveries.breach is not None
     assert (deliveries.breach.contract, deliveries.breach.request) == ("answer", "z")
@@ -63,39 +60,37 @@ def test_an_output_nobody_asked_for_is_seen_on_the_way() -> None:
 
 def test_a_name_that_is_used_again_means_another_request_with_terms_of_its_own() -> None:
     first, second = submit_of(max_tokens=1), submit_of(max_tokens=3)
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.submitted(first, None, None)
     assert deliveries.is_known("a")
     deliveries.submitted(second, Output((0,), "length"), Output((), None))
-    trace = Trace(spec=SPEC, events=(first, second))
-    assert contract_breach(trace, deliveries, {"a": Output((0, 1, 2), "length")}) is None
-    found = contract_breach(trace, deliveries, {"a": Output((0,), "length")})
+    assert deliveries.at_end({"a": Output((0, 1, 2), "length")}) is None
+    found = deliveries.at_end({"a": Output((0,), "length")})
     assert found is not None
     assert found.contract == "max_tokens"
 
 
 def test_the_output_of_the_first_is_judged_although_it_is_not_shown_any_more() -> None:
     first, second = submit_of(stop=(5,)), submit_of(max_tokens=1)
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.submitted(first, None, None)
     deliveries.submitted(second, Output((0,), "stop"), None)
-    found = contract_breach(Trace(spec=SPEC, events=(first, second)), deliveries, {"a": Output((0,), "length")})
+    found = deliveries.at_end({"a": Output((0,), "length")})
     assert found is not None
     assert (found.contract, found.position) == ("stop", 1)
 
 
 def test_a_submit_under_the_name_of_one_that_lives_is_none() -> None:
     first, second = submit_of(max_tokens=3), submit_of(max_tokens=1)
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.submitted(first, None, None)
     deliveries.submitted(second, Output((0,), None), Output((0,), None))
-    trace = Trace(spec=SPEC, events=(first, second))
-    assert contract_breach(trace, deliveries, {"a": Output((0, 1, 2), "length")}) is None
+    assert deliveries.at_end({"a": Output((0, 1, 2), "length")}) is None
 
 
 def test_who_comes_under_a_name_again_starts_with_nothing() -> None:
     for after_it in (Output((0,), None), Output((), "length")):
-        deliveries = Deliveries()
+        deliveries = deliveries_of()
         deliveries.submitted(SUBMIT, None, None)
         deliveries.submitted(SUBMIT, Output((0,), "length"), after_it)
         assert deliveries.breach is not None
@@ -103,10 +98,9 @@ def test_who_comes_under_a_name_again_starts_with_nothing() -> None:
 
 
 def test_an_abort_counts_where_somebody_lives() -> None:
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.aborted(Abort(tick=0, request="a"), None)
     deliveries.submitted(SUBMIT, None, None)
     deliveries.aborted(Abort(tick=0, request="a"), Output((0,), None))
     deliveries.aborted(Abort(tick=1, request="a"), Output((0, 1), None))
-    (given,) = deliveries.at_end({"a": Output((0,), "abort")})
-    assert given.at_abort == Output((0,), None)
+    assert deliveries.newest["a"].at_abort == Output((0,), None)

@@ -3,11 +3,7 @@
 import pytest
 
 from scenarios.events import Abort, NanLogits, Submit
-from scenarios.spec import EngineSpec
-from scenarios.trace import Trace
-from tests.workers.judge.contracts.outputs import SPEC, broken, judged, submit_of
-from workers.judge.contracts.delivery import Deliveries
-from workers.judge.contracts.judge import contract_breach
+from tests.workers.judge.contracts.outputs import SPEC, broken, deliveries_of, judged, submit_of
 from workers.record.observation import Output
 
 # Two states; the second ends.
@@ -103,19 +99,19 @@ def test_masks_bind_nobody_where_drafts_are_kept_whatever_they_are() -> None:
 def test_spoiled_logits_excuse_an_error_and_nothing_else(
     tokens: tuple[int, ...], reason: str, expected: tuple[str, int] | None
 ) -> None:
-    submit, deliveries = submit_of(), Deliveries()
+    submit = submit_of()
+    deliveries = deliveries_of(submit, NanLogits(tick=1, request="a"))
     deliveries.submitted(submit, None, None)
-    trace = Trace(spec=SPEC, events=(submit, NanLogits(tick=1, request="a")))
-    found = contract_breach(trace, deliveries, {"a": Output(tokens, reason)})
+    found = deliveries.at_end({"a": Output(tokens, reason)})
     assert (None if found is None else (found.contract, found.position)) == expected
 
 
 def given_up(had: Output, has: Output, max_tokens: int = 4) -> tuple[str, int | None] | None:
     """Return which contract breaks who had one output when it was given up, and has another in the end."""
-    submit, deliveries = submit_of(max_tokens=max_tokens, stop=(5,)), Deliveries()
+    submit, deliveries = submit_of(max_tokens=max_tokens, stop=(5,)), deliveries_of()
     deliveries.submitted(submit, None, None)
     deliveries.aborted(Abort(tick=1, request="a"), had)
-    found = contract_breach(Trace(spec=SPEC, events=(submit,)), deliveries, {"a": has})
+    found = deliveries.at_end({"a": has})
     return None if found is None else (found.contract, found.position)
 
 
@@ -136,11 +132,10 @@ def test_who_had_ended_before_it_was_given_up_keeps_its_reason() -> None:
 
 def test_each_request_is_judged_by_its_own_terms() -> None:
     one, other = submit_of(stop=(5,)), submit_of(stop=(6,)).model_copy(update={"request": "b"})
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     for submit in (one, other):
         deliveries.submitted(submit, None, None)
-    trace = Trace(spec=EngineSpec(vocab_size=8), events=(one, other))
-    found = contract_breach(trace, deliveries, {"a": Output((0, 5), "stop"), "b": Output((0, 5), "stop")})
+    found = deliveries.at_end({"a": Output((0, 5), "stop"), "b": Output((0, 5), "stop")})
     assert found is not None
     assert (found.contract, found.request) == ("stop", "b")
 
@@ -148,10 +143,10 @@ def test_each_request_is_judged_by_its_own_terms() -> None:
 def test_an_answer_that_is_missing_and_one_that_nobody_asked_for_are_breaches() -> None:
     submit = submit_of()
     assert broken(submit, None) == ("answer", None)
-    deliveries = Deliveries()
+    deliveries = deliveries_of()
     deliveries.submitted(submit, None, None)
     outputs = {"a": Output((0, 0, 0, 0), "length"), "z": Output((), None)}
-    found = contract_breach(Trace(spec=SPEC, events=(submit,)), deliveries, outputs)
+    found = deliveries.at_end(outputs)
     assert found is not None
     assert (found.contract, found.request) == ("answer", "z")
 
