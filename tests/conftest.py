@@ -9,10 +9,13 @@ import pytest
 from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
 
 FOLDER = Path(__file__).parent
+# It starts the real engine, for a minute.
+NEEDS_VLLM = "workers/targets/vllm/test_vllm.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the tests of `make quick`: tests/quick.py")
+    parser.addoption("--vllm", action="store_true", help="also the tests of `make test-vllm`, which need .venv-vllm")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -24,6 +27,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what is quick: no test that is known to be slow, and of each other test its first parameters."""
+    if not config.getoption("--vllm"):
+        items[:] = [item for item in items if item.path != FOLDER / NEEDS_VLLM]
     if not config.getoption("--quick"):
         return
     num_seen: Counter[str] = Counter()

@@ -28,7 +28,7 @@ NAME_MAX = 255
 STEM_MAX = 100
 SCENARIOS = ROOT / "scenarios"
 # Folders of scenarios that come with the distribution.
-BUNDLED = ("smoke", "seeds", "regressions")
+BUNDLED = ("smoke", "seeds", "regressions", "vllm")
 
 
 class InputError(ValueError):

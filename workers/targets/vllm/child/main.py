@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import traceback
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import IO
 
@@ -78,16 +79,26 @@ def failure(error: BaseException) -> Message:
     return {"error": f"{type(error).__name__}: {error}", "where": place}
 
 
-def lay_over(folder: Path) -> None:
-    """Make `import vllm` find the sources of a folder first; compiled code, which they lack, in the installed one."""
-    installed = find_spec("vllm")
-    assert installed is not None, "vLLM is installed"
-    places = [str(folder / "vllm"), *(installed.submodule_search_locations or ())]
-    spec = spec_from_file_location("vllm", folder / "vllm" / "__init__.py", submodule_search_locations=places)
-    assert spec is not None and spec.loader is not None, "a file of Python has a loader"  # noqa: PT018
-    module = module_from_spec(spec)
-    sys.modules["vllm"] = module
-    spec.loader.exec_module(module)
+class Overlay:
+    """Finder of a package's modules: in a folder of sources first, then where the package is installed."""
+
+    def __init__(self, package: str, folder: Path) -> None:
+        found = PathFinder.find_spec(package)
+        assert found is not None, f"{package} is installed"
+        self._package = package
+        self._roots = [str(folder / package), *(found.submodule_search_locations or ())]
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """Return where a module of the package is; a package is in all folders that have it."""
+        top, *inner = name.split(".")
+        if top != self._package:
+            return None
+        parents = [os.path.join(root, *inner[:-1]) if inner else os.path.dirname(root) for root in self._roots]
+        spec = PathFinder.find_spec(name, parents)
+        if spec is not None and spec.submodule_search_locations is not None:
+            folders = [os.path.join(root, *inner) for root in self._roots]
+            spec.submodule_search_locations = [folder for folder in folders if os.path.isdir(folder)]
+        return spec
 
 
 def _end_with(parent: int) -> None:
@@ -106,7 +117,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         for folder in overlay:
-            lay_over(folder)
+            sys.meta_path.insert(0, Overlay("vllm", folder))
         import torch  # noqa: PLC0415  what is laid over comes first
         import vllm  # noqa: PLC0415
 

@@ -1,0 +1,82 @@
+"""The real vLLM: every scenario agrees, findings replay, and what an engine did before changes nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.capabilities import lacking, within
+from scenarios.codec import find_scenarios, load
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace, problems
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Diverged
+from workers.run.check import check
+from workers.run.output_check import outputs_of
+from workers.targets.target import VLLM, RunConfig
+from workers.targets.vllm.target import Vllm, keeper_of
+
+ROOT = Path(__file__).resolve().parents[4]
+KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
+FILES = find_scenarios([ROOT / "scenarios" / "vllm"])
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
+    assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
+    trace = within(random_trace(seed), KIND.capabilities).explicit()
+    KIND.renew(CONFIG)
+    first = outputs_of(trace, TAPES, KIND)
+    for between in (random_trace(100 + other) for other in range(20)):
+        other_trace = within(between, KIND.capabilities).model_copy(update={"spec": trace.spec}).explicit()
+        if not problems(other_trace) and lacking(other_trace, KIND.capabilities) is None:
+            outputs_of(other_trace, TAPES, KIND)
+    assert outputs_of(trace, TAPES, KIND) == first
+
+
+def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:
+    trace = load(FILES[0]).explicit()
+    process = keeper_of("", "").process()
+    process.kill()
+    assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+
+
+def test_what_the_engine_refuses_is_a_crash_with_its_place() -> None:
+    trace = load(FILES[0]).explicit()
+    # More blocks than there is memory for.
+    wide = trace.model_copy(update={"spec": trace.spec.model_copy(update={"max_model_len": 65536})})
+    verdict = check_without_limits(wide)
+    assert isinstance(verdict, Crashed)
+    assert verdict.error.startswith("ValueError: ")
+    assert "kv_cache_utils.py" in verdict.where
+
+
+def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
+    from workers.run.output_check import check_outputs  # noqa: PLC0415
+
+    verdict = check_outputs(trace, TAPES, KIND)
+    assert isinstance(verdict, Agreed | Crashed | Diverged)
+    return verdict
+
+
+def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path) -> None:
+    installed = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
+    overlay = tmp_path / "vllm"
+    for folder in ("", "v1", "v1/core", "v1/core/sched"):
+        (overlay / folder).mkdir(exist_ok=True)
+        for file in (installed / folder).iterdir():
+            if file.suffix == ".py":
+                (overlay / folder / file.name).write_bytes(file.read_bytes())
+    scheduler = overlay / "v1" / "core" / "sched" / "scheduler.py"
+    text = scheduler.read_text()
+    assert "self.current_step += 1\n" in text
+    scheduler.write_text(text.replace("self.current_step += 1\n", "raise RuntimeError('ours')\n", 1))
+    config = CONFIG.model_copy(update={"engine_path": str(tmp_path)})
+    verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
+    keeper_of("", str(tmp_path)).stop()
+    assert isinstance(verdict, Crashed)
+    assert verdict.error == "RuntimeError: ours"
+    assert verdict.where.startswith("schedule in scheduler.py:")
