@@ -31,8 +31,9 @@ class Capabilities(Value):
     Its arithmetic may decide otherwise where two logits are closer than `logit_margin`; `words_from_prompt` says
     whether a bad word may begin in a prompt, as it may here, or must lie in the output. `preempt_modes` says what may
     become of the results in flight of a request that is preempted. `pool_holds_model` says that a request as long as
-    the model allows has to fit into its pool of blocks, `min_tokens_within_max` that no request may ask for more
-    tokens at least than at most.
+    the model allows has to fit into its pool of blocks, and that no chunk may be longer; `min_tokens_within_max` that
+    no request may ask for more tokens at least than at most, `needs_choice` that some token must be allowed, whatever
+    else is banned.
     """
 
     events: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class Capabilities(Value):
     temperature_max: float = TEMPERATURE_MAX
     pool_holds_model: bool = False
     min_tokens_within_max: bool = False
+    needs_choice: bool = False
 
 
 def features_of(event: Submit) -> tuple[str, ...]:
@@ -77,14 +79,11 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
         for key, most in _at_most(event, capabilities).items():
             if (value := getattr(event.params, key)) > most:
                 return f"events.{index}.params.{key}: {value}; at most {most} is allowed"
-    for key, value in trace.spec:
-        allowed = _allowed(key, capabilities)
-        if allowed is not None and value not in allowed:
-            return f"spec.{key}: {value}; allowed are {_listed(allowed)}"
-    if capabilities.pool_holds_model and trace.spec.max_model_len > (
-        most := trace.spec.num_blocks * trace.spec.block_size
-    ):
-        return f"spec.max_model_len: {trace.spec.max_model_len}; num_blocks x block_size allow {most}"
+        if capabilities.needs_choice and not _leaves_choice(event):
+            return f"events.{index}.params.allowed_tokens: all are banned by stops or bad words; one must be left"
+    misfit = _misfit(trace.spec, capabilities)
+    if misfit is not None:
+        return f"spec.{misfit}"
     if trace.schedule != Schedule() and not capabilities.lanes:
         return "schedule: it has no lanes that a schedule could advance"
     for probe in trace.expect:
@@ -93,6 +92,27 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
     if trace.faults and not capabilities.faults:
         return f"faults: {trace.faults[0]}; no fault can be switched on in it"
     return None
+
+
+def _misfit(spec: EngineSpec, capabilities: Capabilities) -> str | None:
+    """Say which key of a specification an engine cannot do, and what is allowed there."""
+    for key, value in spec:
+        allowed = _allowed(key, capabilities)
+        if allowed is not None and value not in allowed:
+            return f"{key}: {value}; allowed are {_listed(allowed)}"
+    if capabilities.pool_holds_model:
+        if spec.max_model_len > (most := spec.num_blocks * spec.block_size):
+            return f"max_model_len: {spec.max_model_len}; num_blocks x block_size allow {most}"
+        if (chunk := spec.long_prefill_token_threshold) > spec.max_model_len:
+            return f"long_prefill_token_threshold: {chunk}; max_model_len allows {spec.max_model_len}"
+    return None
+
+
+def _leaves_choice(event: Submit) -> bool:
+    """Tell whether some allowed token is neither a stop that comes too soon nor the end of a bad word."""
+    params = event.params
+    banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
+    return not params.allowed_tokens or not banned.issuperset(params.allowed_tokens)
 
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -105,6 +125,8 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
     spec = {key: _nearest(value, _allowed(key, capabilities)) for key, value in trace.spec}
     if capabilities.pool_holds_model:
         spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])
+        chunk = min(spec["long_prefill_token_threshold"], spec["max_model_len"])
+        spec["long_prefill_token_threshold"] = chunk
     update: dict[str, object] = {
         "events": tuple(events),
         "spec": EngineSpec(**spec),
@@ -134,6 +156,8 @@ def _plain(event: Submit, capabilities: Capabilities) -> Submit:
     params = {key: getattr(_PLAIN, key) for key in asked if key not in _NOTHING}
     for key, most in _at_most(event, capabilities).items():
         params[key] = min(params.get(key, getattr(event.params, key)), most)
+    if capabilities.needs_choice and not _leaves_choice(event):
+        params["allowed_tokens"] = ()
     fields: dict[str, object] = {key: _NOTHING[key][0] for key in asked if key in _NOTHING}
     return event.model_copy(update={**fields, "params": event.params.model_copy(update=params)})
 

@@ -247,6 +247,7 @@ class Vllm:
         temperature_max=2.0,
         pool_holds_model=True,
         min_tokens_within_max=True,
+        needs_choice=True,
     )
 
     def unmet(self, trace: Trace) -> str | None:

@@ -56,6 +56,9 @@ REFUSED = {
     "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (
         "spec.max_model_len: 128; num_blocks x block_size allow 96"
     ),
+    "spec: {layers: attention, sampling: standard, block_size: 32, long_prefill_token_threshold: 200}": (
+        "spec.long_prefill_token_threshold: 200; max_model_len allows 128"
+    ),
     "spec: {layers: attention, sampling: standard, block_size: 32, drafter: mtp}": (
         "spec.drafter: mtp; allowed are eagle, draft_model, ngram_gpu, ngram"
     ),
@@ -78,6 +81,9 @@ EVENTS = {
     ),
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {min_tokens: 3}}": (
         "events.1.params.min_tokens: 3; at most 2 is allowed"
+    ),
+    "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {allowed_tokens: [4], bad_words: [[4]]}}": (
+        "events.1.params.allowed_tokens: all are banned by stops or bad words; one must be left"
     ),
 }
 
