@@ -23,7 +23,7 @@ _HOLD = re.compile(r"(?P<op>\w+)@(?P<op_step>\d+):(?P<until>\w+)@(?P<until_step>
 
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name, and return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     program = Path(options.program)
     if not program.is_file():
         return _refuse(f"{program}: there is no such file")

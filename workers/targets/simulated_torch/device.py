@@ -88,7 +88,8 @@ class Device:
         return Report(races, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
 
     def digests(self) -> tuple[TaskDigests, ...]:
-        """Return what each task of the run read and wrote, in the order of launch."""
+        """Run whatever is still enqueued, and return what each task read and wrote, in the order of launch."""
+        self._native.drain()
         return task_digests(self._native.digests(), self.root)
 
     def run(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from scenarios.events import Schedule
+from tests.workers.targets.simulated_torch.programs import PROGRAMS
+from workers.targets.simulated_torch.device import activate
 
 SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=1), Schedule(policy="random", seed=2))
 
@@ -27,10 +29,6 @@ class Shown(TypedDict):
 
 def runs() -> list[Shown]:
     """Run every program, sound and mistaken, under every schedule."""
-    # Tests read what is shown in a process without PyTorch.
-    from tests.workers.targets.simulated_torch.programs import PROGRAMS  # noqa: PLC0415
-    from workers.targets.simulated_torch.device import activate  # noqa: PLC0415
-
     device = activate()
     device.root = Path(__file__).parent
     found: list[Shown] = []

@@ -151,7 +151,7 @@ void Machine::run(int stream, Task task) {
   auto digest = [&](bool write) {
     if (task.digest >= digests.size()) return;
     for (const auto& use : task.uses)
-      if (use.write == write) (write ? digests[task.digest].writes : digests[task.digest].reads).push_back(digest_of(use.span));
+      if (write ? use.write : use.read) (write ? digests[task.digest].writes : digests[task.digest].reads).push_back(digest_of(use.span));
   };
   digest(false);
   counts.run++;
@@ -325,7 +325,14 @@ void Machine::add_use(Uses& uses, uintptr_t storage, Span span, bool write) {
   if (span.empty()) return;
   Block* block = memory.at(storage);
   if (block == nullptr) block = memory.around(span.low);
-  if (block != nullptr) uses.push_back({block, std::move(span), write});
+  if (block == nullptr) return;
+  // What works in place reads and writes the same bytes: one use.
+  for (auto& use : uses)
+    if (use.block == block && use.span.low == span.low && covers(use.span, span) && covers(span, use.span)) {
+      (write ? use.write : use.read) = true;
+      return;
+    }
+  uses.push_back({block, std::move(span), !write, write});
 }
 
 bool Machine::is_pinned(uintptr_t address) {

@@ -59,7 +59,7 @@ struct Block;
 struct Use {
   Block* block = nullptr;
   Span span;
-  bool write = false;
+  bool read = false, write = false;
 };
 using Uses = std::vector<Use>;
 

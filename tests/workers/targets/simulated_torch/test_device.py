@@ -1,0 +1,77 @@
+"""Single properties of the device, its command, and what a user is told where it cannot be built."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.workers.targets.simulated_torch.device_checks import CHECKS
+from tests.workers.targets.simulated_torch.processes import needs_device, printed, run_module
+from workers.targets.simulated_torch.__main__ import main
+from workers.targets.simulated_torch.build import BuildError, library
+
+COMMAND = "workers.targets.simulated_torch"
+PROGRAM = """
+import sys
+import torch
+output = torch.zeros(8, pin_memory=True)
+output.copy_(torch.ones(8, device="sim"), non_blocking=True)
+if "wait" in sys.argv:
+    torch.cuda.current_stream().synchronize()
+if "fail" in sys.argv:
+    raise RuntimeError("by itself")
+print(float(output.sum()))
+"""
+
+
+@needs_device
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_device(check: str) -> None:
+    wrong = json.loads(printed("device_checks", "0"))[check]
+    assert wrong is None, wrong
+
+
+@needs_device
+@pytest.mark.parametrize(
+    ("arguments", "code", "shown"),
+    [
+        ((), 1, ("RACE  a buffer of 32 bytes allocated at program.py:4, at byte 0, once", "1 race: 2 tasks")),
+        (("--schedule", "lazy", "wait"), 0, ("8.0", "no race: 2 tasks on 1 stream, 2 pending at most")),
+        (("wait", "fail"), 3, ("no race",)),
+    ],
+)
+def test_the_command_runs_a_program_and_tells_its_races(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, shown: tuple[str, ...]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = run_module(COMMAND, str(program), *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert [text for text in shown if text not in done.stdout] == []
+    assert str(tmp_path) not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere.py"], "error: nowhere.py: there is no such file\n"),
+        ([__file__, "--hold", "copy_d2h@0"], "error: --hold copy_d2h@0: expected OP@STEP:UNTIL@STEP, as in "),
+    ],
+)
+def test_bad_usage_is_told_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"), [("CXX", "no C++ compiler 'none-such'"), ("PATH", "no C++ compiler 'c++'")]
+)
+def test_what_the_build_lacks_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, told: str
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(variable, "none-such")
+    with pytest.raises(BuildError, match="compiled once") as refused:
+        library(tmp_path / "cache")
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
