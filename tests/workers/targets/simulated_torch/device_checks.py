@@ -1,13 +1,6 @@
-"""Checks of single properties of the device, run one after another in one process; a program.
+"""Checks of single properties of the device: the name of each is a sentence that is true when it returns."""
 
-Each is a function of the device whose docstring is a sentence that is true when it passes. Usage:
-python -m tests.workers.targets.simulated_torch.device_checks
-"""
-
-import json
 import threading
-import traceback
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -18,7 +11,7 @@ import torch
 from scenarios.draw import draw
 from scenarios.events import Hold, Label, Schedule
 from workers.targets.simulated_torch.backend import Event, Stream, current_stream, stream
-from workers.targets.simulated_torch.device import Device, Watching, activate, cuda_names
+from workers.targets.simulated_torch.device import Device, Watching, cuda_names
 from workers.targets.simulated_torch.digests import first_difference
 
 LAZY = Schedule(policy="lazy")
@@ -376,27 +369,3 @@ def the_same_two_lines_are_one_race_however_often(device: Device) -> None:
 def a_schedule_of_lanes_is_refused(device: Device) -> None:
     with pytest.raises(ValueError, match="takes eager, lazy, random"):
         device.begin(Schedule(policy="lane_order"))
-
-
-CHECKS: dict[str, Callable[[Device], None]] = {
-    name: check
-    for name, check in list(globals().items())
-    if callable(check) and getattr(check, "__annotations__", {}).get("device") is Device and not name.startswith("_")
-}
-
-
-def main() -> None:
-    """Print what went wrong in each check, or null."""
-    device = activate()
-    results: dict[str, str | None] = {}
-    for name, check in CHECKS.items():
-        try:
-            check(device)
-            results[name] = None
-        except BaseException:
-            results[name] = traceback.format_exc()
-    print(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.targets.simulated_torch.device_checks import CHECKS
+from tests.workers.targets.simulated_torch.check_runs import CHECKS
 from tests.workers.targets.simulated_torch.processes import needs_device, printed, run_module
 from workers.targets.simulated_torch.__main__ import main
 from workers.targets.simulated_torch.build import BuildError, library
@@ -27,7 +27,7 @@ print(float(output.sum()))
 @needs_device
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_device(check: str) -> None:
-    wrong = json.loads(printed("device_checks", "0"))[check]
+    wrong = json.loads(printed("check_runs", "0"))[check]
     assert wrong is None, wrong
 
 

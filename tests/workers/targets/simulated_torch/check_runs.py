@@ -1,0 +1,34 @@
+"""Runs every check of the device in this process, and prints what was wrong as JSON; a program.
+
+Usage: python -m tests.workers.targets.simulated_torch.check_runs
+"""
+
+import json
+import traceback
+from collections.abc import Callable
+
+from tests.workers.targets.simulated_torch import device_checks
+from workers.targets.simulated_torch.device import Device, activate
+
+CHECKS: dict[str, Callable[[Device], None]] = {
+    name: check
+    for name, check in vars(device_checks).items()
+    if getattr(check, "__annotations__", {}).get("device") is Device and check.__module__ == device_checks.__name__
+}
+
+
+def main() -> None:
+    """Print what went wrong in each check, or null."""
+    device = activate()
+    results: dict[str, str | None] = {}
+    for name, check in CHECKS.items():
+        try:
+            check(device)
+            results[name] = None
+        except BaseException:
+            results[name] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
