@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from scenarios.events import AcceptRate, AnyEvent, PromptDraw, Submit
+from scenarios.random_trace import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes

@@ -12,8 +12,8 @@ from functools import cache, partial
 from typing import Literal
 
 from scenarios.events import Schedule
+from scenarios.random_trace import random_trace
 from scenarios.spec import THROUGH_THE_HOST
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed

@@ -3,9 +3,10 @@
 Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Protocol, TypeAlias
 
 _MASK32 = 0xFFFFFFFF
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
@@ -52,6 +53,23 @@ def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
     return draw(seed, site, key, index) * bound >> 64
 
 
+class Draws(Protocol):
+    """Small numbers that are drawn under one label, one after the other."""
+
+    def below(self, bound: int) -> int:
+        """Return the next number in [0, bound)."""
+
+    def of(self, numbers: Sequence[int]) -> int:
+        """Return one of some numbers; a number that stands there twice comes twice as often."""
+
+    def one_in(self, count: int) -> bool:
+        """Return true one time in so many; false is the simpler answer."""
+
+
+# Draws under a label: what they are for, and which of several.
+Source: TypeAlias = Callable[[str, int], Draws]
+
+
 class Digits:
     """The 64 bits of one label, spent on several small numbers."""
 
@@ -68,3 +86,7 @@ class Digits:
     def of(self, numbers: Sequence[int]) -> int:
         """Return one of some numbers; a number that stands there twice comes twice as often."""
         return numbers[self.below(len(numbers))]
+
+    def one_in(self, count: int) -> bool:
+        """Return true one time in so many."""
+        return self.below(count) == 0

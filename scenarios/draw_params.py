@@ -1,10 +1,10 @@
 """Sampling parameters of generated requests: made from one number, which comes from a seed; 0 is none of them."""
 
 from collections.abc import Callable
-from typing import get_args
+from typing import NamedTuple, get_args
 
-from scenarios.draw import Digits, below
-from scenarios.sampling import PENALTY_STEPS, REPETITION_PENALTIES, Grammar, SamplingParams
+from scenarios.draw import Source, below
+from scenarios.sampling import BAD_WORD_LENGTH_MAX, PENALTY_STEPS, REPETITION_PENALTIES, Grammar, SamplingParams
 from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 
 METHODS: tuple[SamplingMethod, ...] = get_args(SamplingMethod)
@@ -55,20 +55,30 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
     def tokens(what: str, count: int) -> tuple[int, ...]:
         return tuple(pick(what, spec.vocab_size, index) for index in range(count))
 
+    def word(index: int, allowed: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a bad word, one of four a long one; of allowed tokens, where some are."""
+        is_long = pick("is_long", 4, index) == 0
+        length = 4 + pick("long", BAD_WORD_LENGTH_MAX - 3, index) if is_long else 1 + pick("length", 3, index)
+        # Of single ones too many would be forbidden.
+        length = max(2, length) if allowed else length
+        found = tokens(f"word {index}", length)
+        return tuple(allowed[token % len(allowed)] for token in found) if allowed else found
+
     def penalty(what: str) -> float:
         return (pick(what, 4 * PENALTY_STEPS + 1) - 2 * PENALTY_STEPS) / PENALTY_STEPS
 
     has_min, has_words, has_allowed, has_presence, has_frequency, has_repetition, has_grammar = (
         bool(number >> bit & 1) for bit in range(7)
     )
-    words = tuple(tokens(f"word {index}", 1 + pick("length", 3, index)) for index in range(1 + pick("words", 8)))
     # Few tokens repeat themselves soon, so that bad words of several tokens are met.
-    allowed = tokens("allowed", 1 + pick("allowed", 6))
+    has_few = has_words and pick("few", 3) == 0
+    allowed = tokens("allowed", 2 if has_few else 1 + pick("allowed", 6)) if has_allowed or has_few else ()
+    words = tuple(word(index, allowed) for index in range(1 + pick("words", 8)))
     return SamplingParams(
         grammar=_grammar(pick, spec) if has_grammar else (),
         min_tokens=1 + pick("min_tokens", 12) if has_min else 0,
         bad_words=words if has_words else (),
-        allowed_tokens=allowed if has_allowed else (),
+        allowed_tokens=allowed,
         presence_penalty=penalty("presence") if has_presence else 0.0,
         frequency_penalty=penalty("frequency") if has_frequency else 0.0,
         num_logprobs=pick("logprobs", 7) if pick("has_logprobs", 3) else 0,
@@ -83,40 +93,57 @@ def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
     return method, given if method == "synthetic" else ()
 
 
-def random_params(seed: int, who: int) -> int:
-    """Return the number of a request's sampling parameters: of some kinds, a grammar in one trace of four, or none."""
-    swarm, digits = Digits(seed, "params", 0), Digits(seed, "params", 1 + who)
-    grammars = Digits(seed, "grammars", 1 + who)
-    has_params, kinds = swarm.below(3) == 0, swarm.below(64)
-    number = digits.below(64) & kinds | 128 * digits.below(1 << 20) if has_params and kinds and digits.below(4) else 0
-    if Digits(seed, "grammars", 0).below(4) == 0 and grammars.below(4):
-        number |= 64 | 128 * grammars.below(1 << 20)
-    return number
+class Chance(NamedTuple):
+    """Whether some requests of a trace have tokens that are drawn, and how drafts are verified, and drawn, there.
+
+    `method` is the number of a method and of rates. Where a drafter `needs_guesses`, drafts are kept now and then only
+    if it predicts: uploaded ones know another output.
+    """
+
+    exists: bool = False
+    method: int = 0
+    needs_guesses: bool = False
+    draws_drafts: bool = False
 
 
-def has_chance(seed: int) -> bool:
-    """Tell whether a trace has requests whose tokens are drawn: one in three has."""
-    return Digits(seed, "chance", 0).below(3) == 0
+def chance_of(source: Source) -> Chance:
+    """Return how much of a trace is left to chance: nothing in two of three, else drafts too in one of three."""
+    if not source("chance", 0).one_in(3):
+        return Chance()
+    digits = source("method", 0)
+    method = digits.of((0, 0, 0, 1, 1, 2, 3, 3)) + len(METHODS) * digits.below(_RATES * _RATES)
+    is_weighed = method_of(method)[0] in ("standard", "block")
+    draws_drafts = source("drafts", 0).one_in(3)
+    return Chance(True, method, is_weighed and source("method", 1).one_in(2), draws_drafts)
 
 
-def random_chance(seed: int, who: int) -> int:
-    """Return the number of how a request's tokens are drawn; one of three is greedy."""
-    digits = Digits(seed, "chance", 1 + who)
-    return 1 + digits.below(1 << 20) if has_chance(seed) and digits.below(3) else 0
+class Params:
+    """Numbers of sampling parameters: of some kinds in one trace of three, a grammar in one of four.
 
+    Where drafts are drawn, one of two traces has grammars: whoever follows one has drafts that are certain.
+    """
 
-def random_method(seed: int) -> int:
-    """Return the number of a trace's method of verification, and of rates."""
-    digits = Digits(seed, "method", 0)
-    return digits.of((0, 0, 0, 1, 1, 2, 3, 3)) + len(METHODS) * digits.below(_RATES * _RATES) if has_chance(seed) else 0
+    def __init__(self, source: Source, chance: Chance) -> None:
+        swarm = source("params", 0)
+        self._exist, self._kinds = swarm.one_in(3), swarm.below(64)
+        self._has_grammars = source("grammars", 0).one_in(2 if chance.draws_drafts else 4)
+        self._chance, self._source = chance, source
 
+    def number(self, who: int) -> int:
+        """Return the number of a request's sampling parameters."""
+        number = 0
+        if self._exist and self._kinds:
+            digits = self._source("params", 1 + who)
+            number = digits.below(64) & self._kinds | 128 * digits.below(1 << 20) if digits.below(4) else 0
+        grammars = self._source("grammars", 1 + who)
+        if self._has_grammars and grammars.below(4):
+            number |= 64 | 128 * grammars.below(1 << 20)
+        return number
 
-def needs_guesses(seed: int) -> bool:
-    """Tell whether a drafter has to guess, for drafts to be kept now and then: uploaded ones know another output."""
-    method, _ = method_of(random_method(seed))
-    return method in ("standard", "block") and Digits(seed, "method", 1).below(2) == 0
-
-
-def draws_drafts(seed: int) -> bool:
-    """Tell whether drafts are drawn in a trace: in one of four with requests whose tokens are."""
-    return has_chance(seed) and Digits(seed, "drafts", 0).below(4) == 0
+    def chance_number(self, who: int) -> int:
+        """Return the number of how a request's tokens are drawn; one of three is greedy."""
+        if not self._chance.exists:
+            return 0
+        digits = self._source("chance", 1 + who)
+        number = digits.below(1 << 20)
+        return 1 + number if digits.below(3) else 0

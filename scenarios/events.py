@@ -132,6 +132,38 @@ class NanLogits(Event):
     request: RequestName
 
 
+class Spoil(Event):
+    """Something that the next step computes of a request becomes unusable."""
+
+    request: RequestName
+    token: Index = 0
+
+
+class SpoilLogit(Spoil):
+    """One logit that the next step which samples for this request computes is no number, or infinite.
+
+    It is that of `token`, modulo the vocabulary, in column `column` or the last that the step has. Where the request's
+    parameters forbid the token nothing comes of it; elsewhere nothing can be drawn from that column.
+    """
+
+    do: Literal["spoil_logit"] = "spoil_logit"
+    column: Index = 0
+    value: Literal["nan", "inf"] = "nan"
+
+
+class SpoilDraft(Spoil):
+    """One draft that the next step which verifies drafts of this request finds cannot be verified.
+
+    It is number `draft`, or the last there is. Its id is `above` or `below` those of the vocabulary; or a logit that it
+    was drawn from, that of `token` modulo the vocabulary, is no number or infinite, if it was drawn. Nothing happens to
+    drafts that nobody proposed in the step before, or that the host has checked against a grammar.
+    """
+
+    do: Literal["spoil_draft"] = "spoil_draft"
+    draft: Index = 0
+    what: Literal["above", "below", "nan", "inf"] = "above"
+
+
 class DummyStep(Event):
     """The next step that schedules nothing is not skipped: the target model runs over a batch of padding alone.
 
@@ -142,7 +174,18 @@ class DummyStep(Event):
 
 
 AnyEvent: TypeAlias = Annotated[
-    Submit | Abort | Preempt | Stall | Reorder | SetK | ResetPrefixCache | NoValidToken | NanLogits | DummyStep,
+    Submit
+    | Abort
+    | Preempt
+    | Stall
+    | Reorder
+    | SetK
+    | ResetPrefixCache
+    | NoValidToken
+    | NanLogits
+    | SpoilLogit
+    | SpoilDraft
+    | DummyStep,
     Field(discriminator="do"),
 ]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
-from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import ON_THE_HOST, SHIFTED, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 
 DEPTH_MAX = 2
 _ASYNCHRONOUS = ", ".join(drafter for drafter in get_args(Drafter) if drafter not in THROUGH_THE_HOST)
@@ -53,6 +53,12 @@ REFUSED: tuple[Refusal, ...] = (
         applies=lambda spec: spec.prefix_cache and spec.drafter == "mtp",
         allowed="False, or another drafter",
         reason="a hit would need the hidden word before its end, which mtp carries with the request that computed it",
+    ),
+    Refusal(
+        key="last_match",
+        applies=lambda spec: spec.last_match == "taken" and spec.drafter in SHIFTED,
+        allowed="dropped, or another drafter",
+        reason=f"what {' and '.join(SHIFTED)} keeps for a token depends on the one behind it",
     ),
     Refusal(
         key="drafter",

@@ -23,10 +23,12 @@ from scenarios.events import (
     ResetPrefixCache,
     Schedule,
     SetK,
+    SpoilDraft,
+    SpoilLogit,
     Stall,
     Submit,
 )
-from scenarios.spec import REPEATING, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import REPEATING, SHIFTED, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
@@ -41,11 +43,21 @@ KINDS = (
     "nan_logits",
     "reset_prefix_cache",
     "dummy_step",
+    "spoil_logit",
+    "spoil_draft",
 )
 _HOW = get_args(Reorder.model_fields["how"].annotation)
 DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
 _MODES = get_args(PreemptMode)
+_VALUES = get_args(SpoilLogit.model_fields["value"].annotation)
+_WHATS = get_args(SpoilDraft.model_fields["what"].annotation)
 CONV_WIDTHS = (3, 2, 4, 5, 8)
+# More than a word of a mask holds; with small blocks more than there may be of them. Some drafters repeat what was
+# there before, which comes again only where there are few tokens.
+VOCABULARIES = (32, 33, 40, 64, 65, 97, 130)
+FEW_TOKENS = (3, 2, 4, 5, 33)
+# Sizes of tiles and blocks of the vocabulary.
+CUTS = ((128, 4096), (4, 8), (8, 16), (8, 32), (16, 16), (4, 4))
 POLICIES = get_args(Schedule.model_fields["policy"].annotation)
 PATTERNS: tuple[str | AcceptRate, ...] = (
     "all",
@@ -82,12 +94,15 @@ class SpecNumbers(NamedTuple):
     method: int = 0
     conv_width: int = 0
     is_drawing: int = 0
+    vocabulary: int = 0
+    cuts: int = 0
+    takes_last_match: int = 0
 
 
 class FlatEvent(NamedTuple):
     """One event; `a` to `i`: length, max_tokens, pattern, stop, variant, params, common, priority, chance of a submit.
 
-    Of any other event `a` is its size.
+    Of any other event `a` is its size; of a spoiled logit or draft `a` to `c` say which, of which token, and how.
     """
 
     kind: int
@@ -129,6 +144,8 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
     has_states = not has_prefix_cache or drafter != "draft_model"
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     sampling, rates = draw_params.method_of(numbers.method)
+    vocabularies = FEW_TOKENS if drafter in REPEATING else VOCABULARIES
+    tile, block = CUTS[numbers.cuts % len(CUTS)]
     return EngineSpec(
         sampling=sampling,
         synthetic_rates=rates,
@@ -139,15 +156,17 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
         cascade=numbers.is_cascading > 0,
         policy="priority" if numbers.has_priorities else "fcfs",
         prefix_cache=has_prefix_cache,
+        last_match="taken" if numbers.takes_last_match and drafter not in SHIFTED else "dropped",
         logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
         pad=not numbers.is_unpadded,
-        # What was there before comes again only where there are few tokens.
-        vocab_size=3 if drafter in REPEATING else 32,
+        vocab_size=vocabularies[numbers.vocabulary % len(vocabularies)],
+        vocab_tile=tile,
+        vocab_block=block,
         num_speculative_tokens=k,
         max_num_seqs=1 + min(numbers.num_rows, 15),
         max_num_batched_tokens=1 + k + min(numbers.budget, 255),
         long_prefill_token_threshold=min(numbers.chunk, 255),
-        max_model_len=128 - min(numbers.model_length, 112),
+        max_model_len=128 - min(numbers.model_length, 126),
         block_size=block_size,
         # The shortest request of all, one token in and one out, fits into any pool.
         num_blocks=max(1 + min(numbers.num_blocks, 255), -(-(2 + 3 * k) // block_size)),
@@ -181,6 +200,12 @@ def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
             return ResetPrefixCache(tick=tick, at=at, running=bool(flat.a % 2))
         case "dummy_step":
             return DummyStep(tick=tick, at=at)
+        case "spoil_logit":
+            value = _VALUES[flat.c % len(_VALUES)]
+            return SpoilLogit(tick=tick, at=at, request=request, column=flat.a, token=flat.b, value=value)
+        case "spoil_draft":
+            what = _WHATS[flat.c % len(_WHATS)]
+            return SpoilDraft(tick=tick, at=at, request=request, draft=flat.a, token=flat.b, what=what)
         case _:
             return NoValidToken(tick=tick, at=at, request=request)
 

@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from scenarios.draw import draw
 from scenarios.features import refusals
+from scenarios.random_trace import random_trace
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
@@ -51,9 +52,6 @@ class Shard(Value):
 
     def _fresh(self) -> list[Trace]:
         """Return traces that no corpus has a part in."""
-        # Hypothesis takes longer to load than all the rest, and only who generates needs it.
-        from scenarios.strategies import random_trace  # noqa: PLC0415
-
         if self.profile == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
             return [random_trace(self.seed << 32 | first + index) for index in range(self.traces)]
@@ -62,7 +60,11 @@ class Shard(Value):
 
 
 def _drawn(seed: int, count: int) -> list[Trace]:
-    """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults."""
+    """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults.
+
+    Its first example is always the simplest there is: one request, which finds nothing, and that once a shard.
+    """
+    # Hypothesis takes longer to load than all the rest, and only who generates with it needs it.
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
     from hypothesis import seed as seeded  # noqa: PLC0415
 
@@ -71,7 +73,7 @@ def _drawn(seed: int, count: int) -> list[Trace]:
     found: list[Trace] = []
 
     @settings(
-        max_examples=count,
+        max_examples=1 + count,
         phases=(Phase.generate,),
         database=None,
         derandomize=False,
@@ -88,7 +90,8 @@ def _drawn(seed: int, count: int) -> list[Trace]:
         found.append(trace)
 
     collect()
-    return found
+    assert len(found) == 1 + count, f"Hypothesis drew {len(found)} traces, {1 + count} were wanted"
+    return found[1:]
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:

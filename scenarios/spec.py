@@ -16,6 +16,8 @@ THROUGH_THE_HOST: tuple[Drafter, ...] = (*ON_THE_HOST, "medusa")
 REPEATING: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
 # Neither they nor heads over one hidden word have positions that could run out.
 WITHOUT_POSITIONS: tuple[Drafter, ...] = (*REPEATING, "medusa")
+# What they keep for a token depends on the token behind it.
+SHIFTED: tuple[Drafter, ...] = ("eagle",)
 SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
 RATE_STEPS = 64
 Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
@@ -40,6 +42,10 @@ class EngineSpec(Value):
     is drawn from its distribution at the request's temperature, by which verification weighs it (probabilistic).
     Whoever follows a grammar gets the former.
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
+    `last_match` says whether a request takes the last block that it finds in the prefix cache over. Where the drafter
+    keeps for its last token what depends on the token behind it, that may be another one here.
+    A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
+    block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
 
     layers: Literal["hybrid", "attention"] = "hybrid"
@@ -49,11 +55,14 @@ class EngineSpec(Value):
     cascade: Annotated[bool, Field(strict=True)] = False
     policy: Literal["fcfs", "priority"] = "fcfs"
     prefix_cache: Annotated[bool, Field(strict=True)] = False
+    last_match: Literal["dropped", "taken"] = "dropped"
     logprobs_mode: Literal["raw", "processed"] = "raw"
     sampling: SamplingMethod = "strict"
     synthetic_rates: Annotated[tuple[Rate, ...], Field(max_length=16)] = ()
     pad: Annotated[bool, Field(strict=True)] = True
     vocab_size: Annotated[int, Field(strict=True, ge=2, le=65536)] = 32
+    vocab_tile: Annotated[int, Field(strict=True, ge=4, le=128)] = 128
+    vocab_block: Annotated[int, Field(strict=True, ge=4, le=4096)] = 4096
     num_speculative_tokens: Annotated[int, Field(strict=True, ge=0, le=16)] = 3
     max_num_seqs: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
     max_num_batched_tokens: Annotated[int, Field(strict=True, ge=1, le=8192)] = 32

@@ -80,6 +80,11 @@ def _spec_problems(trace: Trace) -> list[Problem]:
     if spec.max_num_batched_tokens < least:
         message = f"max_num_batched_tokens is {spec.max_num_batched_tokens}; one decode needs 1 + K = {least}"
         found.append(Problem(("spec", "max_num_batched_tokens"), message))
+    for key, least in (("vocab_tile", 1), ("vocab_block", spec.vocab_tile)):
+        size = getattr(spec, key)
+        if size & (size - 1) or size < least:
+            message = f"{key} is {size}; allowed are powers of two" + (f" from vocab_tile = {least} on" * (least > 1))
+            found.append(Problem(("spec", key), message))
     return found + _rate_problems(spec)
 
 

@@ -15,6 +15,7 @@ from scenarios.events import (
     NoValidToken,
     Preempt,
     PromptDraw,
+    Spoil,
     Stall,
     Submit,
 )
@@ -93,7 +94,7 @@ def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):
             match event:
-                case Submit() | Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
+                case Submit() | Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | Spoil():
                     name = f"x.{event.request}"[:NAME_MAX] if are_strangers else event.request
                     yield event.model_copy(update={"request": name})
                 case _:

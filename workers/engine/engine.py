@@ -19,6 +19,8 @@ from scenarios.events import (
     Reorder,
     ResetPrefixCache,
     SetK,
+    SpoilDraft,
+    SpoilLogit,
     Stall,
     Submit,
 )
@@ -208,14 +210,16 @@ class Engine:
                 self.scheduler.reset_cache(running)
             case DummyStep():
                 self._is_dummy_due = True
-            case Preempt() | Stall() | NoValidToken() | NanLogits():
+            case Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
                 request = self.requests.get(event.request)
                 if request is not None and request.finish_reason is None:
                     self._apply_to(event, request)
             case Submit() | Abort():
                 raise AssertionError(f"{event.do} has a method of its own")
 
-    def _apply_to(self, event: Preempt | Stall | NoValidToken | NanLogits, request: Request) -> None:
+    def _apply_to(
+        self, event: Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft, request: Request
+    ) -> None:
         ended = request.finish_reason
         assert ended is None, f"request {request.name} ended by {ended}, and {event.do} is to change it"
         match event:
@@ -229,6 +233,10 @@ class Engine:
                 request.invalid_next = True
             case NanLogits():
                 request.spoiled_next = True
+            case SpoilLogit():
+                request.spoils_next = request.spoils_next._replace(logit=event)
+            case SpoilDraft():
+                request.spoils_next = request.spoils_next._replace(draft=event)
 
 
 class Permutation:

@@ -68,6 +68,7 @@ def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
         block_size=spec.block_size,
         max_blocks=memory.max_blocks,
         num_speculative_tokens=spec.num_speculative_tokens,
+        vocab_size=spec.vocab_size,
     )
 
 

@@ -10,12 +10,15 @@ from workers.engine.context import NamedRows
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import Step
+from workers.kernels.process_logits.arguments import BITS
 from workers.kernels.sentinels import NO_DRAFT
-from workers.record.log import Cause, SkipReason
+from workers.record.log import UNSPOILED, Cause, SkipReason
 
 # Reasons to leave a request out that are counted: while it runs, and while it waits.
 _LEFT_OUT_RUNNING: dict[SkipReason, str] = {"stalled": "stall", "grammar": "grammar_wait", "limit": "limit_wait"}
 _LEFT_OUT_WAITING: dict[SkipReason, str] = {"stale": "stale_wait"}
+_SHORT_WORD = 3
+_SHORT_REQUEST = 64
 
 
 class StepObserver:
@@ -56,9 +59,13 @@ class StepObserver:
         probes, request, spec = self.probes, row.request, self._spec
         probes["no_valid_token"] += row.invalid
         probes["nan_logits"] += row.spoiled
+        if row.spoils is not UNSPOILED:
+            probes["spoiled_logit"] += row.spoils.logit is not None
+            probes["spoiled_draft"] += row.spoils.draft is not None
         probes["discard"] += row.discard
         probes["third_chunk"] += row.discard and row.step_in_epoch == 2
         probes["padded_decode"] += row.padded
+        probes["padded_decode_restored"] += self._is_aligned and row.padded and bool(row.shared_blocks)
         probes["last_block"] += spec.num_blocks - 1 in request.blocks
         probes["first_block"] += 0 in request.blocks
         probes["draftless_decode"] += row.num_computed > 0 and row.n == 1 and row.d == 0
@@ -67,6 +74,10 @@ class StepObserver:
     def row_withdrawn(self) -> None:
         """Note that a row is taken out of the step again, because its request gives way."""
         self.probes["taken_out"] += 1
+
+    def budget_returned(self) -> None:
+        """Note that a row of the step has what one that was taken out gave back of the budget."""
+        self.probes["budget_returned"] += 1
 
     def preempted(self, request: Request, cause: Cause) -> None:
         """Note that a request loses its blocks."""
@@ -93,7 +104,8 @@ class StepObserver:
         probes["prefix_hit"] += 1
         probes["prefix_hit_shared"] += any(pool.references[block] > 1 for block in shared)
         probes["prefix_hit_on_resume"] += row.request.epoch > 0
-        # The last match is never taken over, so no hit leaves fewer tokens.
+        # Where the last match is not taken over no hit leaves fewer tokens.
+        probes["prefix_hit_but_one"] += row.num_known - row.num_computed == 1
         probes["prefix_hit_to_end"] += row.num_known - row.num_computed == 1 + self._spec.block_size
         probes["prefix_hit_at_once"] += any(block in other.new_blocks for other in rows for block in shared)
 
@@ -102,6 +114,7 @@ class StepObserver:
     def submitted(self, num_prompt: int, is_reused_name: bool) -> None:
         """Note that a request arrives."""
         self.probes["name_reused"] += is_reused_name
+        self.probes["short_model"] += self._spec.max_model_len <= 1 + self._spec.num_speculative_tokens
         for edge in _prompt_edges(num_prompt, self._spec):
             self.probes["prompt_" + edge] += 1
 
@@ -133,9 +146,22 @@ class StepObserver:
         assert len(outputs) == len(step.rows), f"step {step.number}: {len(outputs)} results of {len(step.rows)} rows"
         self.num_commits += len(step.rows)
         for row, sampled in zip(step.rows, outputs, strict=True):
-            if row.request.has_params and row.request.params.temperature:
-                self.probes["random_accept"] += len(sampled) > 1
-                self.probes["random_reject"] += 0 < len(sampled) <= row.d
+            if row.request.has_params:
+                self._sampled_by_params(row, sampled)
+
+    def _sampled_by_params(self, row: PlanRow, sampled: Sequence[int]) -> None:
+        """Note what a row brings whose request has sampling parameters."""
+        probes, spec, params, tokens = self.probes, self._spec, row.request.params, row.request.tokens
+        if params.temperature:
+            probes["random_accept"] += len(sampled) > 1
+            probes["random_reject"] += 0 < len(sampled) <= row.d
+            probes["drawn_in_later_tile"] += any(token % spec.vocab_block >= spec.vocab_tile for token in sampled)
+            probes["drawn_in_later_block"] += any(token >= spec.vocab_block for token in sampled)
+        if params.changes_logits:
+            probes["later_mask_word"] += any(token >= BITS for token in sampled)
+            probes["long_bad_word"] += any(
+                len(word) > _SHORT_WORD and tuple(tokens[1 - len(word) :]) == word[:-1] for word in params.bad_words
+            )
 
     # What the runner does.
 
@@ -170,6 +196,9 @@ class StepObserver:
         if named.random:
             probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
             probes["limited_decision"] += bool(named.limited)
+            if self._spec.draft_sampling == "probabilistic":
+                drawn = any(rows[index].d for index in named.random if index not in named.grammar)
+                probes["grammar_beside_drawn"] += drawn and bool(named.grammar)
         if named.grammar:
             checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
             probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
@@ -188,6 +217,7 @@ class StepObserver:
         probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
         probes["no_accept"] += row.d > 0 and len(sampled) == 1
         length = len(request.tokens)
+        probes["long_request"] += length + len(sampled) > _SHORT_REQUEST
         probes["drafter_full"] += 0 < spec.drafter_max_len < length + len(sampled) + spec.num_speculative_tokens
         if self._is_aligned and sampled:
             crossed = (length - 1 + len(sampled)) // spec.block_size - (length - 1) // spec.block_size
@@ -226,5 +256,7 @@ def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: in
         yield "end_on_block_edge"
     if len(request.tokens) == spec.max_model_len:
         yield "model_full"
+    if spec.depth == 1:
+        yield "end_at_depth_1"
     if request.finish_reason == "stop" and len(sampled) > 1:
         yield "stop_first" if count == 1 else "stop_last" if count == len(sampled) else "stop_between"

@@ -129,8 +129,8 @@ from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampler_stats.vectorised import sampler_stats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 from workers.kernels.sampling_inputs.vectorised import sampling_inputs
-from workers.kernels.spoil_logits.arguments import SpoilLogits
-from workers.kernels.spoil_logits.vectorised import spoil_logits
+from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
+from workers.kernels.spoil_logits.vectorised import spoil_logits, spoil_one_draft, spoil_one_logit
 from workers.kernels.state_copy.arguments import StateCopy
 from workers.kernels.state_copy.vectorised import state_copy
 from workers.kernels.state_restore.arguments import StateRestore
@@ -237,6 +237,8 @@ class Parts:
     state_restore: Kernel[StateRestore] = state_restore
     compute_logits: Kernel[ComputeLogits] = compute_logits
     spoil_logits: Kernel[SpoilLogits] = spoil_logits
+    spoil_one_logit: Kernel[SpoilOneLogit] = spoil_one_logit
+    spoil_one_draft: Kernel[SpoilOneDraft] = spoil_one_draft
     write_history: Kernel[WriteHistory] = write_history
     process_logits: Kernel[ProcessLogits] = process_logits
     grammar_drafts: Kernel[GrammarDrafts] = grammar_drafts

@@ -17,6 +17,7 @@ class Prefixes:
         self.pool = CachingPool(spec.num_blocks)
         self._size = spec.block_size
         self._is_aligned = spec.is_aligned
+        self._drops_last_match = spec.last_match == "dropped"
         self._registered_now: set[int] = set()
         self._parts = parts
         self._observer = observer
@@ -25,7 +26,9 @@ class Prefixes:
         """Return the blocks a request may take over: at least one token is left to compute."""
         count = (len(request.tokens) - 1) // self._size
         extend_hashes(request.block_hashes, request.tokens, count, self._size)
-        found = self._parts.usable_hits(self.pool.find(request.block_hashes[:count]))
+        found = self.pool.find(request.block_hashes[:count])
+        if self._drops_last_match:
+            found = self._parts.usable_hits(found)
         if self._is_aligned:
             # A recurrent state is read when a step begins and kept when it ends: that of this step is not there yet.
             found = list(takewhile(lambda block: block not in self._registered_now, found))

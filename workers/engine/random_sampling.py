@@ -15,7 +15,7 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
@@ -75,7 +75,7 @@ class Chance:
         self._method = METHODS[spec.sampling]
         self._num_tries = NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
         self._rates = np.array([int(rate * RATE_STEPS) for rate in spec.rates] or [0] * k, dtype=np.int64)
-        self._block_size = block_size_of(spec.vocab_size)
+        self._block_size = block_size_of(spec.vocab_size, spec.vocab_tile, spec.vocab_block)
         # How many elements a row has in each buffer.
         blocks = -(-spec.vocab_size // self._block_size)
         floats = {
@@ -86,7 +86,7 @@ class Chance:
             "select_noise": (1 + k) * (1 + self._num_tries) * 4,
             "block_max": (1 + 2 * k) * blocks,
             "block_sum": (1 + 2 * k) * blocks,
-            "tile_sum": (1 + k) * blocks * (self._block_size // TILE_SIZE),
+            "tile_sum": (1 + k) * blocks * (self._block_size // spec.vocab_tile),
             "residual": k * blocks,
         }
         integers = {"noise_positions": 1, "block_best": (1 + k) * blocks, "sampler_status": 1}
@@ -200,7 +200,7 @@ class Chance:
             logits_stride=spec.vocab_size,
             draft_stride=spec.vocab_size,
             block_size=self._block_size,
-            tile_size=TILE_SIZE,
+            tile_size=spec.vocab_tile,
         )
 
     def _residual_mass(self, view: View, own: Spans, given: Spans) -> ResidualMass:
@@ -254,5 +254,5 @@ class Chance:
             logits_stride=spec.vocab_size,
             draft_stride=spec.vocab_size,
             block_size=self._block_size,
-            tile_size=TILE_SIZE,
+            tile_size=spec.vocab_tile,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scenarios.sampling import SamplingParams
-from workers.record.log import Scheduled, ScheduledRow, SkipReason
+from workers.record.log import UNSPOILED, Scheduled, ScheduledRow, SkipReason, Spoils
 
 _NOTHING = SamplingParams()
 
@@ -49,6 +49,7 @@ class Request:
     stalled_until: int = 0
     invalid_next: bool = False
     spoiled_next: bool = False
+    spoils_next: Spoils = UNSPOILED
     drafts: list[int] = field(default_factory=list)
     logprobs: list[int | float] = field(default_factory=list)
     last_step: int = -1
@@ -82,34 +83,46 @@ class PlanRow(NamedTuple):
     spoiled: bool = False
     drafts: tuple[int, ...] = ()
     shared_blocks: tuple[int, ...] = ()
+    spoils: Spoils = UNSPOILED
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: its rows in scheduling order, how many drafts each of them is to propose, and blocks to poison."""
+    """One step: its rows in scheduling order, how many drafts each of them is to propose, and blocks to poison.
+
+    Of one that `is_spoiled` some row has something to spoil.
+    """
 
     step: int
     k_step: int
     rows: tuple[PlanRow, ...]
     poisoned: tuple[int, ...] = ()
+    is_spoiled: bool = False
 
 
 class PlanWorkspace:
-    """Mutable workspace of the scheduler, reused every step."""
+    """Mutable workspace of the scheduler, reused every step; rows that were taken out again `returned` budget."""
 
     def __init__(self) -> None:
         self.rows: list[PlanRow] = []
         self.skipped: list[tuple[int, SkipReason]] = []
-        self.budget = 0
+        self.budget = self.returned = 0
         self.begin(0)
 
     def begin(self, budget: int) -> None:
         """Make it the plan of another step."""
         assert self.budget >= 0, f"the step before took {-self.budget} tokens more than its budget"
-        self.budget = budget
-        self.preempted = self.has_prefill = False
+        self.budget, self.returned = budget, 0
+        self.preempted = self.has_prefill = self.is_spoiled = False
         self.rows.clear()
         self.skipped.clear()
+
+    def take_spoils(self, request: Request, samples: bool, verifies: bool) -> Spoils:
+        """Return what becomes of a row that samples, or verifies drafts; the rest waits for another row."""
+        self.is_spoiled = True
+        waiting = request.spoils_next
+        request.spoils_next = Spoils(None if samples else waiting.logit, None if verifies else waiting.draft)
+        return Spoils(waiting.logit if samples else None, waiting.draft if verifies else None)
 
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]], block_size: int) -> Scheduled:
@@ -128,6 +141,7 @@ def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]], b
             row.spoiled,
             len(row.shared_blocks) * block_size,
             row.shared_blocks,
+            row.spoils,
         )
         for row in plan.rows
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
-from workers.engine import host_observations, processing
+from workers.engine import host_observations, processing, spoiling
 from workers.engine.captures import Captures
 from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
@@ -151,11 +151,15 @@ class Runner:
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
         if is_restored:
             launch_state_restore(self.context, forward)
+        if plan.is_spoiled:
+            spoiling.launch_drafts(self.context, forward, batch.rows, batch.prev_positions())
         launch_inputs(self.context, forward)
         self._grammars.launch_drafts(forward)
         self.context.captures.inputs(view, plan.step, requests)
         launch_target(self.context, forward)
         self._sampler.logprobs.keep(forward)
+        if plan.is_spoiled:
+            spoiling.launch_logits(self.context, forward, batch.rows)
         self._grammars.launch_masks(forward)
         processing.launch(self.context, forward)
         self._sampler.launch(forward, step)
@@ -193,6 +197,8 @@ class Runner:
                 table, batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
             )
             self._write(staged, shape, fresh, named)
+            if plan.is_spoiled:
+                spoiling.stage_drafts(self.context, staged, batch.rows, prev_positions)
         self._copy_inputs(staging)
         self._copy_scripts(plan, staging)
         processing.copy_lines(self.context, machine, plan, staging)

@@ -10,7 +10,7 @@ from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
 from workers.engine.prefixes import Prefixes
 from workers.engine.request import Plan, PlanRow, PlanWorkspace, Request, entry_of
-from workers.record.log import CacheReset, Cause, Entry, Freed, Preempted, SkipReason
+from workers.record.log import UNSPOILED, CacheReset, Cause, Entry, Freed, Preempted, SkipReason
 from workers.record.observation import Observation
 
 
@@ -66,7 +66,7 @@ class Scheduler:
                 self.cache.register(row.request, row.request.tokens, row.num_computed + row.n)
         if self.waiting:
             self._admit(work)
-        plan = Plan(step, self.k_step, tuple(work.rows), tuple(self._poisoned))
+        plan = Plan(step, self.k_step, tuple(work.rows), tuple(self._poisoned), work.is_spoiled)
         if plan.rows:
             self._poisoned.clear()
         explained, alive = len(plan.rows) + len(work.skipped), len(self.running) + len(self.waiting)
@@ -104,8 +104,10 @@ class Scheduler:
         for row in [row for row in work.rows if row.request is victim]:
             work.rows.remove(row)
             work.budget += self._parts.budgeted(row.n, row.d)
+            work.returned += row.n
             victim.invalid_next |= row.invalid
             victim.spoiled_next |= row.spoiled
+            victim.spoils_next = row.spoils.behind(victim.spoils_next)
             assert not returned, f"request {victim.name} has two rows of a step"
             returned, kept = row.new_blocks, len(victim.blocks) - len(row.new_blocks)
             assert tuple(victim.blocks[kept:]) == returned, f"{victim.blocks} do not end with the row's {returned}"
@@ -259,6 +261,7 @@ class Scheduler:
         spoiled = request.spoiled_next and not discard
         if spoiled:
             request.spoiled_next = False
+        spoils = UNSPOILED if request.spoils_next is UNSPOILED else work.take_spoils(request, not discard, d > 0)
         work.rows.append(
             PlanRow(
                 request=request,
@@ -277,8 +280,11 @@ class Scheduler:
                 spoiled=spoiled,
                 drafts=tuple(self._parts.checked_drafts(request, d)) if request.params.grammar and not discard else (),
                 shared_blocks=tuple(shared),
+                spoils=spoils,
             )
         )
+        if work.returned and n > work.budget - work.returned:
+            self._observer.budget_returned()
         work.budget -= self._parts.budgeted(n, d)
         work.has_prefill |= n > 1 + d or discard
         self._observer.row_planned(work.rows[-1])

@@ -7,6 +7,7 @@ import numpy as np
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.rejection_sample.arguments import RejectionSample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
@@ -52,6 +53,31 @@ def _bonus_compared_with_a_default(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, count_sampled=op_like(parts.count_sampled, body))
 
 
+def _infinity_wins(parts: Parts, reached: Reached) -> Parts:
+    def body(given: RejectionSample) -> None:
+        parts.rejection_sample(given)
+        right = given.sampled.copy()
+        # The largest number there is was taken for the largest logit.
+        finite = np.where(np.isposinf(given.logits), np.finfo(np.float32).max, given.logits)
+        parts.rejection_sample(replace(given, logits=finite))
+        if not np.array_equal(given.sampled, right):
+            reached()
+
+    return replace(parts, rejection_sample=op_like(parts.rejection_sample, body))
+
+
+def _any_draft_is_fed(parts: Parts, reached: Reached) -> Parts:
+    def body(given: PrepareInputs) -> None:
+        parts.prepare_inputs(given)
+        drafts = given.scheduled_drafts.reshape(len(given.num_drafts), -1)
+        for row, column in np.argwhere(drafts >= given.vocab_size):
+            reached()
+            first = given.query_start[row] + given.num_scheduled[row] - given.num_drafts[row]
+            given.input_ids[first + column] = drafts[row, column]
+
+    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+
+
 FAULTS = (
     Fault(
         id="ascend-16222-row-zero",
@@ -79,5 +105,23 @@ FAULTS = (
         plane="counts",
         requires=(),
         apply=_bonus_compared_with_a_default,
+    ),
+    Fault(
+        id="specstorm-infinite-logit",
+        source="an earlier version of our own engine",
+        symptom="a greedy request gets a token where its logits are infinite, unless a neighbour's tokens are drawn",
+        trigger="a logit of a column that a greedy row comes to is infinite, in a step in which every row is greedy",
+        plane="counts",
+        requires=(),
+        apply=_infinity_wins,
+    ),
+    Fault(
+        id="specstorm-draft-past-the-vocabulary",
+        source="an earlier version of our own engine",
+        symptom="the model is fed an id that is no token",
+        trigger="a row verifies a draft whose id lies past the vocabulary",
+        plane="inputs",
+        requires=(),
+        apply=_any_draft_is_fed,
     ),
 )

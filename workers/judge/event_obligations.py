@@ -19,6 +19,8 @@ from scenarios.events import (
     Reorder,
     ResetPrefixCache,
     SetK,
+    SpoilDraft,
+    SpoilLogit,
     Stall,
     Submit,
 )
@@ -28,6 +30,7 @@ from workers.oracle.truth import Truth
 from workers.record.log import Aborted, CacheReset, Preempted, Submitted
 
 Moment: TypeAlias = tuple[int, int]
+_OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
 Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
 
 
@@ -36,7 +39,8 @@ class Duties:
 
     An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
     name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, the logits of
-    `spoiled` to be NaN, `reorder` waits for a batch, a dummy step for a step without one.
+    `spoiled` to be NaN; `spoiled_logits` and `spoiled_drafts` have what is to be made unusable of a request. `reorder`
+    waits for a batch, a dummy step for a step without one.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
@@ -45,6 +49,8 @@ class Duties:
         self.is_dummy_due = False
         self.samples_taken: set[int] = set()
         self.spoiled: set[int] = set()
+        self.spoiled_logits: dict[int, SpoilLogit] = {}
+        self.spoiled_drafts: dict[int, SpoilDraft] = {}
         self._k_max = self.k_step
         self._oracle = oracle
         self._submits = trace.submits()
@@ -125,7 +131,7 @@ class Duties:
             case _:
                 return False
 
-    def _bearer(self, event: Submit | Abort | Preempt | Stall | NoValidToken | NanLogits) -> Truth | None:
+    def _bearer(self, event: Submit | _OfARequest) -> Truth | None:
         """Return the live request an event names, or None."""
         truth = self._oracle.newest(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
@@ -144,13 +150,13 @@ class Duties:
             case Submit(request=name, tick=tick):
                 if self._bearer(event) is None:
                     return f"request {name} was not submitted, its event was due at tick {tick}"
-            case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits():
+            case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
                 truth = self._bearer(event)
                 if truth is not None:
                     return self._hear_of(event, truth)
         return None
 
-    def _hear_of(self, event: Abort | Preempt | Stall | NoValidToken | NanLogits, truth: Truth) -> str | None:
+    def _hear_of(self, event: _OfARequest, truth: Truth) -> str | None:
         match event:
             case Abort(tick=tick):
                 return f"request {truth.name} goes on, its abort was due at tick {tick}"
@@ -163,6 +169,10 @@ class Duties:
                 self.samples_taken.add(truth.index)
             case NanLogits():
                 self.spoiled.add(truth.index)
+            case SpoilLogit():
+                self.spoiled_logits[truth.index] = event
+            case SpoilDraft():
+                self.spoiled_drafts[truth.index] = event
         return None
 
 

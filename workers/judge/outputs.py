@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
-from scenarios.events import Abort, NanLogits, Submit
+from scenarios.events import Abort, NanLogits, SpoilLogit, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.judge.contracts.logprobs import width_of
@@ -65,7 +65,7 @@ def compare(
         return Comparison(OutputDifference("end", "", None, "outputs", seen))
     if isinstance(wanted, str):
         return Comparison(OutputDifference("end", "", None, f"the other run: {wanted}", "outputs"))
-    cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits)}
+    cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     submitted = Counter(event.request for event in trace.submits())
     has_drafts = trace.spec.num_speculative_tokens > 0 or not logit_margin
     submits = {

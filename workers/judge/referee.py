@@ -16,6 +16,7 @@ from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
 from workers.record.log import (
+    UNSPOILED,
     Aborted,
     CacheReset,
     Corrected,
@@ -26,6 +27,7 @@ from workers.record.log import (
     Processed,
     Scheduled,
     ScheduledRow,
+    Spoils,
     Submitted,
 )
 
@@ -242,7 +244,18 @@ class Referee:
             return f"its logits are made NaN: {row.spoiled}; due is {is_spoiled}"
         if is_spoiled:
             self._duties.spoiled.remove(row.request)
-        return None
+        if row.spoils is UNSPOILED and not (self._duties.spoiled_logits or self._duties.spoiled_drafts):
+            return None
+        return self._spoils(row, share)
+
+    def _spoils(self, row: ScheduledRow, share: Share) -> str | None:
+        """Compare what is spoiled of a row: a logit where it samples, a draft where it verifies one."""
+        logits, drafts = self._duties.spoiled_logits, self._duties.spoiled_drafts
+        due = Spoils(
+            logits.pop(row.request, None) if not share.is_chunk else None,
+            drafts.pop(row.request, None) if share.d else None,
+        )
+        return None if row.spoils == due else f"spoiled of it are {row.spoils}; due are {due}"
 
     def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
         spec = self._spec

@@ -178,7 +178,9 @@ class Decision:
         """
         if self._cache is None:
             return ()
-        found = self._cache.chain(standing.hashes)[:-1]
+        found = self._cache.chain(standing.hashes)
+        if self._spec.last_match == "dropped":
+            found = found[:-1]
         if keeps_states_with_blocks(self._spec):
             for index, block in enumerate(found):
                 if block in self._registered:

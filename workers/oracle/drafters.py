@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.oracle.random_sampling import Proposal, propose
+from workers.oracle.random_sampling import Proposal, cuts_of, propose
 from workers.record import model
 
 NO_DRAFT = -1
@@ -179,7 +179,7 @@ class DraftModel(DrafterTruth):
                 # What is drawn from another word's logits is likely to be rejected.
                 word = model.mix((hidden + 1) & model.MASK) if is_wrong else hidden
                 own.append(tape.argmax(word))
-                drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn)))
+                drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn), cuts_of(self._spec)))
                 token = drawn[-1].token
             proposed.append(token)
         return Drafts(tuple(proposed), tuple(raw), tuple(own), tuple(drawn))

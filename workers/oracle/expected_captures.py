@@ -14,8 +14,6 @@ from workers.oracle.tape import Tape
 from workers.oracle.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
-# In a sampler's status. It has other bits for drafts outside the vocabulary or drawn from nothing: no drafter has such.
-NO_TARGET = 2
 # An engine sums float32 exponentials of logits below 16: its error stays below 1e-5 for 65536 tokens.
 TOLERANCE = 1e-4
 
@@ -52,7 +50,8 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
         input_ids += row.tape.tokens[computed : row.base + 1]
         if row.drafts:
             drafts.append((index * k, row.drafts, row, row.base + 1))
-            input_ids += [max(0, draft) for draft in row.drafts]
+            # What is no token is fed as the nearest one.
+            input_ids += [min(max(0, draft), spec.vocab_size - 1) for draft in row.drafts]
     expected: Expectation = {
         "num_computed": [(0, [row.computed for row in rows], rows, None)],
         "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
@@ -104,7 +103,7 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
         "top_k": _where(rows, [each.top_k for each in params], by_chance),
         "seeds": _where(rows, [each.seed for each in params], by_chance),
         "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
-        "sampler_status": _where(rows, [0 if row.has_target else NO_TARGET for row in rows], samples),
+        "sampler_status": _where(rows, [row.status for row in rows], samples),
     }
 
 

@@ -8,10 +8,10 @@ from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, keep_rates
-from workers.oracle.logits_processing import Rules, hash_of, processed, rules_of
-from workers.oracle.random_sampling import Proposal
+from workers.oracle.logits_processing import Rules, hash_of, rules_of
+from workers.oracle.random_sampling import Proposal, cuts_of, target_of
 from workers.oracle.rejection_sampling import Verified, verify
-from workers.oracle.tape import Tape, Tapes, script, tape_length
+from workers.oracle.tape import Spoil, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
 
@@ -62,24 +62,26 @@ class IncrementalTape(Tape):
         self.drafter.follow(len(self.tokens) - 2)
         self._compute()
 
-    def go_on(self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal]) -> Verified:
+    def go_on(
+        self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoil: Spoil | None
+    ) -> Verified:
         """Go on with the drafts that are kept, and the token that follows them."""
-        spec, lines = self._spec, self.lines(drafts)
-        found = verify(spec.sampling, lines, drafts, params, keep_rates(spec), len(self.tokens), drawn)
+        spec, lines = self._spec, self.lines(drafts, spoil)
+        found = verify(spec.sampling, lines, drafts, params, keep_rates(spec), len(self.tokens), drawn, cuts_of(spec))
         for token, line in zip(found.tokens, lines, strict=False):
             self.append(token, line)
         return found
 
-    def lines(self, drafts: Sequence[int]) -> list[list[float]]:
+    def lines(self, drafts: Sequence[int], spoil: Spoil | None = None) -> list[list[float]]:
         """Return the processed logits after the known tokens, then after each draft, up to the first that is none."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
-        found = [self._line()]
-        for draft in drafts:
-            if draft < 0:
+        found = [self._line(spoil, 0)]
+        for column, draft in enumerate(drafts, 1):
+            if not 0 <= draft < self._spec.vocab_size:
                 break
             self.tokens.append(draft)
             self._compute()
-            found.append(self._line())
+            found.append(self._line(spoil, column))
         for values in (self.tokens, self.kv, self.attention, self.inputs, self.states, self.hidden):
             del values[known:]
         self._sum_kv, self._sum_kv_position = sums
@@ -92,11 +94,8 @@ class IncrementalTape(Tape):
             tape.append(self.tokens[position], tape.lines(())[0])
         return tape
 
-    def _line(self) -> list[float]:
-        logits = self._logits(self.hidden[-1]).tolist()
-        if self._rules is None:
-            return [float(logit) for logit in logits]
-        return processed(logits, self._rules, self.tokens, self._first_logits + 1)
+    def _line(self, spoil: Spoil | None, column: int) -> list[float]:
+        return self.line_at(len(self.tokens) - 1, spoil if spoil is not None and spoil.column == column else None)
 
 
 class RowOutcome(NamedTuple):
@@ -112,21 +111,29 @@ class RowOutcome(NamedTuple):
     has_target: bool = True
 
 
-NOT_SAMPLED = RowOutcome()
+def verify_row(
+    truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoil: Spoil | None = None
+) -> RowOutcome:
+    """Return what verifying a row comes to from position `first` on; an incremental tape goes on by its tokens.
 
-
-def verify_row(truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> RowOutcome:
-    """Return what verifying a row comes to from position `first` on; an incremental tape goes on by its tokens."""
+    A logit that an event spoils leaves its column without a target.
+    """
     tape = truth.tape
     if isinstance(tape, IncrementalTape):
-        found = tape.go_on(drafts, truth.params, drawn)
+        found = tape.go_on(drafts, truth.params, drawn, spoil)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
         return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
-    right = 0
-    while right < len(drafts) and drafts[right] == tape.tokens[first + right]:
+    right, undefined = 0, [column for column, each in enumerate(drawn) if not each.masses]
+    usable = undefined[0] if undefined else len(drafts)
+    while right < usable and drafts[right] == tape.tokens[first + right]:
         right += 1
     has_target = first + right < tape.end
     valid = 1 + right if has_target else tape.end - first
+    if spoil is not None and spoil.column < valid:
+        # It matters unless the request's own rules forbid the token.
+        line = tape.line_at(first - 1 + spoil.column, spoil)
+        if target_of(line, truth.params) is None:
+            valid, has_target = spoil.column, False
     if not truth.params.temperature:
         return RowOutcome(valid, has_target=has_target)
     narrow = tape.ambiguous.intersection(range(first, first + valid))

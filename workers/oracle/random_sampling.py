@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, isnan
 from struct import pack, unpack
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from scenarios.draw import philox4x32
 from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
 from workers.oracle.logits_processing import ONE
 
 UNIT = 2.0**-24
 TINY = 2.0**-126
 DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
-TILE_SIZE = 128
-BLOCK_SIZE_MIN, BLOCKS_MAX = 4096, 32
+BLOCKS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +146,32 @@ def _weight(logit: float, floor: float, largest: float, temperature: float) -> M
     return Mass(value, value * (8 * x + 16) * UNIT + TINY)
 
 
-def block_size_of(vocab_size: int) -> int:
-    """Return how many tokens a block has; a small vocabulary is one block, whatever its size."""
-    block_size = BLOCK_SIZE_MIN
-    while block_size * BLOCKS_MAX < vocab_size:
-        block_size *= 2
-    return block_size
+class Cuts(NamedTuple):
+    """Into what a vocabulary is cut: blocks of at least `block` tokens, and tiles of `tile`, both powers of two."""
+
+    block: int = 4096
+    tile: int = 128
+
+    def block_size(self, vocab_size: int) -> int:
+        """Return how many tokens a block has; a small vocabulary is one block, whatever its size."""
+        block_size = self.block
+        while block_size * BLOCKS_MAX < vocab_size:
+            block_size *= 2
+        return block_size
 
 
-def select(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]:
+USUAL = Cuts()
+
+
+def cuts_of(spec: EngineSpec) -> Cuts:
+    """Return into what the sampler of a specification cuts its vocabulary."""
+    return Cuts(spec.vocab_block, spec.vocab_tile)
+
+
+def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL) -> tuple[int, bool]:
     """Return the token that three numbers select by masses, and if it may be another."""
     first, is_ambiguous = 0, False
-    for size, number in zip((block_size_of(len(masses)), TILE_SIZE, 1), numbers, strict=False):
+    for size, number in zip((cuts.block_size(len(masses)), cuts.tile, 1), numbers, strict=False):
         if len(masses) <= size:
             continue
         parts = masses if size == 1 else [total(masses[at : at + size]) for at in range(0, len(masses), size)]
@@ -167,26 +181,38 @@ def select(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]
     return first, is_ambiguous
 
 
-def choose(logits: Sequence[float], params: SamplingParams, position: int) -> Selection:
+def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts: Cuts = USUAL) -> Selection:
     """Return the token that the noise of a position selects from the target distribution."""
     target = target_of(logits, params)
     if target is None:
         return Selection(None, is_ambiguous=False)
-    token, is_ambiguous = select(target.masses, noise(params, position, SELECT_STREAM))
+    token, is_ambiguous = select(target.masses, noise(params, position, SELECT_STREAM), cuts)
     return Selection(token, is_ambiguous or target.is_ambiguous)
 
 
 class Proposal(NamedTuple):
-    """A draft that was drawn: what it was drawn from, logits and weights, and whether float32 could draw another."""
+    """A draft that was drawn: what it was drawn from, logits and weights, and whether float32 could draw another.
+
+    Logits that an event has spoiled have no weights: what is known of the draft by then is no distribution.
+    """
 
     token: int
-    logits: Sequence[int]
+    logits: Sequence[float]
     masses: Sequence[Mass]
     is_ambiguous: bool
 
 
-def propose(logits: Sequence[int], params: SamplingParams, position: int, index: int) -> Proposal:
+def propose(logits: Sequence[int], params: SamplingParams, position: int, index: int, cuts: Cuts = USUAL) -> Proposal:
     """Draw the draft `index` behind `position`, that of the first, from a drafter's logits in units of 1 / ONE."""
     masses = weights(logits, -inf, params.temperature)
-    token, is_ambiguous = select(masses, noise(params, position, DRAFT_STREAM, index))
+    token, is_ambiguous = select(masses, noise(params, position, DRAFT_STREAM, index), cuts)
     return Proposal(token, logits, masses, is_ambiguous)
+
+
+Drawn: TypeAlias = tuple[Proposal, ...]
+
+
+def spoiled(proposal: Proposal, token: int, value: float) -> Proposal:
+    """Return a proposal one of whose logits has become another, NaN or infinite."""
+    logits = [*proposal.logits[:token], value, *proposal.logits[token + 1 :]]
+    return proposal._replace(logits=logits, masses=())

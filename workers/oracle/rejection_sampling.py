@@ -19,12 +19,12 @@ from workers.oracle.random_sampling import (
     ACCEPT_STREAM,
     NOTHING,
     SELECT_STREAM,
-    TILE_SIZE,
     UNIT,
+    USUAL,
+    Cuts,
     Mass,
     Proposal,
     Target,
-    block_size_of,
     float32,
     noise,
     pick,
@@ -85,17 +85,20 @@ def verify(
     rates: Sequence[float],
     position: int,
     proposals: Sequence[Proposal] = (),
+    cuts: Cuts = USUAL,
 ) -> Verified:
     """Return the tokens of a row: the drafts that are kept, and one that is selected after them, if there is a target.
 
     `lines` holds the logits of each draft's column and of one more, `position` is that of the token which the first
-    decides. A draft that is no token, or for which there is no target, ends the drafts: the target goes on there.
-    Drafts that were drawn have `proposals`, one each.
+    decides. A draft that is no token ends the drafts, as does one without a target or without a distribution that it
+    was drawn from: the target goes on there. Drafts that were drawn have `proposals`, one each.
     """
     targets = [target_of(line, params) for line in lines]
     known: list[Draft] = []
     for column, (target, token) in enumerate(zip(targets, drafts, strict=False)):
         if target is None or not 0 <= token < len(target.masses):
+            break
+        if proposals and not proposals[column].masses:
             break
         known.append(Draft(token, target, proposals[column] if proposals else None))
     # One verification looks at no number that another one has looked at.
@@ -108,7 +111,7 @@ def verify(
             if method == "synthetic":
                 is_kept, is_close = numbers[column] < float32(rates[column]), False
             elif method == "strict":
-                token, is_close = select(draft.target.masses, noise(params, position + column, SELECT_STREAM))
+                token, is_close = select(draft.target.masses, noise(params, position + column, SELECT_STREAM), cuts)
                 is_kept = token == draft.token
             else:
                 is_kept, is_close = is_within(numbers[column], draft)
@@ -121,9 +124,9 @@ def verify(
         return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
     happened: tuple[str, ...] = ()
     if kept < len(known) and method in ("standard", "block"):
-        token, is_close, happened = recovered(known[kept], odds, params, position + kept)
+        token, is_close, happened = recovered(known[kept], odds, params, position + kept, cuts)
     else:
-        token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM))
+        token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM), cuts)
     is_ambiguous |= is_close or last.is_ambiguous
     return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
 
@@ -160,7 +163,9 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
     return kept, odds_kept, is_ambiguous or any(draft.target.is_ambiguous for draft in drafts)
 
 
-def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -> tuple[int, bool, tuple[str, ...]]:
+def recovered(
+    draft: Draft, odds: Mass, params: SamplingParams, position: int, cuts: Cuts
+) -> tuple[int, bool, tuple[str, ...]]:
     """Return the token that follows instead of a draft that was rejected, if float32 could select another, and probes.
 
     A certain draft leaves every other token. What a drawn one leaves is p, as far as it exceeds q: a token of p is kept
@@ -168,11 +173,11 @@ def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -
     """
     target, is_ambiguous = draft.target, False
     if draft.proposal is None:
-        return *select(target.without(draft.token), noise(params, position, SELECT_STREAM)), ()
+        return *select(target.without(draft.token), noise(params, position, SELECT_STREAM), cuts), ()
     tried = []
     for index in range(NUM_TRIES):
         numbers = noise(params, position, SELECT_STREAM, index)
-        token, is_close = select(target.masses, numbers)
+        token, is_close = select(target.masses, numbers, cuts)
         tried.append(token)
         p, q = draft.weighed(token, odds)
         left, number = p.value - q.value, numbers[3]
@@ -184,14 +189,14 @@ def recovered(draft: Draft, odds: Mass, params: SamplingParams, position: int) -
     if not any(mass.value > 0 for mass in rest):
         # It was rejected by rounding alone.
         return tried[0], True, ()
-    token, is_close = _select_by_tiles(rest, noise(params, position, SELECT_STREAM, NUM_TRIES))
+    token, is_close = _select_by_tiles(rest, noise(params, position, SELECT_STREAM, NUM_TRIES), cuts)
     return token, is_ambiguous or is_close, ("recovered_from_the_rest",)
 
 
-def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float]) -> tuple[int, bool]:
+def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts) -> tuple[int, bool]:
     """Return the token that numbers select by its tile in whichever block, then its place in that, then its block."""
-    size, tokens, is_ambiguous = block_size_of(len(masses)), list(range(len(masses))), False
-    cells = {token: (token // size, token % size // TILE_SIZE, token % TILE_SIZE) for token in tokens}
+    size, tokens, is_ambiguous = cuts.block_size(len(masses)), list(range(len(masses))), False
+    cells = {token: (token // size, token % size // cuts.tile, token % cuts.tile) for token in tokens}
     for level in (1, 2, 0):
         groups: dict[int, list[int]] = {}
         for token in tokens:

@@ -11,7 +11,6 @@ from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
 from workers.oracle.drafters import Ask, Drafts
 from workers.oracle.incremental_tape import (
-    NOT_SAMPLED,
     IncrementalTape,
     RowOutcome,
     depends_on_drafts,
@@ -19,12 +18,14 @@ from workers.oracle.incremental_tape import (
     script_of,
     verify_row,
 )
-from workers.oracle.logits_processing import cut_off, rules_of
+from workers.oracle.logits_processing import rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
-from workers.oracle.random_sampling import Proposal
-from workers.oracle.tape import Tape, Tapes, tape_length
+from workers.oracle.random_sampling import Drawn
+from workers.oracle.tape import Spoil, Tape, Tapes, tape_length
 from workers.oracle.truth import NO_DRAFT, Release, RowTruth, StepTruth, Truth
+from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
 from workers.record.log import (
+    UNSPOILED,
     Aborted,
     CacheReset,
     Corrected,
@@ -237,18 +238,16 @@ class Oracle:
         sched_computed, placeholders, committed = self._before[row.request]
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
-        drafts = [NO_DRAFT] * row.d
-        if truth.grammar:
-            # The host keeps them, and cuts off what may not come.
-            drafts = (truth.drafts + drafts)[: row.d]
-            drafts = cut_off(truth.grammar, tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
-        elif (row.request, row.epoch) in self._previous:
-            drafts = (truth.drafts + drafts)[: row.d]
-        drawn = truth.drawn and truth.drawn[: sum([draft != NO_DRAFT for draft in drafts])]
+        was_sampled = (row.request, row.epoch) in self._previous
+        drafts, drawn = drafts_of(truth, row, base, was_sampled, self.spec)
         samples = not (discard or row.invalid or row.spoiled)
-        nothing = RowOutcome(has_target=False) if row.spoiled and not row.invalid else NOT_SAMPLED
-        outcome = self._verify(truth, base + 1, drafts, drawn) if samples else nothing
-        valid = outcome.valid
+        outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
+        if samples:
+            outcome = self._verify(truth, base + 1, drafts, drawn, spoil_of(row, self.spec))
+        valid, status = outcome.valid, 0
+        if not outcome.has_target or row.spoils is not UNSPOILED:
+            status = status_of(row, self.spec, drafts, drawn, outcome)
+            self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, IncrementalTape):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
@@ -284,18 +283,18 @@ class Oracle:
             chunk_end,
             base,
             drawn,
-            outcome.has_target,
+            status,
         )
         truth.computed = kept
         truth.accepted = 1 if discard else valid
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
-    def _verify(self, truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal]) -> RowOutcome:
+    def _verify(self, truth: Truth, first: int, drafts: list[int], drawn: Drawn, spoil: Spoil | None) -> RowOutcome:
         """Return what a row comes to from position `first` on."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
-        found = verify_row(truth, first, drafts, drawn)
+        found = verify_row(truth, first, drafts, drawn, spoil)
         self.num_decisions += found.num_drawn
         self.num_ambiguous += found.num_ambiguous
         if found.happened:

@@ -7,6 +7,7 @@ wasted after a stop can be compared too.
 
 from itertools import cycle
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, length_limit
 from workers.oracle.drafters import TRUTHS
 from workers.oracle.logits_processing import Rules, edges_after, hash_of, logprobs_of, processed
-from workers.oracle.random_sampling import choose
+from workers.oracle.random_sampling import choose, cuts_of
 from workers.record import model
 
 NEVER = 1 << 62
@@ -23,6 +24,14 @@ _TOKEN_LIMIT = 400_000
 _SHIFTS = (np.uint64(23), np.uint64(47))
 _MULTIPLIER = np.uint64(0x2127599BF4325C37)
 _LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
+
+
+class Spoil(NamedTuple):
+    """A logit that an event makes NaN or infinite: in which column of a row, and of which token."""
+
+    column: int
+    token: int
+    value: float
 
 
 class Tape:
@@ -42,6 +51,7 @@ class Tape:
         self.end = self.final = NEVER
         self.ambiguous: set[int] = set()
         self._rules = rules
+        self._cuts = cuts_of(spec)
         self.kv: list[int] = []
         self.attention: list[int] = []
         self.inputs: list[int] = []
@@ -80,6 +90,15 @@ class Tape:
                 logits = processed([int(logit) for logit in logits], self._rules, known, self._first_logits + 1)
             found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
         return found
+
+    def line_at(self, position: int, spoil: Spoil | None = None) -> list[float]:
+        """Return the processed logits of the token behind a position; the column of what is spoiled is that one."""
+        logits = self._logits(self.hidden[position]).tolist()
+        if spoil is not None:
+            logits[spoil.token] = spoil.value
+        if self._rules is None:
+            return [float(logit) for logit in logits]
+        return processed(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1)
 
     def _next(self) -> None:
         position, hidden = len(self.kv), self._compute()
@@ -124,7 +143,7 @@ class Tape:
         if max(logits) == -inf:
             self.end = min(self.end, position)
         elif rules.params.temperature:
-            drawn = choose(logits, rules.params, position)
+            drawn = choose(logits, rules.params, position, self._cuts)
             assert drawn.token is not None, "some logit is not -inf"
             token = drawn.token
             if drawn.is_ambiguous:
@@ -159,7 +178,8 @@ class Tapes:
 
         A longer one would do as well for a sound engine; what a faulty one does must not depend on what ran before.
         """
-        key = (prompt, length, spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len, rules)
+        shape = (spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len)
+        key = (prompt, length, *shape, cuts_of(spec), rules)
         found = self._tapes.get(key)
         if found is None:
             if self._num_tokens > _TOKEN_LIMIT:

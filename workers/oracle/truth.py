@@ -91,7 +91,8 @@ class RowTruth(NamedTuple):
     Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
     drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
     of the token that is verified first. `drawn` says what those of the `drafts` were drawn from that are not certain.
-    A row that samples `has_target`, or no token can be chosen where its tokens end.
+    The `status` of a row says what is wrong with it: its drafts, what they were drawn from, or that no token can be
+    chosen where its tokens end.
     """
 
     truth: Truth
@@ -115,7 +116,7 @@ class RowTruth(NamedTuple):
     chunk_end: int
     base: int
     drawn: tuple[Proposal, ...]
-    has_target: bool
+    status: int
 
     @property
     def commit(self) -> str:

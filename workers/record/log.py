@@ -8,7 +8,7 @@ epoch. Values never enter the log, only decisions do.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from scenarios.events import PreemptMode
+from scenarios.events import PreemptMode, SpoilDraft, SpoilLogit
 
 SkipReason: TypeAlias = Literal[
     "stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted", "grammar"
@@ -64,11 +64,25 @@ class Freed:
     state_slot: int
 
 
+class Spoils(NamedTuple):
+    """What events spoil of one row: a logit that it samples from, a draft that it verifies."""
+
+    logit: SpoilLogit | None = None
+    draft: SpoilDraft | None = None
+
+    def behind(self, newer: "Spoils") -> "Spoils":
+        """Return what is due if this comes back behind what came later: of either the newer, if there is one."""
+        return Spoils(newer.logit or self.logit, newer.draft or self.draft)
+
+
+UNSPOILED = Spoils()
+
+
 class ScheduledRow(NamedTuple):
     """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
 
     `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away,
-    `spoiled` that an event makes its logits NaN.
+    `spoiled` that an event makes its logits NaN, `spoils` that one makes something of it unusable.
     A request that joins takes `shared_blocks` over from the prefix cache, and with them `hit_length` computed tokens.
     """
 
@@ -84,6 +98,7 @@ class ScheduledRow(NamedTuple):
     spoiled: bool = False
     hit_length: int = 0
     shared_blocks: tuple[int, ...] = ()
+    spoils: Spoils = UNSPOILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ A trial ends when a fault is found, or is given up after a number of traces. The
 import time
 from collections.abc import Callable
 
+from scenarios.random_trace import random_trace
 from scenarios.shards import fitted
 from scenarios.spec import Value
-from scenarios.strategies import random_trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.trial import compare_outputs, shoot

@@ -80,7 +80,7 @@ def with_fault(fault: str, seed: int, policy: str) -> Trace:
     """
     trace, wanted = drawn(seed), dict(FAULTS[fault].requires)
     spec = trace.spec.model_copy(update=wanted)
-    for key in ("prefix_cache", "draft_sampling", "drafter", "drafter_max_len"):
+    for key in ("last_match", "prefix_cache", "draft_sampling", "drafter", "drafter_max_len"):
         if refusals(spec, (fault,)) and key not in wanted:
             spec = spec.model_copy(update={key: EngineSpec.model_fields[key].default})
     assert not refusals(spec, (fault,)), (fault, seed)

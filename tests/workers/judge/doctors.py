@@ -167,8 +167,10 @@ def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
 
 
 def victim_admitted_first(place: Place, entry: Scheduled) -> list[Entry] | None:
-    running = place.oracle.running
-    return [Preempted(running[0].index, running[0].epoch + 1, "blocks", entry.tick)] if len(running) > 1 else None
+    # With priorities whoever was admitted first may be the least urgent.
+    least_urgent = max(((truth.priority, truth.index) for truth in place.oracle.running), default=None)
+    others = [each for each in place.oracle.running[:-1] if (each.priority, each.index) != least_urgent]
+    return [Preempted(others[0].index, others[0].epoch + 1, "blocks", entry.tick)] if others else None
 
 
 def unasked(place: Place, entry: Scheduled, kind: type) -> list[Entry] | None:

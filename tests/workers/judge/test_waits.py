@@ -26,7 +26,7 @@ SEEDS = range(4)
 SEEDS_SILENT = range(100)
 SEEDS_SWEPT = range(100, 110)
 # A dummy step is needed to have ended only where its staging slot is used again before anything else is waited for.
-SEEDS_DUMMY = range(60)
+SEEDS_DUMMY = range(120)
 CONFIGURATIONS: tuple[Configuration, ...] = ("device", "host")
 SCHEDULES = (
     Schedule(policy="eager"),

@@ -14,6 +14,7 @@ from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoi
 from workers.kernels.draft_sampling.vectorised import draft_noise, drawn, drawn_chain
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.probabilities.blocks import BLOCK_SIZE_MIN, TILE_SIZE, block_size_of
 from workers.kernels.probabilities.vectorised import scale_of
 
 K, V = 3, 31
@@ -32,13 +33,15 @@ def run(seed: int, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         draft_noise=batch.rng.random(batch.num_rows * K * NUMBERS_PER_DRAFT, dtype=np.float32),
         draft_logits=np.full(batch.num_state_slots * K * V, np.nan, dtype=np.float32),
         vocab_size=V,
+        vocab_block_min=BLOCK_SIZE_MIN,
+        tile_size=TILE_SIZE,
     )
     given |= changes
     greedy: dict[str, Any] = {
         name: np.array(given[name]) if isinstance(given[name], np.ndarray) else given[name] for name in given
     }
     drawn_chain(DrawnChain(**given))
-    for name in ("temperature_bits", "point_mass", "draft_noise", "draft_logits"):
+    for name in ("temperature_bits", "point_mass", "draft_noise", "draft_logits", "vocab_block_min", "tile_size"):
         del greedy[name]
     draft_model.draft_model_chain(DraftModelChain(**greedy))
     return given, greedy
@@ -87,7 +90,9 @@ def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_siz
     numbers = grid.astype(np.float32) if vocab_size > 128 else grid[:count].astype(np.float32)
     scale = scale_of(np.full(len(numbers), temperature, dtype=np.float32))
     lines: NDArray[np.float32] = np.broadcast_to(logits, (len(numbers), vocab_size))
-    shares = np.bincount(drawn(lines, scale, numbers), minlength=vocab_size) / len(numbers)
+    shares = np.bincount(
+        drawn(lines, scale, numbers, block_size_of(vocab_size), TILE_SIZE), minlength=vocab_size
+    ) / len(numbers)
     weights = np.exp(logits.astype(np.float64) / temperature)
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=2 / count)
 

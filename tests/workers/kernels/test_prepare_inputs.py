@@ -84,6 +84,7 @@ def inputs_of(batch: Batch, previous: list[int]) -> tuple[dict[str, Any], dict[s
         "block_size": BLOCK_SIZE,
         "max_blocks": MAX_BLOCKS,
         "num_speculative_tokens": k,
+        "vocab_size": VOCAB_SIZE,
     }
     expected = {
         "num_computed": batch.num_computed.tolist(),

@@ -91,7 +91,8 @@ def test_drafts_are_those_that_the_op_draws(vocab_size: int) -> None:
     draft_noise(DraftNoise(seeds, positions, np.arange(num_rows), noise, K))
     numbers = noise.reshape(num_rows, K, NUMBERS_PER_DRAFT)
     for index in range(K):
-        found = drawn(logits.astype(np.float32), scale_of((temperature * ONE).astype(np.float32)), numbers[:, index])
+        scale = scale_of((temperature * ONE).astype(np.float32))
+        found = drawn(logits.astype(np.float32), scale, numbers[:, index], block_size_of(vocab_size), TILE_SIZE)
         for row in range(num_rows):
             params = SamplingParams(temperature=float(temperature[row]), seed=int(seeds[row]))
             expected = propose(logits[row].tolist(), params, int(positions[row]) + 2, index)

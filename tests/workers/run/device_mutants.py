@@ -293,7 +293,7 @@ DEVICE_MUTANTS = (
         then("prepare_inputs", lambda a: put(a.seq_lens, np.maximum(a.seq_lens - 1, 0))),
     ),
     Mutant("padding tokens have a position", "inputs", then("prepare_inputs", position_of_padding)),
-    Mutant("padding has slot 0", "inputs", then("prepare_inputs", lambda a: put(a.slots, np.maximum(a.slots, 0)))),
+    Mutant("padding has slot 0", "inputs kv", then("prepare_inputs", lambda a: put(a.slots, np.maximum(a.slots, 0)))),
     Mutant(
         "input ids are laid out one token late",
         "inputs",
@@ -302,6 +302,8 @@ DEVICE_MUTANTS = (
     Mutant("the last cache word is not written", "tokens kv", then("kv_write", lambda a: put(a.kv[-1:], 0))),
     Mutant("attention is not added", "recurrent", instead("attention", without_attention)),
     Mutant("logits stay numbers", "counts", never("spoil_logits")),
+    Mutant("every single logit stays a number", "counts logits tokens", never("spoil_one_logit")),
+    Mutant("every draft stays a token", "drafts", never("spoil_one_draft")),
     Mutant("raw logits are those of an earlier step", "logits", never("keep_logits")),
     Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
     Mutant("nothing is cut off", "tokens", then("logit_floors", lambda a: put(a.floors, -np.inf))),

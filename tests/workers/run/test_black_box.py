@@ -35,7 +35,8 @@ def test_a_generated_trace_is_brought_within_what_the_engine_has_and_agrees(seed
     kind = BlackBoxKind()
     verdict = check(trace, TAPES, kind=kind)
     assert isinstance(verdict, Agreed), verdict
-    assert verdict.stats.captures == len(kind.opened) - 1 > 0
+    assert verdict.stats.captures == len(kind.opened) - 1
+    assert verdict.stats.captures > 0 or not trace.submits()
     assert all(box.is_closed for box in kind.opened)
 
 

@@ -14,7 +14,7 @@ from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Crashed, Diverged, Stats, Stuck
+from workers.record.verdict import Crashed, Diverged, Stats, Stuck, plane
 from workers.run.check import check
 from workers.run.shard import first_alike
 from workers.shrink.fingerprint import Signature
@@ -33,14 +33,14 @@ def attempt(candidates: list[Trace], target: Signature) -> Tried:
 
 
 @cache
-def first_finding(fault: str, schedule: Schedule = EAGER) -> tuple[Trace, Finding]:
-    """Return the first random trace on which a fault is found."""
+def first_finding(fault: str, schedule: Schedule = EAGER, in_plane: str | None = None) -> tuple[Trace, Finding]:
+    """Return the first random trace on which a fault is found, in one plane if that is given."""
     for seed in range(400):
         trace = random_trace(seed).explicit()
         spec = trace.spec.model_copy(update=dict(FAULTS[fault].requires))
         trace = trace.model_copy(update={"spec": spec, "schedule": schedule, "faults": (fault,)})
         verdict = check(trace, TAPES) if not problems(trace) else None
-        if isinstance(verdict, Diverged | Crashed | Stuck):
+        if isinstance(verdict, Diverged | Crashed | Stuck) and in_plane in (None, plane(verdict)):
             return trace, verdict
     raise AssertionError(f"no random trace finds {fault}")
 
@@ -95,7 +95,7 @@ def test_shrinking_goes_on_from_a_state_that_was_stored_after_any_batch() -> Non
 
 def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_plainest_schedule() -> None:
     device_last = Schedule(policy="lane_order", order=("host", "d2h_output", "h2d", "compute", "d2h_counts"))
-    trace, verdict = first_finding(ACCEPTED, device_last)
+    trace, verdict = first_finding(ACCEPTED, device_last, "counts")
     assert isinstance(verdict, Diverged)
     assert verdict.difference.plane == "counts"
     small = shrink(Shrinking.of(trace, verdict), attempt, 8).trace
@@ -104,7 +104,7 @@ def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_pla
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
-@given(traces(num_events_max=12), st.sampled_from([(), ("submit",), ("submit", "preempt"), ("stall", "reorder")]))
+@given(traces(), st.sampled_from([(), ("submit",), ("submit", "preempt"), ("stall", "reorder")]))
 def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace, kinds: tuple[str, ...]) -> None:
     trial = FailsWith(kinds)
     end = Shrinking.of(trace.explicit(), CRASH, limit=20_000)
@@ -114,7 +114,9 @@ def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace,
     assert end.spent < 20_000
     assert all(problems(candidate) == [] for candidate in trial.tried)
     if set(kinds) <= {event.do for event in trace.events}:
-        assert sorted(event.do for event in end.trace.events) == sorted(kinds)
+        # Whoever is held back has been submitted.
+        left = sorted(event.do for event in end.trace.events)
+        assert left in (sorted(kinds), sorted({*kinds, "submit"}))
         assert all(event.tick == 0 for event in end.trace.events)
         assert end.trace.spec == type(end.trace.spec)()
 

@@ -144,4 +144,6 @@ def _drawn_chain(context: Context, view: ShapeView, num_blocks_max: int, k_step:
         num_proposed=k_step,
         vocab_size=spec.vocab_size,
         conv_width=conv_width,
+        vocab_block_min=spec.vocab_block,
+        tile_size=spec.vocab_tile,
     )

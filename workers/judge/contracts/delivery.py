@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scenarios.events import NanLogits, Submit
+from scenarios.events import NanLogits, SpoilLogit, Submit
 from scenarios.trace import Trace
 from workers.record.observation import Output
 
@@ -31,7 +31,7 @@ def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
         masks_bind=trace.spec.sampling != "synthetic",
         is_processed=trace.spec.logprobs_mode == "processed",
         words_from_prompt=words_from_prompt,
-        spoiled=frozenset(event.request for event in trace.events if isinstance(event, NanLogits)),
+        spoiled=frozenset(event.request for event in trace.events if isinstance(event, NanLogits | SpoilLogit)),
     )
 
 

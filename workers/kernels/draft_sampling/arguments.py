@@ -38,3 +38,5 @@ class DrawnChain(DraftModelChain):
     point_mass: Annotated[Memory, In("int64", "B")]
     draft_noise: Annotated[Memory, In("float32", f"B * K * {NUMBERS_PER_DRAFT}")]
     draft_logits: Annotated[Memory, InOut("float32", "num_scripts * K * V")]
+    vocab_block_min: int
+    tile_size: int

@@ -9,7 +9,7 @@ from workers.kernels.draft_model.definition import likeliest, run_chain
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM
 from workers.kernels.draw_noise.definition import philox, uniform
-from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.definition import NEVER, added, pick, scale_of, weight
 from workers.kernels.sampling_inputs.definition import number_of
 
@@ -40,20 +40,21 @@ def drawn_chain(a: DrawnChain) -> None:
         for token in range(a.vocab_size):
             a.draft_logits[(int(a.state_slot[row]) * k + index) * a.vocab_size + token] = logits[token]
         first = (row * k + index) * NUMBERS_PER_DRAFT
-        return likeliest(hidden, a.vocab_size), drawn(logits, temperature, a.draft_noise[first : first + 3])
+        return likeliest(hidden, a.vocab_size), drawn(logits, temperature, a.draft_noise[first : first + 3], a)
 
     run_chain(a, predict)
 
 
-def drawn(logits: list[np.float32], temperature: np.float32, numbers: Any) -> int:
+def drawn(logits: list[np.float32], temperature: np.float32, numbers: Any, a: DrawnChain) -> int:
     """Return a token of a line of logits by three numbers: its block, its tile in that, then itself."""
     maximum, scale = max(logits), scale_of(temperature)
     weights = [weight(each, NEVER, maximum, scale) for each in logits]
-    blocks = parts_of(weights, block_size_of(len(logits)))
-    block = pick([added(added(tile) for tile in parts_of(each, TILE_SIZE)) for each in blocks], numbers[0])
-    tiles = parts_of(blocks[block], TILE_SIZE)
+    block_size = block_size_of(len(logits), a.tile_size, a.vocab_block_min)
+    blocks = parts_of(weights, block_size)
+    block = pick([added(added(tile) for tile in parts_of(each, a.tile_size)) for each in blocks], numbers[0])
+    tiles = parts_of(blocks[block], a.tile_size)
     tile = pick([added(each) for each in tiles], numbers[1])
-    return block * block_size_of(len(logits)) + tile * TILE_SIZE + pick(tiles[tile], numbers[2])
+    return block * block_size + tile * a.tile_size + pick(tiles[tile], numbers[2])
 
 
 def parts_of(masses: list[np.float32], size: int) -> list[list[np.float32]]:

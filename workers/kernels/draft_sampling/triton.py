@@ -12,7 +12,7 @@ from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM as _DRAFT_STREAM
 from workers.kernels.draw_noise.triton import uniform
 from workers.kernels.launch.triton import check_flat, launch
-from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.triton import NEVER, pick, scale_of, weight
 
 DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
@@ -83,14 +83,14 @@ def drawn_chain(a: DrawnChain) -> None:
     check_flat(*buffers)
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     assert a.draft_noise.numel() == num_rows * k * shared.NUMBERS_PER_DRAFT
-    vocabulary_block = block_size_of(a.vocab_size)
+    vocabulary_block = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
     num_vocabulary_blocks = triton.cdiv(a.vocab_size, vocabulary_block)
     launch(_chain_kernel, (num_rows,))(
         *buffers,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size, num_vocabulary_blocks,
         a.max_blocks, 2 + k, a.conv_width + k,
         a.block_size, k, a.conv_width, 1 << max(a.conv_width - 1, 0).bit_length(), BLOCK_POSITIONS,
-        triton.next_power_of_2(num_vocabulary_blocks), vocabulary_block, TILE_SIZE,
+        triton.next_power_of_2(num_vocabulary_blocks), vocabulary_block, a.tile_size,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from workers.kernels.draft_model.vectorised import run_chain, scripted_behind
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM
 from workers.kernels.draw_noise.vectorised import philox, uniform
-from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
+from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.vectorised import NEVER, Floats, pick, scale_of, weight
 
 
@@ -30,6 +30,7 @@ def drawn_chain(a: DrawnChain) -> None:
     numbers = a.draft_noise.reshape(len(a.token_index), k, NUMBERS_PER_DRAFT)[rows]
     lines, scale = a.draft_logits.reshape(-1, k, a.vocab_size), scale_of(temperature[rows])
     wrong = scripted_behind(a)
+    block_size = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
 
     def choose(index: int, hidden: Words) -> tuple[Any, Any]:
         is_wrong = wrong[:, index]
@@ -39,21 +40,20 @@ def drawn_chain(a: DrawnChain) -> None:
         own = scores.argmax(axis=1)
         token = (own + is_wrong) % a.vocab_size
         logits = lines[a.state_slot[rows], index] = scores[rows].astype(np.float32)
-        token[rows] = drawn(logits, scale, numbers[:, index])
+        token[rows] = drawn(logits, scale, numbers[:, index], block_size, a.tile_size)
         return own, token
 
     run_chain(choose, a)
 
 
-def drawn(logits: Floats, scale: Floats, numbers: Floats) -> Integers:
+def drawn(logits: Floats, scale: Floats, numbers: Floats, block_size: int, tile_size: int) -> Integers:
     """Return a token of each line of logits [N, V] by its numbers [N, 3]: its block, its tile in that, then itself."""
     num_lines, vocab_size = logits.shape
-    block_size = block_size_of(vocab_size)
     num_blocks = -(-vocab_size // block_size)
     padded = np.zeros((num_lines, num_blocks * block_size), dtype=np.float32)
     padded[:, :vocab_size] = weight(logits, NEVER, logits.max(axis=1, keepdims=True), scale[:, None])
-    tiles = padded.reshape(num_lines, num_blocks, block_size // TILE_SIZE, TILE_SIZE)
+    tiles = padded.reshape(num_lines, num_blocks, block_size // tile_size, tile_size)
     sums, lines = tiles.sum(axis=3), np.arange(num_lines)
     block = pick(sums.sum(axis=2), numbers[:, 0])
     tile = pick(sums[lines, block], numbers[:, 1])
-    return block * block_size + tile * TILE_SIZE + pick(tiles[lines, block, tile], numbers[:, 2])
+    return block * block_size + tile * tile_size + pick(tiles[lines, block, tile], numbers[:, 2])

@@ -10,8 +10,8 @@ class PrepareInputs(Arguments):
     """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled.
 
     Counts are read from one buffer and written to another, so rows may move freely. `accepted` says which
-    speculative position of a row's state slot is the committed one. Padding rows have length and accepted count 0,
-    padding tokens position 0 and PAD_SLOT.
+    speculative position of a row's state slot is the committed one. What is no id of a token is fed as the nearest
+    one. Padding rows have length and accepted count 0, padding tokens position 0 and PAD_SLOT.
     Source: vLLM PR #32951.
     """
 
@@ -41,3 +41,4 @@ class PrepareInputs(Arguments):
     block_size: int
     max_blocks: int
     num_speculative_tokens: int
+    vocab_size: int

@@ -19,8 +19,8 @@ def prepare_inputs(a: PrepareInputs) -> None:
             a.positions[token] = position
             a.slots[token] = _slot(a, row, position)
             token_id = _token_id(a, row, token)
-        # What the host does not know, and drafts that nobody proposed, are no ids for the model.
-        a.input_ids[token] = max(token_id, 0)
+        # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
+        a.input_ids[token] = min(max(token_id, 0), a.vocab_size - 1)
 
 
 def _correct_row(a: PrepareInputs, row: int) -> None:

@@ -29,16 +29,16 @@ def prepare_inputs(a: PrepareInputs) -> None:
     check_flat(*arguments)
     num_rows, num_tokens, k = a.prev_position.numel(), a.token_row.numel(), a.num_speculative_tokens
     grid = (num_rows + triton.cdiv(num_tokens, BLOCK_TOKENS),)
-    sizes = (num_rows, num_tokens, a.block_size, a.max_blocks, k)
+    sizes = (num_rows, num_tokens, a.block_size, a.max_blocks, k, a.vocab_size)
     launch(_kernel, grid)(*arguments, *sizes, triton.next_power_of_2(max(k, 1)), BLOCK_TOKENS)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_tokens", "block_size", "max_blocks", "k"])
+@triton.jit(do_not_specialize=["num_rows", "num_tokens", "block_size", "max_blocks", "k", "vocab_size"])
 def _kernel(
     p_prev_scheduled, p_prev_drafts, p_prev_computed, p_prev_valid, p_next, p_draft, p_slot_accepted,
     p_previous, p_host, p_start, p_scheduled, p_drafts, p_state_slot, p_host_ids, p_token_row, p_table,
     p_computed, p_lens, p_accepted, p_positions, p_slots, p_ids, p_scheduled_drafts,
-    num_rows, num_tokens, block_size, max_blocks, k, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr,
+    num_rows, num_tokens, block_size, max_blocks, k, vocab_size, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64)
     if i_row >= num_rows:
@@ -83,8 +83,8 @@ def _kernel(
         b_id = b_known + b_next + b_proposed
         tl.store(p_positions + o_token, b_position, mask=is_token)
         tl.store(p_slots + o_token, b_slot, mask=is_token)
-        # What the host does not know, and drafts that nobody proposed, are no ids for the model.
-        tl.store(p_ids + o_token, tl.maximum(b_id, 0), mask=is_token)
+        # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
+        tl.store(p_ids + o_token, tl.minimum(tl.maximum(b_id, 0), vocab_size - 1), mask=is_token)
 
 
 @triton.jit

@@ -41,8 +41,9 @@ def prepare_inputs(a: PrepareInputs) -> None:
         place = first.repeat(k)
         place += tiled(k, len(first))
         a.input_ids[place[wanted]] = proposed[wanted]
-    # What the host does not know, and drafts that nobody proposed, are no ids for the model.
+    # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
     np.maximum(a.input_ids, ZERO, out=a.input_ids)
+    np.minimum(a.input_ids, integer(a.vocab_size - 1), out=a.input_ids)
 
 
 def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: Any) -> Integers:

@@ -5,13 +5,13 @@ BLOCK_SIZE_MIN = 4096
 BLOCKS_MAX = 32
 
 
-def block_size_of(vocab_size: int) -> int:
+def block_size_of(vocab_size: int, tile_size: int = TILE_SIZE, block_size_min: int = BLOCK_SIZE_MIN) -> int:
     """Return the power of two that cuts a vocabulary into few blocks, each large enough for a program.
 
-    A small vocabulary is one block, no larger than it must be.
+    A small vocabulary is one block, no larger than it must be: a power of two of tiles.
     """
-    block_size = TILE_SIZE
-    while block_size < min(vocab_size, BLOCK_SIZE_MIN):
+    block_size = tile_size
+    while block_size < min(vocab_size, block_size_min):
         block_size *= 2
     while block_size * BLOCKS_MAX < vocab_size:
         block_size *= 2

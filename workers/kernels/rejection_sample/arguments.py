@@ -11,7 +11,7 @@ class RejectionSample(Arguments):
 
     Greedy: a draft is accepted iff it is the target's argmax, lowest index first; NO_DRAFT never is. Valid tokens
     are a contiguous prefix, the rest is NO_TOKEN. Padding rows, and rows marked invalid, have none. A column
-    without a largest logit (one is NaN, or all are -inf) has no token: the row ends before it.
+    without a largest logit (one is NaN or inf, or all are -inf) has no token: the row ends before it.
     Source: Leviathan et al., arXiv 2211.17192, at temperature 0; vLLM PR #37238.
     """
 

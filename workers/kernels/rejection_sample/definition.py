@@ -24,11 +24,14 @@ def rejection_sample(a: RejectionSample) -> None:
 
 
 def largest_of(a: RejectionSample, line: int) -> int | None:
-    """Return the token with the largest logit of a line, the lowest of equal ones; none if one is NaN, or all -inf."""
+    """Return the token with the largest logit of a line, the lowest of equal ones.
+
+    None if one is NaN or inf, or all are -inf.
+    """
     best, largest = None, -np.inf
     for token in range(a.vocab_size):
         logit = a.logits[line * a.vocab_size + token]
-        if np.isnan(logit):
+        if not logit < np.inf:
             return None
         if logit > largest:
             best, largest = token, logit

@@ -41,9 +41,10 @@ def _kernel(
         o_vocabulary = start + tl.arange(0, BLOCK_VOCABULARY).to(tl.int64)
         is_logit = is_column[:, None] & (o_vocabulary < vocab_size)[None, :]
         b_logits = tl.load(p_columns[:, None] + o_vocabulary[None, :], mask=is_logit, other=float("-inf"))
-        is_nan = b_logits != b_logits  # noqa: PLR0124
-        b_undefined = tl.maximum(b_undefined, tl.max(is_nan.to(tl.int32), axis=1))
-        b_logits = tl.where(is_nan, float("-inf"), b_logits)
+        # Neither NaN nor infinity is below infinity.
+        is_none = (b_logits < float("inf")) == 0
+        b_undefined = tl.maximum(b_undefined, tl.max(is_none.to(tl.int32), axis=1))
+        b_logits = tl.where(is_none, float("-inf"), b_logits)
         b_local = tl.max(b_logits, axis=1)
         b_first = tl.min(tl.where(b_logits == b_local[:, None], o_vocabulary[None, :], vocab_size), axis=1)
         b_target = tl.where(b_local > b_best, b_first, b_target)

@@ -6,14 +6,13 @@ from workers.kernels.arithmetic.vectorised import ZERO, below, integer, multiple
 from workers.kernels.rejection_sample.arguments import RejectionSample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
-_NOTHING = np.array(-np.inf, dtype=np.float32)
-
 
 def rejection_sample(a: RejectionSample) -> None:
     """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus."""
     k, num_rows, width = a.num_speculative_tokens, len(a.num_drafts), 1 + a.num_speculative_tokens
     largest = a.logits.reshape(-1, a.vocab_size).argmax(axis=1)
-    is_token = a.logits.take(multiples(len(largest), a.vocab_size) + largest) > _NOTHING
+    # The largest of a line with NaN is NaN.
+    is_token = np.isfinite(a.logits.take(multiples(len(largest), a.vocab_size) + largest))
     target = largest.reshape(num_rows, width)
     drafts = np.empty((num_rows, width), dtype=np.int64)
     drafts.fill(NO_DRAFT)

@@ -1,4 +1,4 @@
-"""Make logits undefined, as an event asks for."""
+"""Make logits undefined, and drafts no tokens, as events ask for."""
 
 from typing import Annotated
 
@@ -12,3 +12,21 @@ class SpoilLogits(Arguments):
     rows: Annotated[Memory, In("int64", "count", of=("spoiled_rows",))]
     logits: Annotated[Memory, InOut("float32", "B * num_logits")]
     num_logits: int
+
+
+@arguments
+class SpoilOneLogit(Arguments):
+    """Set the logit at a place to infinity, or to what is not a number; those that drafts were drawn from, too."""
+
+    logits: Annotated[Memory, InOut("float32", "num_logits", of=("draft_logits",))]
+    place: int
+    is_infinite: int
+
+
+@arguments
+class SpoilOneDraft(Arguments):
+    """Set the draft at a place to an id, which need be none of a token."""
+
+    draft_tokens: Annotated[Memory, InOut("int64", "num_drafts")]
+    place: int
+    token: int

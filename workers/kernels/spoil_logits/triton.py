@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import check_flat, launch
-from workers.kernels.spoil_logits.arguments import SpoilLogits
+from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
 
 BLOCK_VERIFIED = 16
 BLOCK_VOCABULARY = 128
@@ -17,6 +17,31 @@ def spoil_logits(a: SpoilLogits) -> None:
     check_flat(a.rows, a.logits)
     grid = (a.rows.numel(), -(-a.num_logits // BLOCK_LOGITS))
     launch(_spoil_kernel, grid)(a.rows, a.logits, a.num_logits, BLOCK_LOGITS)
+
+
+def spoil_one_logit(a: SpoilOneLogit) -> None:
+    """Set the logit at a place to infinity, or to what is not a number."""
+    check_flat(a.logits)
+    assert 0 <= a.place < a.logits.numel()
+    launch(_one_logit_kernel, (1,))(a.logits, a.place, a.is_infinite)
+
+
+def spoil_one_draft(a: SpoilOneDraft) -> None:
+    """Set the draft at a place to an id."""
+    check_flat(a.draft_tokens)
+    assert 0 <= a.place < a.draft_tokens.numel()
+    launch(_one_draft_kernel, (1,))(a.draft_tokens, a.place, a.token)
+
+
+@triton.jit(do_not_specialize=["place", "is_infinite"])
+def _one_logit_kernel(p_logits, place, is_infinite):
+    value = tl.where(is_infinite > 0, float("inf"), float("nan"))
+    tl.store(p_logits + place, value)
+
+
+@triton.jit(do_not_specialize=["place", "token"])
+def _one_draft_kernel(p_drafts, place, token):
+    tl.store(p_drafts + place, token)
 
 
 @triton.jit(do_not_specialize=["num_logits"])

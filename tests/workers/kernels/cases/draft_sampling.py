@@ -16,7 +16,11 @@ def cases() -> Iterator[DraftNoise | DrawnChain]:
         yield made(DraftNoise, batch, num_proposed, **_noise(batch))
         if batch.k and batch.num_real < 8:
             width, vocab_size = ((2, 33), (0, 2), (3, 4097), (1, 129))[index % 4]
-            yield made(DrawnChain, batch, num_proposed, **_drawing(batch, width, vocab_size))
+            sizes = (
+                {"tile_size": 128, "vocab_block_min": 4096} if index % 3 else {"tile_size": 8, "vocab_block_min": 16}
+            )
+            if vocab_size < 1000 or index % 3:
+                yield made(DrawnChain, batch, num_proposed, **_drawing(batch, width, vocab_size), **sizes)
 
 
 def _noise(batch: Batch) -> dict[str, Any]:

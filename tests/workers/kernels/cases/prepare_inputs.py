@@ -17,7 +17,7 @@ def of(batch: Batch, max_blocks: int) -> PrepareInputs:
     places = np.roll(np.arange(rows_max), int(np.argmax(is_sampled)))[: batch.num_rows]
     previous = np.where(is_sampled, places, NO_PREVIOUS_ROW)
     fields = {name: integers(rows_max) for name in ("scheduled", "drafts", "computed", "valid", "next")}
-    draft_tokens = rng.integers(NO_DRAFT, batch.vocab_size, rows_max * k)
+    draft_tokens = rng.integers(NO_DRAFT - 1, batch.vocab_size + 2, rows_max * k)
     for row in np.flatnonzero(is_sampled):
         d, extra = int(rng.integers(k + 1)), int(rng.integers(3))
         valid = int(rng.integers(d + 2))
@@ -56,6 +56,7 @@ def of(batch: Batch, max_blocks: int) -> PrepareInputs:
         block_size=batch.block_size,
         max_blocks=max_blocks,
         num_speculative_tokens=k,
+        vocab_size=batch.vocab_size,
     )
 
 

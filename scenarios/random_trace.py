@@ -1,0 +1,287 @@
+"""Generator of random traces: what a trace is made of, whoever draws the numbers.
+
+The numbers come from a `Source`: labelled ones from a seed alone (`random_trace`), or those that Hypothesis draws.
+What kinds of things exist in a trace is drawn first (swarm testing: features that are absent make room for others), and
+then how often each of them occurs.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scenarios import draw_params
+from scenarios.draw import Digits, Source
+from scenarios.draw_params import Chance
+from scenarios.events import PLACES
+from scenarios.flat_traces import (
+    CUTS,
+    DRAFTERS,
+    KINDS,
+    PATTERNS,
+    POLICIES,
+    VOCABULARIES,
+    FlatEvent,
+    SpecNumbers,
+    interpret,
+    spec_of,
+)
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+
+# Tables of 64 positions are passed by longer ones.
+LONG_MIN, LONG_MAX = 56, 100
+
+
+def random_trace(seed: int) -> Trace:
+    """Return the trace of a seed: the same one on any host, in any process."""
+    return trace_of(lambda site, index: Digits(seed, site, index), seed)
+
+
+def trace_of(source: Source, seed: int) -> Trace:
+    """Return the trace that a source draws; its prompts, scripts and schedule follow from the seed."""
+    chance = draw_params.chance_of(source)
+    numbers = _random_spec(source, seed, chance)
+    spec = spec_of(numbers)
+    urges = spec.policy == "priority" and source("urgency", 0).one_in(2)
+    if urges:
+        # Three rows want more than there is, so that what one gives back matters.
+        k, digits = spec.num_speculative_tokens, source("urgency", 1)
+        numbers = numbers._replace(num_rows=2 + digits.below(3), budget=(1 + k) * (1 + digits.below(2)), chunk=0)
+        spec = spec_of(numbers)
+    requests = _random_submits(source, spec, chance)
+    tight = source("pool", 0)
+    if tight.below(5) < 3 or spec.policy == "priority":
+        need = max(spec.blocks_needed(1 + flat.a, 1 + flat.b) for flat in requests)
+        numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
+    events = _random_events(source, spec, len(requests))
+    if spec.prefix_cache:
+        requests = _alike(source, spec, requests)
+    if spec.policy == "priority":
+        requests = _with_priorities(source, requests, urges)
+    reuse = _random_reuse(source, requests)
+    for aborted in _aborted_at_end(source, spec, len(requests)):
+        reuse.append(FlatEvent(0, aborted.tick, 0, aborted.who, aborted.num_prompt - 1, aborted.max_tokens - 1, 0, 0))
+        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.who, 0, 0, 0, 0))
+    return interpret(numbers, (*requests, *events, *reuse))
+
+
+def _random_spec(source: Source, seed: int, chance: Chance) -> SpecNumbers:
+    sizes, switches = source("sizes", 0), source("switches", 0)
+    has_prefix_cache = source("prefix_cache", 0).one_in(4)
+    drafters = source("drafter", 0)
+    k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
+    # In the order of the digits that they take.
+    num_rows = sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5))
+    # A hit takes at least two blocks of a prompt.
+    block_size = sizes.of((0, 1, 1, 2, 2, 3, 3, 3) if has_prefix_cache else (0, 1, 2, 3, 3, 3, 3, 7))
+    is_synchronous, is_attention_only = switches.one_in(8), switches.one_in(8)
+    drafter = drafters.of((0, 0, 0, 0, 0, 8, 1, 1, 2, 2, 3, 4, 5, 6, 7))
+    takes_last_match = has_prefix_cache and source("last_match", 0).one_in(2)
+    if takes_last_match:
+        drafter = source("last_match", 1).of((3, 3, 4, 5, 5, 6, 7, 8, 1))
+    return SpecNumbers(
+        k=k,
+        is_synchronous=is_synchronous,
+        # A hit on a block of the same step goes on from no recurrent state.
+        is_attention_only=is_attention_only or (has_prefix_cache and source("at_once", 0).one_in(2)),
+        is_host_counted=switches.below(5) < 2,
+        is_unpadded=switches.one_in(5),
+        num_rows=num_rows,
+        num_blocks=127,
+        block_size=block_size,
+        budget=sizes.of((0, 2, 4, 8, 12, 16, 28, 28, 60)),
+        chunk=sizes.of((0, 0, 0, 1, 2, 3, 4, 7)),
+        model_length=_model_length(source, switches.of((0, 0, 0, 0, 0, 96, 104)), k),
+        token_multiple=sizes.of((0, 3, 3, 7)),
+        policy=switches.below(len(POLICIES)),
+        seed=seed,
+        is_aligned=source("aligned", 0).one_in(3),
+        # Rows share blocks, and so a prefix, only where they take them over from the prefix cache.
+        is_cascading=source("cascade", 0).one_in(2 if has_prefix_cache else 4),
+        has_prefix_cache=has_prefix_cache,
+        drafter=DRAFTERS.index("draft_model") if chance.needs_guesses else drafter,
+        drafter_length=_drafter_length(source, drafters.one_in(6), drafters.below(32)),
+        is_logprob_processed=source("logprobs", 0).one_in(3),
+        has_priorities=source("priorities", 0).one_in(5),
+        method=chance.method,
+        conv_width=source("conv_width", 0).of((0, 0, 0, 0, 1, 2, 3, 4)),
+        is_drawing=chance.draws_drafts,
+        vocabulary=_boundary(source, "vocabulary", 4, len(VOCABULARIES)),
+        cuts=_boundary(source, "cuts", 2, len(CUTS)),
+        takes_last_match=takes_last_match,
+    )
+
+
+def _boundary(source: Source, site: str, one_in: int, count: int) -> int:
+    """Return a number below a count that is not 0 in one trace of so many."""
+    digits = source(site, 0)
+    return 1 + digits.below(count - 1) if digits.one_in(one_in) else 0
+
+
+def _model_length(source: Source, usual: int, k: int) -> int:
+    """Return by how much the longest model is longer: in one trace of 16 it has fewer positions than a run and two."""
+    digits = source("model_length", 0)
+    return 128 - max(2, k + digits.below(4)) if digits.one_in(16) else usual
+
+
+def _drafter_length(source: Source, has_limit: bool, usual: int) -> int:
+    """Return the number of positions of a drafter, 0 for no limit; some have one, two or three."""
+    digits = source("drafter_length", 0)
+    return 0 if not has_limit else 1 + digits.below(3) if digits.one_in(4) else 4 + usual
+
+
+def _random_submits(source: Source, spec: EngineSpec, chance: Chance) -> tuple[FlatEvent, ...]:
+    swarm = source("requests", 0)
+    count = swarm.of((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
+    spread = swarm.of((1, 8, 24))
+    has_other_places, has_stops = swarm.below(2), swarm.one_in(3)
+    lengths_max, tokens_max = swarm.of((6, 12, 24)), swarm.of((12, 24, 24))
+    patterns = tuple(swarm.of((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8)) for _ in range(2))
+    edges = _boundary_lengths(spec.num_speculative_tokens, spec.block_size)
+    long = source("long", 0)
+    longest = long.below(count) if long.one_in(12) else None
+    params = draw_params.Params(source, chance)
+    flats = []
+    for who in range(count):
+        digits = source("submit", who)
+        length = max(1, digits.of(edges)) if digits.below(2) else 1 + digits.below(lengths_max)
+        if who == longest:
+            length = LONG_MIN + long.below(LONG_MAX - LONG_MIN)
+        pattern = digits.of(patterns)
+        flats.append(
+            FlatEvent(
+                kind=0,
+                tick=digits.below(spread),
+                place=digits.of((0, 0, 1, 2)) if has_other_places else 0,
+                who=who,
+                a=length - 1,
+                b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
+                c=pattern if pattern < len(PATTERNS) else len(PATTERNS) + digits.below(4096),
+                d=1 + digits.below(spec.vocab_size) if has_stops else 0,
+                f=params.number(who),
+                i=params.chance_number(who),
+            )
+        )
+    return tuple(flats)
+
+
+def _random_reuse(source: Source, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
+    """Return submits under names used before, in one trace of three; half of them give the old one up first."""
+    swarm = source("reuse", 0)
+    count, exists = swarm.below(4), swarm.one_in(3)
+    flats = []
+    for index in range(1 + count if exists else 0):
+        digits = source("reuse", 1 + index)
+        old = requests[digits.below(len(requests))]
+        tick, place = old.tick + 1 + digits.below(16), digits.below(len(PLACES))
+        if digits.below(2):
+            flats.append(old._replace(kind=KINDS.index("abort"), tick=tick, place=place))
+            place = min(len(PLACES) - 1, place + digits.below(2))
+        flats.append(old._replace(tick=tick, place=place, b=digits.below(16), e=digits.below(3)))
+    return flats
+
+
+def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[FlatEvent]:
+    swarm = source("events", 0)
+    ticks = swarm.of((8, 16, 31))
+    flats = []
+    for kind in range(1, len(KINDS)):
+        exists, most = swarm.below(2), swarm.of((1, 2, 4))
+        # A request ends where its logits are no numbers: that often would leave too little of the others.
+        if KINDS[kind] in ("nan_logits", "spoil_logit"):
+            exists &= source(KINDS[kind], -1).one_in(4)
+        if KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
+            exists = source("reset", 0).one_in(8)
+        for index in range(1 + swarm.below(most) if exists else 0):
+            digits = source(KINDS[kind], index)
+            size = spec.num_speculative_tokens + 1 if KINDS[kind] == "set_k" else 4
+            flats.append(
+                FlatEvent(
+                    kind=kind,
+                    tick=digits.below(ticks),
+                    place=digits.below(len(PLACES)),
+                    who=digits.below(num_requests),
+                    a=digits.below(size),
+                    b=digits.below(spec.vocab_size),
+                    c=digits.below(4),
+                    d=0,
+                )
+            )
+    return flats
+
+
+def _boundary_lengths(num_speculative_tokens: int, block_size: int) -> tuple[int, ...]:
+    """Return the lengths of prompts beside which an index may be off by one."""
+    k, block = num_speculative_tokens, block_size
+    return (1, k, k + 1, block - 1, block, block + 1)
+
+
+def _alike(source: Source, spec: EngineSpec, requests: Sequence[FlatEvent]) -> tuple[FlatEvent, ...]:
+    """Return requests whose prompts, longer by some blocks, begin as others do: with all tokens or with some blocks.
+
+    In half of the traces in which one may find what another registers in the same step they come together; in half of
+    all, most prompts are alike as far as they go, and end one token behind a block.
+    """
+    together = source("together", 0)
+    are_together, are_alike = together.one_in(4 if spec.is_aligned else 2), together.one_in(2)
+    spacing = together.below(5)
+    found = []
+    for flat in requests:
+        digits, length = source("common", flat.who), 1 + flat.a
+        length += digits.below(4) * spec.block_size
+        some = digits.below(2 + length // spec.block_size) * spec.block_size + digits.below(2)
+        if are_alike:
+            length += (1 - length) % spec.block_size
+        tick, place = (requests[0].tick, requests[0].place) if are_together else (flat.tick, flat.place)
+        # Most prompts are computed before the next comes, which then has one token left.
+        tick = requests[0].tick + spacing * flat.who if are_alike and not are_together else tick
+        is_whole = digits.below(4 if are_alike else 2) > 0
+        found.append(flat._replace(tick=tick, place=place, a=length - 1, g=length if is_whole else some))
+    return tuple(found)
+
+
+def _with_priorities(source: Source, requests: Sequence[FlatEvent], urges: bool) -> tuple[FlatEvent, ...]:
+    """Return requests of some urgency; where it `urges`, whoever comes later is more urgent.
+
+    So one gives way that has its share of the step already.
+    """
+    if urges:
+        return tuple(flat._replace(tick=flat.who, place=0, h=len(requests) - flat.who) for flat in requests)
+    return tuple(flat._replace(h=source("priority", flat.who).below(3)) for flat in requests)
+
+
+class _AbortedAtEnd(NamedTuple):
+    """A request under the name of number `who`, and when and where an abort names it, about when it ends."""
+
+    who: int
+    tick: int
+    num_prompt: int
+    max_tokens: int
+    abort_tick: int
+    abort_place: int
+
+
+def _aborted_at_end(source: Source, spec: EngineSpec, num_requests: int) -> list[_AbortedAtEnd]:
+    """Return some requests in one trace of six; they come when most others have ended, so it is known when they end.
+
+    All their drafts are right, and most end with a whole run, so that a step is in flight. An abort comes in the tick
+    that ends with their last token, or in one of the next two.
+    """
+    swarm = source("late", 0)
+    found = []
+    for index in range(1 + swarm.below(2) if swarm.one_in(6) else 0):
+        digits = source("late", 1 + index)
+        tick, num_prompt, run = 40 + 12 * index + digits.below(8), 1 + digits.below(6), 1 + spec.num_speculative_tokens
+        max_tokens = 1 + run * (1 + digits.below(3)) if digits.below(3) else 2 + digits.below(8)
+        ends = _last_tick(spec, tick, num_prompt, max_tokens)
+        at = ends + digits.of((0, 1, 1, 1, 2)), digits.below(len(PLACES))
+        found.append(_AbortedAtEnd(digits.below(num_requests), tick, num_prompt, max_tokens, *at))
+    return found
+
+
+def _last_tick(spec: EngineSpec, tick: int, num_prompt: int, max_tokens: int) -> int:
+    """Return the tick that ends with the last token of a request that runs alone, if all its drafts are accepted."""
+    chunk = min(spec.long_prefill_token_threshold or spec.max_num_batched_tokens, spec.max_num_batched_tokens)
+    chunk = min(chunk, spec.block_size) if spec.is_aligned else chunk
+    num_behind = max(0, spec.length_limit(num_prompt, max_tokens) - num_prompt - 1)
+    # A token is processed depth - 1 ticks after the step that sampled it.
+    return tick + -(-num_prompt // chunk) + -(-num_behind // (1 + spec.num_speculative_tokens)) + spec.depth - 2

@@ -1,0 +1,60 @@
+"""Spoiled logits and drafts: what events make unusable of single rows, where it lies, and the ops that do so."""
+
+from collections.abc import Iterator, Sequence
+
+from scenarios.spec import THROUGH_THE_HOST
+from workers.engine.context import Context, Forward
+from workers.engine.input_batch import Row
+from workers.engine.memory import Array
+from workers.engine.random_sampling import draws_drafts
+from workers.kernels.spoil_logits.arguments import SpoilOneDraft, SpoilOneLogit
+
+# An id that is no token, nor any of the numbers that stand for none.
+BELOW = -2
+
+
+def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
+    """Change drafts that come from the host where they are staged, so that the device finds no tokens."""
+    if context.spec.drafter in THROUGH_THE_HOST:
+        for place, token in _ids(context, rows, previous):
+            staged[context.memory.layout.host_drafts + place] = token
+
+
+def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previous: Sequence[int]) -> None:
+    """Enqueue what changes drafts, or logits that they were drawn from, before a step reads them."""
+    launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
+    if spec.drafter not in THROUGH_THE_HOST:
+        for place, token in _ids(context, rows, previous):
+            launch(parts.spoil_one_draft, context.arguments(SpoilOneDraft, memory.draft_tokens.all, place, token))
+    for row, at in zip(rows, previous, strict=True):
+        event = row.plan.spoils.draft
+        if event is None or at < 0 or event.what in ("above", "below"):
+            continue
+        if draws_drafts(row.plan.request.params, spec):
+            line = row.plan.request.state_slot * spec.num_speculative_tokens + min(event.draft, row.plan.d - 1)
+            place = line * spec.vocab_size + event.token % spec.vocab_size
+            is_infinite = int(event.what == "inf")
+            launch(parts.spoil_one_logit, context.arguments(SpoilOneLogit, memory.draft_logits.all, place, is_infinite))
+
+
+def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> None:
+    """Enqueue what changes logits that the target has computed."""
+    spec, parts = context.spec, context.parts
+    for index, row in enumerate(rows):
+        event = row.plan.spoils.logit
+        if event is not None:
+            line = index * (1 + spec.num_speculative_tokens) + min(event.column, row.plan.d)
+            place = line * spec.vocab_size + event.token % spec.vocab_size
+            is_infinite = int(event.value == "inf")
+            spoiled = context.arguments(SpoilOneLogit, forward.view.logits, place, is_infinite)
+            context.compute.launch(parts.spoil_one_logit, spoiled)
+
+
+def _ids(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where among the drafts of the step before an id is to be changed, and into which."""
+    spec = context.spec
+    for row, at in zip(rows, previous, strict=True):
+        event = row.plan.spoils.draft
+        if event is not None and at >= 0 and event.what in ("above", "below"):
+            column = min(event.draft, row.plan.d - 1)
+            yield at * spec.num_speculative_tokens + column, spec.vocab_size if event.what == "above" else BELOW
