@@ -1,6 +1,7 @@
 """Command that runs a PyTorch program on the simulated device and reports its races.
 
-Exit codes: 0 no race, 1 races, 2 bad usage or a device that cannot be built here, 3 the program failed without a race.
+Exit codes: 0 no race, 1 races, 2 bad usage or a device that cannot be built here, 3 the program failed without a race,
+or computed on memory of the device outside of tasks.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     except BuildError as error:
         return _refuse(str(error))
     device.root = program.resolve().parent
-    device.begin(schedule, Watching(guard=not options.no_guard))
+    device.begin(schedule, Watching(guard=not options.no_guard, closed=options.closed))
     failed = _run(program, options.arguments)
     try:
         report = device.end()
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> int:
     _print(report)
     if report.races:
         return 1
-    return 3 if failed else 0
+    return 3 if failed or report.bypasses else 0
 
 
 def _run(program: Path, arguments: list[str]) -> bool:
@@ -67,6 +68,8 @@ def _run(program: Path, arguments: list[str]) -> bool:
 def _print(report: Report) -> None:
     for race in report.races:
         print("\n".join(race.lines))
+    for bypass in report.bypasses:
+        print(f"BYPASS  {bypass}")
     for op, count in report.forced.items():
         print(f"note: the host waited for {op}, {count} times, where it would not on a GPU: races there are not seen")
     counts = report.counts
@@ -105,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
         "--hold", action="append", default=[], metavar="OP@STEP:UNTIL@STEP", help="hold an op back until another ran"
     )
     parser.add_argument("--no-guard", action="store_true", help="do not watch the host's accesses to pinned memory")
+    parser.add_argument(
+        "--closed", action="store_true", help="close the device's memory to the host: finds ops at once"
+    )
     return parser
 
 

@@ -17,7 +17,7 @@ from workers.targets.simulated_torch.backend import DEVICE_NAME, Event, Stream
 from workers.targets.simulated_torch.digests import TaskDigests, task_digests
 from workers.targets.simulated_torch.library import native
 from workers.targets.simulated_torch.native import Native
-from workers.targets.simulated_torch.reports import Report, race_of
+from workers.targets.simulated_torch.reports import Report, bypass_of, race_of
 from workers.targets.simulated_torch.schedule import check, draw_key, native_holds
 
 _POISON = 0xA5
@@ -29,14 +29,16 @@ class Watching:
     """What is watched in a run.
 
     `races`: accesses of tasks that nothing orders. `guard`: accesses of the host to pinned memory in flight, by page
-    protection. `digests`: hashes of what each task reads and writes (slow). `poison`: pinned memory that a copy to the
-    host will write holds this byte until the copy runs; `fill`: so does fresh memory of the device until it is written.
-    None leaves there what was there, as hardware does.
+    protection. `digests`: hashes of what each task reads and writes (slow). `closed`: accesses of the host to memory of
+    the device, which a GPU does not allow, as those of operators that are not queued (slow). `poison`: pinned memory
+    that a copy to the host will write holds this byte until the copy runs; `fill`: so does fresh memory of the device
+    until it is written; None leaves there what was there, as hardware does.
     """
 
     races: bool = True
     guard: bool = True
     digests: bool = False
+    closed: bool = False
     poison: int | None = _POISON
     fill: int | None = None
 
@@ -72,6 +74,7 @@ class Device:
             watching.races,
             watching.guard,
             watching.digests,
+            watching.closed,
             _NEVER if watching.fill is None else watching.fill,
             _NEVER if watching.poison is None else watching.poison,
             new_streams,
@@ -85,7 +88,8 @@ class Device:
     def report(self) -> Report:
         """Report on the run so far; nothing runs for it."""
         races = tuple(race_of(race, self.root) for race in self._native.races())
-        return Report(races, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
+        bypasses = tuple(bypass_of(bypass, self.root) for bypass in self._native.bypasses())
+        return Report(races, bypasses, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
 
     def digests(self) -> tuple[TaskDigests, ...]:
         """Run whatever is still enqueued, and return what each task read and wrote, in the order of launch."""

@@ -60,6 +60,7 @@ class Native(Protocol):
         races: bool,
         guard: bool,
         digests: bool,
+        closed: bool,
         fill: int,
         poison: int,
         new_streams: bool,
@@ -77,6 +78,9 @@ class Native(Protocol):
 
     def races(self) -> list[NativeRace]:
         """Return the races found since the run began."""
+
+    def bypasses(self) -> list[NativeSide]:
+        """Return the host's accesses to memory of the device since the run began."""
 
     def digests(self) -> list[NativeDigests]:
         """Return the digests of the tasks launched since the run began."""

@@ -85,6 +85,20 @@ class Race:
 
 
 @dataclass(frozen=True, slots=True)
+class Bypass:
+    """An access of the host to memory of the device, in a run that closes it.
+
+    What is called there computes at once instead of being queued, and what the run shows of races is not to be trusted.
+    """
+
+    buffer: str
+    access: Access
+
+    def __str__(self) -> str:
+        return f"{self.access} of {self.buffer}, which is memory of the device: what is called there is not queued"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a run on the device showed.
 
@@ -93,6 +107,7 @@ class Report:
     """
 
     races: tuple[Race, ...]
+    bypasses: tuple[Bypass, ...]
     counts: Mapping[str, int]
     forced: Mapping[str, int]
 
@@ -110,6 +125,11 @@ def race_of(native: NativeRace, root: Path) -> Race:
         _access(second, root),
         native["count"],
     )
+
+
+def bypass_of(native: NativeSide, root: Path) -> Bypass:
+    """Return an access to memory of the device with the paths of its lines made relative."""
+    return Bypass(_buffer(native, root), _access(native, root))
 
 
 def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:

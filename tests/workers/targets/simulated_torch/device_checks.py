@@ -1,5 +1,6 @@
 """Checks of single properties of the device: the name of each is a sentence that is true when it returns."""
 
+import ctypes
 import threading
 from functools import partial
 from itertools import pairwise
@@ -244,17 +245,24 @@ def digests_tell_a_race_that_did_harm_from_one_that_did_not(device: Device) -> N
 def an_op_registered_for_every_device_runs_at_once_until_it_is_queued(device: Device) -> None:
     torch.library.define("specstorm_checks::fill_seven", "(Tensor(a!) out) -> ()")
     torch.library.impl("specstorm_checks::fill_seven", "CompositeExplicitAutograd", _fill_seven)
+    device.begin(LAZY, Watching(closed=True))
+    numbers = torch.zeros(4, dtype=torch.uint8, device=SIM)
+    device.name(numbers, "numbers")
+    torch.ops.specstorm_checks.fill_seven(numbers)
+    (bypass,) = device.end().bypasses
+    assert (bypass.buffer, bypass.access.write) == ("numbers", True)
+    assert bypass.access.lines[1].function == "an_op_registered_for_every_device_runs_at_once_until_it_is_queued"
     device.queue_op("specstorm_checks", "fill_seven")
-    device.begin(LAZY)
+    device.begin(LAZY, Watching(closed=True))
     numbers = torch.zeros(4, dtype=torch.uint8, device=SIM)
     torch.ops.specstorm_checks.fill_seven(numbers)
     assert device.report().counts["run"] == 0
     assert numbers.tolist() == [7, 7, 7, 7]
+    assert device.end().bypasses == ()
 
 
 def _fill_seven(out: torch.Tensor) -> None:
-    assert out.device.type == "cpu"
-    out.numpy()[:] = 7
+    ctypes.memset(out.data_ptr(), 7, out.numel())
 
 
 def torch_cuda_names_are_the_devices_for_a_while(device: Device) -> None:

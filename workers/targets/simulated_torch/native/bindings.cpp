@@ -25,7 +25,7 @@ std::shared_ptr<py::object> kept(py::object object) {
 
 void begin(const std::string& policy, uint64_t seed,
            const std::vector<std::tuple<std::string, int64_t, std::string, int64_t>>& holds, bool races, bool guard,
-           bool digests, int fill, int poison, bool new_streams) {
+           bool digests, bool closed, int fill, int poison, bool new_streams) {
   Settings settings;
   settings.policy = policy == "eager" ? Policy::kEager : policy == "lazy" ? Policy::kLazy : Policy::kRandom;
   settings.seed = seed;
@@ -34,6 +34,7 @@ void begin(const std::string& policy, uint64_t seed,
   settings.races = races;
   settings.guard = guard;
   settings.digests = digests;
+  settings.closed = closed;
   settings.fill = fill;
   settings.poison = poison;
   machine().begin(settings, new_streams);
@@ -90,6 +91,13 @@ py::list races() {
   return found;
 }
 
+py::list bypasses() {
+  Locked lock(machine());
+  py::list found;
+  for (const auto& each : machine().bypasses) found.append(side(each));
+  return found;
+}
+
 py::list digests() {
   Locked lock(machine());
   py::list found;
@@ -130,6 +138,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("step", [](int64_t number) { machine().step(number); });
   module.def("point", [](const std::string& name) { machine().point(machine().number_of(name)); }, released());
   module.def("races", &races);
+  module.def("bypasses", &bypasses);
   module.def("digests", &digests);
   module.def("counts", &counts);
   module.def("forced", [] { return machine().forced; });

@@ -84,11 +84,17 @@ void Machine::refuse_inside_a_task(const char* what) const {
               "memory as CPU tensors, and may use those alone; it is ", name_of(running->label.op), where(running->site));
 }
 
+void Machine::enter(const char* call) {
+  refuse_inside_a_task(call);
+  pages.reclose();
+  if (left_open_) memory.protect_device(false);
+  left_open_ = false;
+}
+
 void Machine::launch(uint32_t op, Uses uses, std::function<void()> run) {
   uint32_t site = watched() ? here() : 0;
   Locked lock(*this);
-  refuse_inside_a_task(name_of(op).c_str());
-  pages.reclose();
+  enter(name_of(op).c_str());
   uint32_t nth = count(op);
   decide(op, nth);
   Task task;
@@ -147,7 +153,11 @@ void Machine::run(int stream, Task task) {
       for (const auto& use : task.uses)
         if (use.block->pinned) does(*use.block, use.span);
   };
-  each_pinned([&](Block& block, const Span& span) { pages.open(block, span); });
+  auto open_all = [&](bool open) {
+    each_pinned([&](Block& block, const Span& span) { open ? pages.open(block, span) : pages.settle(block, span); });
+    if (settings.closed) memory.protect_device(open);
+  };
+  open_all(true);
   auto digest = [&](bool write) {
     if (task.digest >= digests.size()) return;
     for (const auto& use : task.uses)
@@ -158,15 +168,15 @@ void Machine::run(int stream, Task task) {
   try {
     task.run();
   } catch (c10::Error& error) {
-    each_pinned([&](Block& block, const Span& span) { pages.settle(block, span); });
+    open_all(false);
     error.add_context("in the task " + name_of(task.label.op) + " of " + streams[stream].name + where(task.site));
     throw;
   } catch (...) {
-    each_pinned([&](Block& block, const Span& span) { pages.settle(block, span); });
+    open_all(false);
     throw;
   }
   digest(true);
-  each_pinned([&](Block& block, const Span& span) { pages.settle(block, span); });
+  open_all(false);
   // What it holds is released as the task's own doing.
   task.run = nullptr;
   passed(task.label.op, task.label.step);
@@ -174,8 +184,7 @@ void Machine::run(int stream, Task task) {
 
 RecordPtr Machine::record(int stream) {
   Locked lock(*this);
-  refuse_inside_a_task("record");
-  pages.reclose();
+  enter("record");
   decide(kRecordCall);
   auto made = std::make_shared<Record>();
   made->stream = stream;
@@ -195,8 +204,7 @@ RecordPtr Machine::record(int stream) {
 
 void Machine::wait(int stream, const RecordPtr& record) {
   Locked lock(*this);
-  refuse_inside_a_task("wait");
-  pages.reclose();
+  enter("wait");
   decide(kWaitCall);
   if (!record) return;
   streams[stream].clock.join(record->clock);
@@ -210,8 +218,7 @@ void Machine::wait(int stream, const RecordPtr& record) {
 
 void Machine::synchronize(const RecordPtr& record) {
   Locked lock(*this);
-  refuse_inside_a_task("synchronize");
-  pages.reclose();
+  enter("synchronize");
   if (!record) return;
   counts.synchronizations++;
   await(record);
@@ -231,8 +238,7 @@ void Machine::synchronize_device() {
 
 bool Machine::query(const RecordPtr& record) {
   Locked lock(*this);
-  refuse_inside_a_task("query");
-  pages.reclose();
+  enter("query");
   decide(kQueryCall);
   if (!record) return true;
   if (record->done) {
@@ -247,7 +253,7 @@ bool Machine::query_stream(int stream) { return query(record(stream)); }
 
 void Machine::point(uint32_t name) {
   Locked lock(*this);
-  pages.reclose();
+  enter("point");
   decide(name, count(name));
   passed(name, step_);
 }
@@ -260,10 +266,12 @@ void Machine::step(int64_t number) {
 void Machine::begin(const Settings& wanted, bool new_streams) {
   Locked lock(*this);
   drain();
+  if (settings.closed) memory.protect_device(true);
   if (new_streams) streams_made_ = 1;
   pages.clear();
   memory.renew();
   races.clear();
+  bypasses.clear();
   digests.clear();
   forced.clear();
   counted_.clear();
@@ -271,7 +279,8 @@ void Machine::begin(const Settings& wanted, bool new_streams) {
   step_ = 0;
   settings = wanted;
   for (const auto& hold : wanted.holds) held_[{hold.op, hold.op_step}].emplace_back(hold.until, hold.until_step);
-  if (wanted.guard) take_signals();
+  if (wanted.guard || wanted.closed) take_signals();
+  if (wanted.closed) memory.protect_device(false);
 }
 
 void Machine::drain() {
@@ -285,7 +294,9 @@ uintptr_t Machine::allocate(size_t size, bool pinned) {
   Locked lock(*this);
   refuse_inside_a_task("an allocation");
   int stream = current();
+  if (settings.closed) memory.protect_device(true);
   Block* block = memory.take(size, pinned, stream, host_, streams[stream].clock, site);
+  if (settings.closed) memory.protect_device(false);
   if (block == nullptr) return 0;
   if (!pinned && settings.fill >= 0) {
     Task task;
@@ -349,6 +360,16 @@ void Machine::poison(const Use& use, int byte) {
   pages.open(*use.block, use.span);
   std::memset(reinterpret_cast<void*>(use.span.low), byte, use.span.high - use.span.low);
   pages.settle(*use.block, use.span);
+}
+
+void Machine::host_bypassed(Block& block, bool write) {
+  memory.protect_device(true);
+  left_open_ = true;
+  uint32_t site = here_in_signal();
+  for (const auto& known : bypasses)
+    if (known.site == site && known.write == write) return;
+  const auto& owner = block.tenancies.back();
+  bypasses.push_back({kHost, write, {0, step_, 0}, site, owner});
 }
 
 bool Machine::host_touched(Block& block, const Span& bytes, bool write) {

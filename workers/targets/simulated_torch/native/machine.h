@@ -55,6 +55,7 @@ struct Settings {
   bool races = true;
   bool guard = true;
   bool digests = false;
+  bool closed = false;  // memory of the device is closed to the host
   int fill = -1;    // what a fresh block holds; -1: what its owner before has left there
   int poison = -1;  // what the target of a copy to the host holds until the copy lands; -1: what was there
 };
@@ -111,6 +112,8 @@ class Machine {
   bool is_pinned(uintptr_t address);
   // Spoil what a copy to the host will write, unless it lands at once or something in flight still needs it.
   void poison(const Use& use, int byte);
+  // Note an access of the host to memory of the device, which no GPU would allow. Called for a page fault.
+  void host_bypassed(Block& block, bool write);
   // Hold an access of the host against what is in flight there. Called for a page fault.
   bool host_touched(Block& block, const Span& bytes, bool write);
 
@@ -125,6 +128,7 @@ class Machine {
   Races races;
   Pages pages;
   Counts counts;
+  std::vector<Side> bypasses;
   std::vector<Digests> digests;  // in the order of launch
   std::map<std::string, uint64_t> forced;  // synchronisations that an op asked for which a GPU would not need
 
@@ -152,12 +156,15 @@ class Machine {
   // The stream whose next task drew most, and what it drew; -1 if none can run.
   std::pair<int, uint64_t> most_urgent();
   uint64_t urgency(bool host, uint32_t name, int64_t step, uint32_t nth);
+  // Comes first in every call of the host: close what was left open.
+  void enter(const char* call);
   void refuse_inside_a_task(const char* what) const;
 
   std::recursive_mutex mutex_;
   Clock host_;
   int streams_made_ = 0;
   int64_t step_ = 0;
+  bool left_open_ = false;
   size_t pending_ = 0;
   std::vector<std::string> names_;
   std::unordered_map<std::string, uint32_t> numbers_;

@@ -75,7 +75,7 @@ Block* Memory::fresh(size_t capacity, bool pinned) {
     return block;
   }
   if (!pinned && counts_.reserved + capacity > limit) return nullptr;
-  uintptr_t base = pinned || capacity > kSmallMax ? mapped(capacity) : carve(capacity);
+  uintptr_t base = pinned ? mapped(capacity) : capacity > kSmallMax ? mapped_for_device(capacity) : carve(capacity);
   if (base == 0) return nullptr;
   if (!pinned) counts_.reserved += capacity;
   blocks_.push_back(std::make_unique<Block>());
@@ -89,9 +89,20 @@ Block* Memory::fresh(size_t capacity, bool pinned) {
   return block;
 }
 
+uintptr_t Memory::mapped_for_device(size_t size) {
+  uintptr_t base = mapped(size);
+  if (base != 0) segments_.emplace_back(base, size);
+  return base;
+}
+
+void Memory::protect_device(bool open) const {
+  for (auto [base, size] : segments_)
+    mprotect(reinterpret_cast<void*>(base), size, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
 uintptr_t Memory::carve(size_t capacity) {
   if (segment_end_ - segment_ < capacity) {
-    segment_ = mapped(kLargeGrain);
+    segment_ = mapped_for_device(kLargeGrain);
     if (segment_ == 0) return segment_end_ = 0;
     segment_end_ = segment_ + kLargeGrain;
   }

@@ -53,6 +53,8 @@ class Memory {
   // The block that begins at an address, or that an address lies in; null if there is none in use or free.
   Block* at(uintptr_t base) const;
   Block* around(uintptr_t address) const;
+  // Open or close all memory of the device.
+  void protect_device(bool open) const;
   // Forget who used what; what is free counts as never used. Nothing may be pending.
   void renew();
   const MemoryCounts& counts() const { return counts_; }
@@ -65,6 +67,7 @@ class Memory {
   Block* reused(Pool& pool, size_t capacity);
   Block* fresh(size_t capacity, bool pinned);
   uintptr_t carve(size_t capacity);
+  uintptr_t mapped_for_device(size_t size);
   void sweep(const Clock& host, const Clock& asking, int stream);
 
   std::map<std::pair<bool, int>, Pool> pools_;
@@ -74,6 +77,7 @@ class Memory {
   std::unordered_map<uintptr_t, Block*> by_base_;
   std::map<uintptr_t, Block*> by_address_;
   uintptr_t segment_ = 0, segment_end_ = 0;
+  std::vector<std::pair<uintptr_t, size_t>> segments_;  // all of the device's
   MemoryCounts counts_;
 };
 

@@ -72,10 +72,11 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   Locked lock(machine());
   Block* block = machine().memory.around(address);
+  bool is_write = registers[REG_ERR] & 2;
+  if (block != nullptr && !block->pinned && machine().settings.closed) return machine().host_bypassed(*block, is_write);
   bool ours = block != nullptr && block->pinned && block->protection[(address - block->base) / kPage] != kOpen;
   if (!ours) return pass_on(segv_before, signal, info, context);
   Span byte{address, address + 1, nullptr};
-  bool is_write = registers[REG_ERR] & 2;
   if (machine().host_touched(*block, byte, is_write) || num_stepped == kSteppedMax) {
     machine().pages.leave_open(*block, byte);
     return;
