@@ -5,7 +5,7 @@ A scenario that asks for more is refused in one line; a generated trace is broug
 
 from typing import Any, get_args
 
-from scenarios.events import PLACES, AnyEvent, Event, Place, Preempt, PreemptMode, Schedule, Submit
+from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Preempt, PreemptMode, Schedule, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import TEMPERATURE_MAX, SamplingParams
 from scenarios.spec import EngineSpec, Value
@@ -33,7 +33,7 @@ class Capabilities(Value):
     become of the results in flight of a request that is preempted. `pool_holds_model` says that a request as long as
     the model allows has to fit into its pool of blocks, and that no chunk may be longer; `min_tokens_within_max` that
     no request may ask for more tokens at least than at most, `needs_choice` that some token must be allowed, whatever
-    else is banned.
+    else is banned. Schedules have one of the `policies`; on `devices_without_lanes` they mean nothing.
     """
 
     events: tuple[str, ...] = ()
@@ -53,6 +53,8 @@ class Capabilities(Value):
     pool_holds_model: bool = False
     min_tokens_within_max: bool = False
     needs_choice: bool = False
+    policies: tuple[Policy, ...] = get_args(Policy)
+    devices_without_lanes: tuple[str, ...] = ()
 
 
 def features_of(event: Submit) -> tuple[str, ...]:
@@ -84,6 +86,8 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
     misfit = _misfit(trace.spec, capabilities)
     if misfit is not None:
         return f"spec.{misfit}"
+    if trace.schedule.policy not in capabilities.policies:
+        return f"schedule.policy: {trace.schedule.policy}; policies are {_listed(capabilities.policies)}"
     if trace.schedule != Schedule() and not capabilities.lanes:
         return "schedule: it has no lanes that a schedule could advance"
     for probe in trace.expect:
@@ -130,11 +134,16 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
     update: dict[str, object] = {
         "events": tuple(events),
         "spec": EngineSpec(**spec),
-        "schedule": trace.schedule if capabilities.lanes else Schedule(),
+        "schedule": trace.schedule if _has_schedule(trace, capabilities) else Schedule(),
         "expect": {probe: least for probe, least in trace.expect.items() if probe in capabilities.probes},
         "faults": trace.faults if capabilities.faults else (),
     }
     return trace.model_copy(update=update)
+
+
+def _has_schedule(trace: Trace, capabilities: Capabilities) -> bool:
+    """Tell whether an engine has lanes that a trace's schedule can advance."""
+    return bool(capabilities.lanes) and trace.schedule.policy in capabilities.policies
 
 
 def _is_possible(event: Event, capabilities: Capabilities) -> bool:

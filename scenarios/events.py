@@ -207,13 +207,16 @@ class Hold(Value):
     until: Label
 
 
+Policy: TypeAlias = Literal["eager", "lazy", "lane_order", "random"]
+
+
 class Schedule(Value):
     """In which order lanes advance: a base policy and sparse labelled exceptions.
 
     `order` belongs to `lane_order` (first is most urgent), `seed` to `random`.
     """
 
-    policy: Literal["eager", "lazy", "lane_order", "random"] = "eager"
+    policy: Policy = "eager"
     order: tuple[LaneName, ...] = LANES
     seed: Index = 0
     holds: tuple[Hold, ...] = ()

@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.targets",
     ),
     # It runs in a process of its own, beside an engine that is not ours.
-    "workers.targets.vllm.child": ("scenarios", "workers.targets.vllm"),
+    "workers.targets.vllm.child": ("scenarios", "workers.targets.simulated_torch", "workers.targets.vllm"),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
     # What follows from a request alone knows neither a model nor how anybody computes.

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
-from scenarios.events import Abort, NanLogits, SpoilLogit, Submit
+from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.judge.contracts.logprobs import width_of
@@ -59,7 +59,8 @@ def compare(
 ) -> Comparison:
     """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
 
-    Requests that are excused are not compared. Such an engine draws tokens by drafts only where there are drafts.
+    Requests that are excused are not compared. Such an engine draws tokens by drafts only where there are drafts, and
+    its draws go on where they were once tokens in flight are thrown away.
     """
     if isinstance(seen, str):
         return Comparison(OutputDifference("end", "", None, "outputs", seen))
@@ -67,7 +68,9 @@ def compare(
         return Comparison(OutputDifference("end", "", None, f"the other run: {wanted}", "outputs"))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     submitted = Counter(event.request for event in trace.submits())
-    has_drafts = trace.spec.num_speculative_tokens > 0 or not logit_margin
+    # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
+    draws_again = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    has_drafts = trace.spec.num_speculative_tokens > 0 or draws_again or not logit_margin
     submits = {
         event.request: event
         for event in trace.submits()

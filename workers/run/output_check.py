@@ -38,8 +38,10 @@ NEAR_TIE = "near_tie"
 class OutputRun:
     """One run of an engine with nothing looked at but its outputs."""
 
-    def __init__(self, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> None:
-        self.target = kind.open(trace, config, Watch())
+    def __init__(
+        self, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, races: bool = False
+    ) -> None:
+        self.target = kind.open(trace, config, Watch(races=races))
         capabilities = kind.capabilities
         self.drive = Drive(trace, self.target, scripts_of(trace, tapes, capabilities), capabilities.words_from_prompt)
 
@@ -77,18 +79,20 @@ def outputs_of(
         return text_of(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}"
 
 
-def check_outputs(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG) -> Verdict:
-    """Judge an engine that shows outputs alone on an explicit trace."""
-    verdict = _judged(trace, tapes, kind, config)
+def check_outputs(
+    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, races: bool = True
+) -> Verdict:
+    """Judge an engine that shows outputs alone on an explicit trace; with `races`, its accesses of memory too."""
+    verdict = _judged(trace, tapes, kind, config, races)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
     if is_finding(verdict) and kind.renew(config):
-        return _judged(trace, tapes, kind, config)
+        return _judged(trace, tapes, kind, config, races)
     return verdict
 
 
-def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> Verdict:
+def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, races: bool) -> Verdict:
     try:
-        run = OutputRun(trace, tapes, kind, config)
+        run = OutputRun(trace, tapes, kind, config, races)
     except DeviceError:
         raise
     except Exception as error:
@@ -97,12 +101,15 @@ def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> 
         if not run.to_end(STEPS_MAX, watches=True):
             return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
         seen, stats, breach = run.target.outputs(), _stats(run), run.drive.breach()
+        differences = run.target.differences()
     except Deadlock as deadlock:
         return Stuck(stats=_stats(run), reason=str(deadlock))
     except Exception as error:
         return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error))
     finally:
         run.target.close()
+    if differences:
+        return Diverged(stats=stats, difference=differences[0])
     others = list(references(trace, list(seen), kind.capabilities))
     if breach is not None:
         difference = broken_contract(breach, run.drive.tick)

@@ -37,6 +37,9 @@ def references(trace: Trace, names: list[str], capabilities: Capabilities) -> It
     """Yield the runs that the outputs of a trace are compared with, each with what it is called."""
     if trace.spec.depth > 1 and _may_be(1, "depth", capabilities):
         yield "the synchronous run", synchronous(trace)
+    if trace.schedule.policy != "eager" and capabilities.logit_margin:
+        # What is behind it is compared under eager.
+        return
     if capabilities.logit_margin and trace.spec.num_speculative_tokens:
         yield "the synchronous run without speculation", without_drafts(trace)
     for name in _chosen(trace, names) if capabilities.logit_margin else names:

@@ -32,6 +32,12 @@ def all_schedules() -> list[Schedule]:
     return fixed_schedules() + [Schedule(policy="random", seed=seed) for seed in range(NUM_RANDOM)]
 
 
+def has_lanes(config: RunConfig) -> bool:
+    """Tell whether an engine has lanes that schedules advance on the device of a configuration."""
+    capabilities = kind_of(config.engine).capabilities
+    return bool(capabilities.lanes) and config.device not in capabilities.devices_without_lanes
+
+
 def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
     """Return the schedules of a sweep on the device of a configuration, or those of them that are fixed.
 
@@ -39,17 +45,23 @@ def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
     A run without a race stands for every schedule of its trace, so slower devices run fewer: the interpreter eager,
     lazy and one random; a GPU, where a schedule is no more than delays, every sixth lane order and four random ones.
     """
-    if not kind_of(config.engine).capabilities.lanes:
+    capabilities = kind_of(config.engine).capabilities
+    if not has_lanes(config):
         return [Schedule()]
     eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
     match config.device:
+        case _ if not capabilities.logs_decisions:
+            # Each is compared with other runs of the same requests, too.
+            schedules = [*eager_and_lazy, randoms[0]]
         case "sim":
             schedules = all_schedules()
-        case "triton-cpu":
+        case "triton-cpu" | "cpu":
             schedules = [*eager_and_lazy, randoms[0]]
         case "cuda":
             schedules = [*eager_and_lazy, *orders[::6], *randoms[:4]]
-    return [each for each in schedules if not (fixed and each.policy == "random")]
+    return [
+        each for each in schedules if each.policy in capabilities.policies and not (fixed and each.policy == "random")
+    ]
 
 
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:

@@ -19,7 +19,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
 from workers.run.check import Options, check
 from workers.run.coverage import RACES, Coverage, add_trace
-from workers.run.schedules import differs
+from workers.run.schedules import differs, has_lanes
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
 from workers.targets.registry import kind_of
@@ -129,7 +129,7 @@ def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], 
     """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
     verdicts: list[Ended] = []
     schedules = [Schedule(policy=policy, seed=trace.seed if policy == "random" else 0) for policy in POLICIES]
-    if not kind_of(config.engine).capabilities.lanes:
+    if not has_lanes(config):
         del schedules[1:]
     for schedule in schedules:
         trace = trace.model_copy(update={"schedule": schedule})

@@ -61,9 +61,17 @@ def _of_difference(difference: Difference, trace: Trace) -> Signature:
         variable=difference.variable,
         writer=difference.writers[0].partition("@")[0] if difference.writers else "",
         lanes=_lanes(difference.missing_order),
-        # A referee says what was seen, a comma, and what is due: the first tells one wrong decision from another.
-        rule=_general(difference.actual, trace).partition(", ")[0] if difference.variable == "log" else "",
+        rule=_rule(difference, trace),
     )
+
+
+def _rule(difference: Difference, trace: Trace) -> str:
+    """Return what tells one wrong decision from another, or what a wrong output was compared with."""
+    if difference.variable == "log":
+        # A referee says what was seen, a comma, and what is due.
+        return _general(difference.actual, trace).partition(", ")[0]
+    _, is_compared, reference = difference.expected.rpartition(", as in ")
+    return f"unlike {reference}" if is_compared else ""
 
 
 def _lanes(missing_order: str | None) -> str:

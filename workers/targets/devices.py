@@ -78,6 +78,8 @@ def parts_on(config: RunConfig) -> Parts:
     """
     if config.device == "sim":
         return CLEAN
+    if config.device == "cpu":
+        raise DeviceError(f"cpu: engine {config.engine} runs on {', '.join(DEVICES)}")
     _load_triton(interprets=config.device == "triton-cpu")
     twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
     return Parts(**twins)

@@ -6,7 +6,7 @@ the judges that its capabilities allow.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
@@ -15,9 +15,11 @@ from scenarios.trace import Trace
 from workers.lanes.lane import Observer, Watcher
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.record.verdict import Difference
 
-Device: TypeAlias = Literal["sim", "triton-cpu", "cuda"]
-DEVICES: tuple[Device, ...] = get_args(Device)
+Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
+# Those of our own engine.
+DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 
 SPECSTORM = "specstorm"
 VLLM = "vllm"
@@ -74,13 +76,15 @@ class Watch:
 
     `watcher` is told of every access to memory, where there are lanes; `blame` keeps the last writers of every buffer
     (slower); `without` removes waits, records and synchronisations, see `workers.lanes.base`. An `observer` takes the
-    watcher's place on simulated lanes, and is told besides when each op runs (slower still).
+    watcher's place on simulated lanes, and is told besides when each op runs (slower still). `races` is for a target
+    that watches its own accesses.
     """
 
     watcher: Watcher | None = None
     blame: bool = False
     without: frozenset[tuple[str, str]] = frozenset()
     observer: Observer | None = None
+    races: bool = True
 
 
 class Progress(NamedTuple):
@@ -147,6 +151,9 @@ class Target(Protocol):
 
     def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
         """Return who wrote the memory behind a variable last when it was captured, as lane:op@step, newest first."""
+
+    def differences(self) -> tuple[Difference, ...]:
+        """Return what the target itself has found wrong so far, first things first."""
 
     def close(self) -> None:
         """Give back what the engine holds outside this process's memory."""

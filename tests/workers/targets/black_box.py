@@ -15,6 +15,7 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.record.verdict import Difference
 from workers.targets.target import DeviceError, Progress, RunConfig, Watch
 
 Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless"]
@@ -117,6 +118,9 @@ class BlackBox:
         raise AssertionError("it shows outputs alone")
 
     def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        return ()
+
+    def differences(self) -> tuple[Difference, ...]:
         return ()
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.record.verdict import Difference
 from workers.targets.target import Progress, RunConfig, Watch
 
 Delivered = tuple[int, tuple[int | float, ...]]
@@ -222,6 +223,9 @@ class SamplerBox:
         raise AssertionError("it shows outputs alone")
 
     def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+        return ()
+
+    def differences(self) -> tuple[Difference, ...]:
         return ()
 
     def close(self) -> None:

@@ -11,7 +11,9 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.record.verdict import Difference
 from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
+from workers.targets.vllm.known_races import KNOWN_RACE, is_known
 from workers.targets.vllm.messages import Message
 from workers.targets.vllm.process import EngineProcess, StartFailed
 
@@ -38,8 +40,9 @@ _ENVIRONMENT = {
 class Keeper:
     """The process of a configuration: started when it is needed, and again after it has died."""
 
-    def __init__(self, home: Path, overlay: str) -> None:
+    def __init__(self, home: Path, overlay: str, device: str) -> None:
         self._home = home
+        self._device = device
         self._overlay = overlay
         self._process: EngineProcess | None = None
 
@@ -67,6 +70,7 @@ class Keeper:
             str(self.python()),
             "-m",
             _CHILD,
+            self._device,
             str(self._home / "models"),
             *([self._overlay] if self._overlay else []),
         ]
@@ -84,9 +88,9 @@ class Keeper:
 
 
 @cache
-def keeper_of(home: str, overlay: str) -> Keeper:
-    """Return the keeper of the process with an installation and a tree laid over it; it stops with this process."""
-    keeper = Keeper(Path(home) if home else ROOT / HOME, overlay)
+def keeper_of(home: str, overlay: str, device: str) -> Keeper:
+    """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
+    keeper = Keeper(Path(home) if home else ROOT / HOME, overlay, device)
     atexit.register(keeper.stop)
     return keeper
 
@@ -103,7 +107,7 @@ class Delivered:
 class VllmTarget:
     """One trace on an engine of vLLM."""
 
-    def __init__(self, trace: Trace, process: EngineProcess) -> None:
+    def __init__(self, trace: Trace, process: EngineProcess, races: bool) -> None:
         self.probes: Mapping[str, int] = {}
         self._process = process
         self._depth = trace.spec.depth
@@ -112,7 +116,8 @@ class VllmTarget:
         self._is_drained = True
         self._num_requests = 0
         self._num_outputs = 0
-        process.ask({"do": "open", "spec": trace.spec.model_dump_json()})
+        opened = {"spec": trace.spec.model_dump_json(), "schedule": trace.schedule.model_dump_json(), "races": races}
+        process.ask({"do": "open", **opened})
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
         """Take a request in."""
@@ -195,10 +200,39 @@ class VllmTarget:
         """Return nobody: its writes are its own."""
         return ()
 
+    def differences(self) -> tuple[Difference, ...]:
+        """Return the races of the run that are not known."""
+        races = self._process.ask({"do": "report"})["races"]
+        new = [race for race in races if not is_known(race["first"]["function"], race["second"]["function"])]
+        self.probes = {**self.probes, KNOWN_RACE: len(races) - len(new)}
+        return tuple(_unordered(race) for race in new)
+
     def close(self) -> None:
         """Give the engine back to its process, which keeps it if it has drained."""
         if self._process.is_alive():
             self._process.ask({"do": "close"})
+
+
+def _unordered(race: Message) -> Difference:
+    """Return a race as a difference: an order was expected, there is none."""
+    first, second = _access(race["first"]), _access(race["second"])
+    return Difference(
+        plane="races",
+        variable=f"{race['first']['function']} and {race['second']['function']}",
+        request="",
+        commit="",
+        step=int(race["second"]["step"]),
+        position=None,
+        expected=f"{first}, then {second}, in this order",
+        actual="no order",
+        missing_order=f"nothing orders {first} before {second} (both use {race['memory']})",
+    )
+
+
+def _access(side: Message) -> str:
+    """Return one side of a race: by function, op and step; which line, and on which stream."""
+    where = f"{side['where']}, {side['who']}" if side["who"] != side["op"] else side["where"]
+    return f"the {side['how']} by {side['function']}:{side['op']}@{side['step']} ({where})"
 
 
 class Vllm:
@@ -242,6 +276,12 @@ class Vllm:
             "cache_reset",
             "name_reused",
         ),
+        devices=("sim", "cpu"),
+        # Streams are the engine's own; a schedule orders their tasks.
+        lanes=("streams",),
+        policies=("eager", "lazy", "random"),
+        devices_without_lanes=("cpu",),
+        planes=("races",),
         logit_margin=1e-4,
         words_from_prompt=False,
         temperature_max=2.0,
@@ -256,13 +296,14 @@ class Vllm:
 
     def require(self, config: RunConfig) -> None:
         """Make sure that it is installed here."""
-        if config.device != "sim":
-            raise DeviceError(f"{config.device}: engine vllm runs on sim, which is this machine's processor, alone")
+        if config.device not in self.capabilities.devices:
+            allowed = "sim (streams and pinned memory, simulated) and cpu"
+            raise DeviceError(f"{config.device}: engine vllm runs on {allowed}")
         self._keeper(config).python()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> VllmTarget:
         """Start a trace on an engine as it specifies."""
-        return VllmTarget(trace, self._keeper(config).process())
+        return VllmTarget(trace, self._keeper(config).process(), watch.races)
 
     def renew(self, config: RunConfig) -> bool:
         """Give up all engines that are kept."""
@@ -270,4 +311,4 @@ class Vllm:
         return True
 
     def _keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(config.engine_home, config.engine_path)
+        return keeper_of(config.engine_home, config.engine_path, config.device)

@@ -39,7 +39,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
 
 def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:
     trace = load(FILES[0]).explicit()
-    process = keeper_of("", "").process()
+    process = keeper_of("", "", CONFIG.device).process()
     process.kill()
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
 
@@ -76,7 +76,7 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
     scheduler.write_text(text.replace("self.current_step += 1\n", "raise RuntimeError('ours')\n", 1))
     config = CONFIG.model_copy(update={"engine_path": str(tmp_path)})
     verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path)).stop()
+    keeper_of("", str(tmp_path), CONFIG.device).stop()
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"
     assert verdict.where.startswith("schedule in scheduler.py:")

@@ -15,11 +15,12 @@ from typing import IO
 
 from pydantic import TypeAdapter
 
-from scenarios.events import AnyEvent
+from scenarios.events import AnyEvent, Schedule
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.child.engines import Engines
 from workers.targets.vllm.child.replacements import apply_all
 from workers.targets.vllm.child.session import Session
+from workers.targets.vllm.child.simulated import SimulatedDevice
 from workers.targets.vllm.messages import Message, read_message, write_message
 
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
@@ -28,7 +29,8 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 class Host:
     """Answers messages: one session at a time on engines that are kept."""
 
-    def __init__(self, models: Path) -> None:
+    def __init__(self, models: Path, device: SimulatedDevice | None) -> None:
+        self._device = device
         self._engines = Engines(models)
         self._session: Session | None = None
         self._spec = EngineSpec()
@@ -38,12 +40,15 @@ class Host:
         """Return the answer to a message."""
         match message["do"]:
             case "open":
-                return self._open(EngineSpec.model_validate_json(message["spec"]))
+                schedule = Schedule.model_validate_json(message["schedule"])
+                return self._open(EngineSpec.model_validate_json(message["spec"]), schedule, message["races"])
             case "step":
                 assert self._session is not None, "no session is open"
                 for event in _EVENTS.validate_python(message["events"]):
                     self._session.happen(event)
                 return self._session.step() | {"probes": dict(self._session.probes)}
+            case "report":
+                return {"races": self._device.report() if self._device is not None else []}
             case "close":
                 self._close()
                 return {}
@@ -51,19 +56,23 @@ class Host:
                 self._engines.forget()
                 return {}
             case what:
-                raise ValueError(f"message {what!r}; known are open, step, close and forget")
+                raise ValueError(f"message {what!r}; known are open, step, report, close and forget")
 
     def abandon(self) -> None:
         """Give up the session, and its engine with it: whatever went wrong may go on."""
         self._session = None
 
-    def _open(self, spec: EngineSpec) -> Message:
+    def _open(self, spec: EngineSpec, schedule: Schedule, races: bool) -> Message:
         assert self._session is None, "a session is open"
+        if self._device is not None:
+            self._device.idle()
         engine = self._engines.take(spec)
         assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
         self._opened += 1
         self._spec = spec
-        self._session = Session(engine, self._opened)
+        self._session = Session(engine, self._opened, self._device)
+        if self._device is not None:
+            self._device.begin(engine, schedule, races)
         return {}
 
     def _close(self) -> None:
@@ -113,17 +122,18 @@ def main() -> None:
     # What the engine's libraries print would be read as an answer.
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    models, *overlay = map(Path, sys.argv[1:])
+    where, models, *overlay = sys.argv[1:]
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         for folder in overlay:
-            sys.meta_path.insert(0, Overlay("vllm", folder))
+            sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
         import torch  # noqa: PLC0415  what is laid over comes first
         import vllm  # noqa: PLC0415
 
         torch.set_num_threads(1)
-        apply_all(vllm.__version__)
-        host = Host(models)
+        device = SimulatedDevice() if where == "sim" else None
+        apply_all(vllm.__version__, where)
+        host = Host(Path(models), device)
         write_message(answers, {"vllm": vllm.__version__})
     except Exception as error:
         write_message(answers, failure(error))

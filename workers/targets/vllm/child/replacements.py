@@ -23,12 +23,13 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One name, `module` and a path of attributes in it; why it is replaced, and what by, made of what it was."""
+    """One name, `module` and a path of attributes in it: why it is replaced, by what made of what it was, and where."""
 
     module: str
     name: str
     reason: str
     made: Callable[[Any], Any]
+    devices: tuple[str, ...] = ("cpu",)
     versions: tuple[str, ...] = KNOWN
 
     def apply(self, version: str) -> None:
@@ -135,6 +136,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "CpuPlatform.register_triton_kernel_overrides",
         "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
         _once,
+        ("cpu", "sim"),
     ),
     Replacement(
         "torch",
@@ -147,6 +149,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "expand_batch_to_tokens",
         "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
         _expanded,
+        ("cpu", "sim"),
     ),
     Replacement(
         "torch",
@@ -169,11 +172,12 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 )
 
 
-def apply_all(version: str) -> None:
-    """Replace every name.
+def apply_all(version: str, device: str) -> None:
+    """Replace every name that is replaced on a device.
 
     Raises:
         Unknown: this version lacks one of them.
     """
     for replacement in REPLACEMENTS:
-        replacement.apply(version)
+        if device in replacement.devices:
+            replacement.apply(version)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
+from workers.targets.vllm.child.simulated import SimulatedDevice
 from workers.targets.vllm.messages import Message
 
 
@@ -18,7 +19,8 @@ class Session:
     An engine has seen every id once: names may come again.
     """
 
-    def __init__(self, engine: Any, number: int) -> None:
+    def __init__(self, engine: Any, number: int, device: SimulatedDevice | None) -> None:
+        self._device = device
         self.engine = engine
         self.probes: Counter[str] = Counter()
         self._number = number
@@ -64,6 +66,8 @@ class Session:
     def step(self) -> Message:
         """Do one step; return the new tokens of each request, and whether anything is left to do."""
         engine = self.engine
+        if self._device is not None:
+            self._device.step(self._tick)
         outputs, executed = engine.step_fn()
         engine.post_step(executed)
         self._tick += 1

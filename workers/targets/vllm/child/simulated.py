@@ -1,0 +1,105 @@
+"""Simulated device around an engine: made known to vLLM before anything of it is loaded, and begun for each trace."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from scenarios.events import Schedule
+from workers.targets.simulated_torch.device import Watching, activate, cuda_names
+from workers.targets.simulated_torch.reports import Access, Race
+from workers.targets.vllm.messages import Message
+
+# Kernels for a CPU that are registered for every device: they would run at once.
+_OPS = (
+    "compute_slot_mapping_kernel_impl",
+    "copy_and_expand_eagle_inputs_kernel_impl",
+    "eagle_prepare_inputs_padded_kernel_impl",
+    "eagle_prepare_next_token_padded_kernel_impl",
+    "eagle_step_slot_mapping_metadata_kernel_impl",
+    "expand_kernel_impl",
+    "rejection_greedy_sample_kernel_impl",
+    "rejection_random_sample_kernel_impl",
+    "sample_recovered_tokens_kernel_impl",
+)
+_DEPTH_MAX = 3
+# Lists of tensors are named as far as this.
+_ITEMS_MAX = 8
+
+
+class SimulatedDevice:
+    """The device of this process, under vLLM."""
+
+    def __init__(self) -> None:
+        self._device = activate()
+        # For good: the names that vLLM asks a GPU by.
+        self._names = cuda_names()
+        self._names.__enter__()
+        platforms: Any = import_module("vllm.platforms")
+        platform = import_module("workers.targets.vllm.child.platform").SimulatedPlatform
+        platforms._current_platform = platform()
+        platform.import_kernels()
+        for op in _OPS:
+            self._device.queue_op("_C", op)
+
+    def idle(self) -> None:
+        """Let everything run, and watch nothing: an engine is being made."""
+        self._device.begin(Schedule(), Watching(races=False, guard=False))
+
+    def begin(self, engine: Any, schedule: Schedule, races: bool) -> None:
+        """Begin a trace on an engine under a schedule, and name the engine's memory."""
+        self._device.begin(schedule, Watching(races=races, guard=races))
+        runner = engine.model_executor.driver_worker.worker.model_runner
+        for name, value in _named(runner, "runner", _DEPTH_MAX, set()):
+            if isinstance(value, torch.Stream):
+                self._device.name_stream(value, name.rpartition(".")[2])
+            elif value.numel() and (value.device.type != "cpu" or value.is_pinned()):
+                self._device.name(value, name)
+
+    def step(self, tick: int) -> None:
+        """Label what is launched from here on."""
+        self._device.step(tick)
+
+    def report(self) -> list[Message]:
+        """Let everything run, and return the races of the trace so far."""
+        return [_told(race) for race in self._device.end().races]
+
+
+def _named(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield tensors and streams among the attributes of an object, and of what it holds of vLLM's own objects."""
+    if id(holder) in seen or not depth:
+        return
+    seen.add(id(holder))
+    for name, value in vars(holder).items():
+        where = f"{path}.{name}"
+        if isinstance(value, torch.Tensor | torch.Stream):
+            yield where, value
+        elif isinstance(value, list):
+            for index, item in enumerate(value[:_ITEMS_MAX]):
+                yield from _inside(item, f"{where}[{index}]", depth, seen)
+        else:
+            yield from _inside(value, where, depth, seen)
+
+
+def _inside(value: Any, where: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    if type(value).__module__.startswith("vllm.v1.") and hasattr(value, "__dict__"):
+        yield from _named(value, where, depth - 1, seen)
+
+
+def _told(race: Race) -> Message:
+    """Return a race as it is told: who, where, of what memory."""
+    memory = race.buffer if race.reused_as is None else f"{race.buffer}, handed out again as {race.reused_as}"
+    return {"memory": memory, "count": race.count, "first": _access(race.first), "second": _access(race.second)}
+
+
+def _access(access: Access) -> Message:
+    line = access.lines[0] if access.lines else None
+    return {
+        "who": access.actor,
+        "how": "write" if access.write else "read",
+        "op": access.op if access.actor != "host" else "host",
+        "step": access.step,
+        "function": line.function.rpartition(".")[2] if line else "nobody",
+        "where": f"{line.file}:{line.line}" if line else "",
+    }
