@@ -176,7 +176,8 @@ bool grows(const Call& call) {
 
 // Make the tensors that an operator returns; false if their sizes cannot be inferred.
 bool make_results(const Call& call, Values& results, std::vector<at::Tensor>& fresh) {
-  bool growing = grows(call);
+  // An operator that returns nothing writes what it is given as it is, empty or not.
+  bool growing = !call.op.returned.empty() && grows(call);
   std::optional<Shapes> shapes;
   if (call.op.num_fresh > 0 || growing) {
     shapes = inferred(call);

@@ -83,7 +83,9 @@ class Host:
 
 def failure(error: BaseException) -> Message:
     """Return how an exception is told: what it says, and where it was raised."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    # Of what raises within torch, who called it there says more.
+    where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
     place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
     return {"error": f"{type(error).__name__}: {error}", "where": place}
 
