@@ -375,13 +375,13 @@ void Machine::host_bypassed(Block& block, bool write) {
 bool Machine::host_touched(Block& block, const Span& bytes, bool write) {
   // What a task may touch follows from what it declares; its own pages are open.
   if (running != nullptr) return false;
-  uint32_t site = 0;
-  for (const auto& flight : block.flights) {
-    if (!(flight.write || write) || !overlap(flight.span, bytes)) continue;
-    if (site == 0) site = here_in_signal();
-    races.note(block, flight, {bytes, write, kHost, 0, {0, step_, 0}, site, block.tenancies.back().number});
-  }
-  return site != 0;
+  std::vector<const Access*> unordered;
+  for (const auto& flight : block.flights)
+    if ((flight.write || write) && overlap(flight.span, bytes)) unordered.push_back(&flight);
+  if (unordered.empty()) return false;
+  uint32_t tenancy = block.tenancies.back().number;
+  races.note(block, unordered, {bytes, write, kHost, 0, {0, step_, 0}, here_in_signal(), tenancy});
+  return true;
 }
 
 }  // namespace simulated

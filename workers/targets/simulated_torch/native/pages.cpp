@@ -113,8 +113,14 @@ void take_signals() {
 }
 
 void Pages::fly(const Use& use, const Access& access) {
-  if (use.block->flights.empty()) flying_.push_back(use.block);
-  use.block->flights.push_back(access);
+  auto& flights = use.block->flights;
+  if (flights.empty()) flying_.push_back(use.block);
+  // Whoever is ordered after this one is ordered after those of its stream before it.
+  auto is_over = [&](const Access& flight) {
+    return flight.actor == access.actor && (access.write || !flight.write) && covers(access.span, flight.span);
+  };
+  flights.erase(std::remove_if(flights.begin(), flights.end(), is_over), flights.end());
+  flights.push_back(access);
 }
 
 void Pages::settle(Block& block, const Span& span) {

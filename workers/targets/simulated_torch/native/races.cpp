@@ -20,29 +20,40 @@ Side side_of(const Block& block, const Access& access) {
 void Races::touch(const Use& use, const Clock& clock, const Clock& host, const Access& access) {
   auto& accesses = use.block->accesses;
   size_t kept = 0;
+  unordered_.clear();
   for (size_t i = 0; i < accesses.size(); i++) {
     Access& before = accesses[i];
     // Whatever is launched from now on is ordered after what the host has waited for.
     if (host.knows(before.actor, before.time)) continue;
     bool ordered = clock.knows(before.actor, before.time);
-    if (!ordered && (before.write || access.write) && overlap(before.span, access.span))
-      note(*use.block, before, access);
     if (ordered && (access.write || !before.write) && covers(access.span, before.span)) continue;
     if (kept != i) accesses[kept] = std::move(before);
+    if (!ordered && (accesses[kept].write || access.write) && overlap(accesses[kept].span, access.span))
+      unordered_.push_back(&accesses[kept]);
     kept++;
   }
+  if (!unordered_.empty()) note(*use.block, unordered_, access);
   accesses.resize(kept);
   accesses.push_back(access);
 }
 
-void Races::note(const Block& block, const Access& first, const Access& second) {
-  Side a = side_of(block, first), b = side_of(block, second);
-  auto [place, is_new] = known_.try_emplace(key_of(first, a.owner) + key_of(second, b.owner), found_.size());
-  if (is_new) {
-    uint64_t low = std::max(first.span.low, second.span.low), high = std::min(first.span.high, second.span.high);
-    found_.push_back({a, b, low - block.base, high - block.base, 0});
+void Races::note(const Block& block, const std::vector<const Access*>& earlier, const Access& access) {
+  uint32_t latest = 0;
+  for (const Access* before : earlier) latest = std::max(latest, before->tenancy);
+  std::vector<size_t> counted;
+  for (const Access* before : earlier) {
+    // What an earlier owner of the memory did follows from the same missing order as what a later one did.
+    if (before->tenancy != latest) continue;
+    Side a = side_of(block, *before), b = side_of(block, access);
+    auto [place, is_new] = known_.try_emplace(key_of(*before, a.owner) + key_of(access, b.owner), found_.size());
+    if (is_new) {
+      uint64_t low = std::max(before->span.low, access.span.low), high = std::min(before->span.high, access.span.high);
+      found_.push_back({a, b, low - block.base, high - block.base, 0});
+    }
+    if (std::find(counted.begin(), counted.end(), place->second) != counted.end()) continue;
+    counted.push_back(place->second);
+    found_[place->second].count++;
   }
-  found_[place->second].count++;
 }
 
 void Races::clear() {

@@ -27,14 +27,15 @@ class Races {
  public:
   // Hold a use against all that came before and is not ordered before it, and remember it.
   void touch(const Use& use, const Clock& clock, const Clock& host, const Access& access);
-  // Note a race of two accesses; the same two lines and ops are noted once, and counted.
-  void note(const Block& block, const Access& first, const Access& second);
+  // Note races of one access with earlier ones; the same two lines and ops are noted once, and counted.
+  void note(const Block& block, const std::vector<const Access*>& earlier, const Access& access);
   const std::vector<Race>& found() const { return found_; }
   void clear();
 
  private:
   std::vector<Race> found_;
   std::unordered_map<std::string, size_t> known_;
+  std::vector<const Access*> unordered_;
 };
 
 }  // namespace simulated
