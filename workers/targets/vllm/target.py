@@ -19,6 +19,8 @@ from workers.targets.vllm.process import EngineProcess, StartFailed
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ".venv-vllm"
+# Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
+VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 _CHILD = "workers.targets.vllm.child.main"
 # One core an engine, no network, no compilation; what would be drawn anew in each process is fixed.
 _ENVIRONMENT = {
@@ -251,7 +253,7 @@ class Vllm:
             "prefix_cache": (),
             "logprobs_mode": (),
             "sampling": ("standard",),
-            "vocab_size": (32, 128),
+            "vocab_size": VOCABULARIES,
             "num_speculative_tokens": (),
             "max_num_seqs": (),
             "max_num_batched_tokens": (),
