@@ -2,8 +2,8 @@
 
 On one core: engine steps a second with every check on, traces a second, what race detection costs, and what share of
 the time each generator takes; processor time, medians over shards. Then a hunt of as much a worker on some workers of a
-private Ray, wall clock, with the processor time of the workers, of the coordinator and of Ray beside it: what does not
-run in the workers is what keeps two of them on two cores from being twice as fast.
+private Ray, wall clock, with the processor time of the workers, of the coordinator and of Ray beside it, and as many
+plain processes that judge as many shards each, without Ray: what those lose too, the machine loses.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from cluster.campaigns.driver import QUIET, drive
@@ -29,6 +31,7 @@ from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, check
+from workers.run.process import prepare_process
 from workers.run.shard import judge_shard, shard_traces
 
 SEED = 17
@@ -178,6 +181,31 @@ class Row:
         )
 
 
+def judge_alone(number: int, shards: int, ready: Barrier) -> None:
+    """Judge shards in a process of its own, from when all others are as warm."""
+    prepare_process()
+    tapes = Tapes()
+    judge_shard(Shard(profile="labelled", seed=SEED + 1, number=number), tapes, lambda trace: None)
+    ready.wait()
+    for index in range(shards):
+        judge_shard(Shard(profile="labelled", seed=SEED, number=number * shards + index), tapes, lambda trace: None)
+
+
+def alone(workers: int, shards: int) -> float:
+    """Return the traces a second of plain processes, each with as many shards."""
+    begun = get_context("spawn")
+    ready = begun.Barrier(workers + 1)
+    processes = [begun.Process(target=judge_alone, args=(number, shards, ready)) for number in range(workers)]
+    for process in processes:
+        process.start()
+    ready.wait()
+    start = time.perf_counter()
+    for process in processes:
+        process.join()
+    assert not any(process.exitcode for process in processes), [process.exitcode for process in processes]
+    return workers * shards * TRACES_PER_SHARD / (time.perf_counter() - start)
+
+
 HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordinator s':>13} {'Ray s':>6}"
 
 
@@ -204,11 +232,13 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
     print(f"\na hunt of {shards} shards a worker on a private Ray, {len(os.sched_getaffinity(0))} CPUs here")
     print(HEAD)
     rows: dict[int, list[Row]] = {workers: [] for workers in counts}
+    plain: dict[int, list[float]] = {workers: [] for workers in counts}
     with RayCluster("local", max(counts)) as cluster:
         for repeat in range(repeats):
             for workers in counts if repeat % 2 == 0 else counts[::-1]:
                 rows[workers].append(hunted(cluster, workers, shards * workers))
                 print(rows[workers][-1].line(), flush=True)
+                plain[workers].append(alone(workers, shards))
     for workers in counts:
         pairs = list(zip(rows[workers], rows[counts[0]], strict=True))
         gained = statistics.median(row.rate / first.rate for row, first in pairs)
@@ -216,6 +246,13 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
         print(
             f"{workers:>4} workers: {gained:5.2f} x {counts[0]}, efficiency {gained * counts[0] / workers:.3f}; "
             f"coordinator and Ray take {beside:.1%} of what the workers take"
+        )
+        lone = statistics.median(plain[workers])
+        machine = statistics.median(here / one for here, one in zip(plain[workers], plain[counts[0]], strict=True))
+        busy = statistics.median(row.working / (row.wall * workers) for row in rows[workers])
+        print(
+            f"     plain processes: {lone:.1f} traces/s, {machine:5.2f} x {counts[0]}, "
+            f"efficiency {machine * counts[0] / workers:.3f}; workers of the hunt are busy {busy:.1%} of the time"
         )
 
 

@@ -22,6 +22,8 @@ NIGHTS = 7
 REPLAY_END, TRACES_END, HUNT_END, NIGHT_END = 0.4, 0.7, 0.8, 1.0
 TRIALS = 3
 TRACES = 200
+# So many files that were not judged are named; report.json has all.
+_NAMED = 5
 
 
 def division(hours: float, num_faults: int) -> str:
@@ -113,10 +115,15 @@ class Regressions:
         if self.elsewhere:
             yield f"  not looked for: the faults of {len(self.elsewhere)} traces do not exist on this device"
         yield from (f"  NOT FOUND any more: {name}" for name in self.missed)
+        unjudged = [name for name in self.failing if clean[name] is None]
+        if unjudged:
+            more = f", and {len(unjudged) - _NAMED} more" if len(unjudged) > _NAMED else ""
+            yield f"  not judged: {', '.join(unjudged[:_NAMED])}{more}"
         for name in self.failing:
             verdict = clean[name]
-            yield f"  CLEAN ENGINE FAILS: {name}" if verdict is not None else f"  not judged: {name}"
-            yield from (f"    {line}" for line in (finding_lines(verdict) if verdict is not None else []))
+            if verdict is not None:
+                yield f"  CLEAN ENGINE FAILS: {name}"
+                yield from (f"    {line}" for line in finding_lines(verdict))
 
     def entries(self) -> tuple[RegressionEntry, ...]:
         """Return the report as values."""

@@ -54,6 +54,7 @@ from cluster.cli.options import (
     Workers,
 )
 from cluster.cli.over_nights import OverNights
+from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
@@ -146,7 +147,7 @@ def nightly(
     engine_path: EnginePath = "",
     json: Json = False,
 ) -> int:
-    """Replay the regressions, hunt for hours, measure a part of the faults, write report.txt and report.json."""
+    """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = config_of(engine, device, engine_home, engine_path)
     settings = _settings("labelled", seed, (), canary, config)
@@ -180,16 +181,17 @@ def nightly(
         report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-    code = _leave_report(folder, text, report, context, code)
-    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    code = _leave_report(folder, text, report, known, context, code)
+    print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     return code
 
 
-def _leave_report(folder: Path, text: str, report: str, context: typer.Context, code: int) -> int:
+def _leave_report(folder: Path, text: str, report: str, known: Path, context: typer.Context, code: int) -> int:
     """Write the report of a night; return the code, or what kept it from that."""
     try:
         write_atomically(folder / "report.txt", text + "\n")
         write_atomically(folder / "report.json", report + "\n")
+        write_report([folder], folder, TIMELINES, known)
     except OSError as error:
         report_failure(error, folder, context)
         return code or EXIT_NOT_JUDGED

@@ -1,6 +1,7 @@
 """Commands `report` and `explain`: what campaigns came to as one page, and what a word in it means."""
 
 import difflib
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from cluster.cli.inputs import InputError
 from cluster.reports.annotations import annotations
 from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import GLOSSARY, known_words, meanings
 from cluster.reports.page.nights import read_nights
 from cluster.reports.page.render import groups_of, overall, render_page
@@ -21,12 +23,15 @@ from cluster.storage.artefact import write_atomically
 
 PAGE = "report.html"
 KNOWN = Path("known")
+TIMELINES = 20
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the last DIR.")] = None,
-    timelines: Annotated[int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")] = 20,
+    timelines: Annotated[
+        int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")
+    ] = TIMELINES,
     known: Annotated[
         Path | None, typer.Option(help="Folder of known findings, as of nights. Default: known, where it exists.")
     ] = None,
@@ -35,22 +40,31 @@ def report(
     """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
     if known is not None and not known.is_dir():
         raise InputError(f"--known is {known}, which is no folder; wanted is one of known findings")
-    campaigns = [campaign for folder in folders for campaign in read_campaigns(folder)]
     folder = out if out is not None else folders[-1]
-    findings = [group.finding for group in groups_of(campaigns)]
-    nights = read_nights(known or KNOWN, [finding.bug for finding in findings], date.today())
-    total = overall(campaigns, nights)
     try:
-        write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
-        write_atomically(folder / "junit.xml", junit_xml(campaigns))
-        write_atomically(folder / "report.sarif", sarif_json(findings, total))
+        headline, findings = write_report(folders, folder, timelines, known or KNOWN)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
-    unknown = [finding for finding in findings if nights is None or nights.state(finding.bug) != "known"]
-    for line in annotations(unknown) if github else ():
+    for line in annotations(findings) if github else ():
         print(line)
-    print(f"{total.headline}: {folder / PAGE}")
+    print(f"{headline}: {folder / PAGE}")
     return EXIT_AGREED
+
+
+def write_report(folders: Sequence[Path], folder: Path, timelines: int, known: Path) -> tuple[str, Sequence[Finding]]:
+    """Write the page, junit.xml and report.sarif of campaigns; return its headline, and the findings not known.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    campaigns = [campaign for each in folders for campaign in read_campaigns(each)]
+    findings = [group.finding for group in groups_of(campaigns)]
+    nights = read_nights(known, [finding.bug for finding in findings], date.today())
+    total = overall(campaigns, nights)
+    write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
+    write_atomically(folder / "junit.xml", junit_xml(campaigns))
+    write_atomically(folder / "report.sarif", sarif_json(findings, total))
+    return total.headline, [each for each in findings if nights is None or nights.state(each.bug) != "known"]
 
 
 def explain(

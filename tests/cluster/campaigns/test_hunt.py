@@ -239,4 +239,5 @@ def test_a_night_replays_the_regressions_first_and_writes_one_report(
     assert measured["fault"] == min(FAULTS)
     assert measured["detected"] == measured["trials"] == 3
     assert "regressions: 1 traces" in (tmp_path / "night" / "report.txt").read_text()
+    assert "<h1" in (tmp_path / "night" / "report.html").read_text()
     assert list((tmp_path / "night" / "artefacts").iterdir()) == []
