@@ -29,8 +29,9 @@ class Capabilities(Value):
     `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
     it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
     Its arithmetic may decide otherwise where two logits are closer than `logit_margin`; `words_from_prompt` says
-    whether a bad word may begin in a prompt, as it may here, or must lie in the output. `preempt_modes` says what may
-    become of the results in flight of a request that is preempted. `pool_holds_model` says that a request as long as
+    whether a bad word may begin in a prompt, as it may here, or must lie in the output. It has
+    `features_without_drafts` only where it does not speculate. `preempt_modes` says what may become of the results in
+    flight of a request that is preempted. `pool_holds_model` says that a request as long as
     the model allows has to fit into its pool of blocks, and that no chunk may be longer; `min_tokens_within_max` that
     no request may ask for more tokens at least than at most, `needs_choice` that some token must be allowed, whatever
     else is banned. Schedules have one of the `policies`; on `devices_without_lanes` they mean nothing.
@@ -48,6 +49,7 @@ class Capabilities(Value):
     logs_decisions: bool = False
     logit_margin: float = 0.0
     words_from_prompt: bool = True
+    features_without_drafts: tuple[str, ...] = ()
     preempt_modes: tuple[PreemptMode, ...] = get_args(PreemptMode)
     temperature_max: float = TEMPERATURE_MAX
     pool_holds_model: bool = False
@@ -59,13 +61,19 @@ class Capabilities(Value):
 
 def features_of(event: Submit) -> tuple[str, ...]:
     """Return what a request asks for beyond a prompt and a number of tokens."""
-    asked = [key for key in _NOTHING if getattr(event, key) not in _NOTHING[key]]
-    return (*asked, *(key for key, value in event.params if value != getattr(_PLAIN, key)))
+    return tuple(feature for feature in FEATURES if _asks(event, feature))
+
+
+def _asks(event: Submit, feature: str) -> bool:
+    """Tell whether a request asks for a feature."""
+    if feature in _NOTHING:
+        return getattr(event, feature) not in _NOTHING[feature]
+    return bool(getattr(event.params, feature) != getattr(_PLAIN, feature))
 
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
     """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
-    has_every_feature = capabilities.features == FEATURES
+    lacks = _lacks(trace.spec, capabilities)
     for index, event in enumerate(trace.events):
         if event.do not in ("submit", *capabilities.events):
             return f"events.{index}: {event.do}; events are {_listed(('submit', *capabilities.events))}"
@@ -73,11 +81,12 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
             return f"events.{index}.at: {event.at}; places are {_listed(capabilities.places)}"
         if isinstance(event, Preempt) and event.mode not in capabilities.preempt_modes:
             return f"events.{index}.mode: {event.mode}; modes are {_listed(capabilities.preempt_modes)}"
-        if has_every_feature or not isinstance(event, Submit):
+        if not isinstance(event, Submit):
             continue
-        for feature in features_of(event):
-            if feature not in capabilities.features:
-                return f"events.{index}: a request with {feature}; features are {_listed(capabilities.features)}"
+        for feature in lacks:
+            if _asks(event, feature):
+                allowed = tuple(each for each in capabilities.features if each not in lacks)
+                return f"events.{index}: a request with {feature}; features are {_listed(allowed)}"
         for key, most in _at_most(event, capabilities).items():
             if (value := getattr(event.params, key)) > most:
                 return f"events.{index}.params.{key}: {value}; at most {most} is allowed"
@@ -96,6 +105,12 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
     if trace.faults and not capabilities.faults:
         return f"faults: {trace.faults[0]}; no fault can be switched on in it"
     return None
+
+
+def _lacks(spec: EngineSpec, capabilities: Capabilities) -> tuple[str, ...]:
+    """Return the features that an engine of some specification does not have."""
+    beside_drafts = capabilities.features_without_drafts if spec.num_speculative_tokens else ()
+    return tuple(each for each in FEATURES if each not in capabilities.features or each in beside_drafts)
 
 
 def _misfit(spec: EngineSpec, capabilities: Capabilities) -> str | None:
@@ -125,7 +140,7 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = rescaled(trace, sizes[0])
     kept = [event for event in trace.events if _is_possible(event, capabilities)]
-    events = [_plain(event, capabilities) if isinstance(event, Submit) else event for event in kept]
+    events = [_plain(event, trace.spec, capabilities) if isinstance(event, Submit) else event for event in kept]
     spec = {key: _nearest(value, _allowed(key, capabilities)) for key, value in trace.spec}
     if capabilities.pool_holds_model:
         spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])
@@ -159,9 +174,9 @@ def _at_most(event: Submit, capabilities: Capabilities) -> dict[str, float | int
     return {"temperature": capabilities.temperature_max, **least_of_all}
 
 
-def _plain(event: Submit, capabilities: Capabilities) -> Submit:
+def _plain(event: Submit, spec: EngineSpec, capabilities: Capabilities) -> Submit:
     """Return a submit that asks for nothing an engine cannot do."""
-    asked = [feature for feature in features_of(event) if feature not in capabilities.features]
+    asked = [feature for feature in _lacks(spec, capabilities) if _asks(event, feature)]
     params = {key: getattr(_PLAIN, key) for key in asked if key not in _NOTHING}
     for key, most in _at_most(event, capabilities).items():
         params[key] = min(params.get(key, getattr(event.params, key)), most)

@@ -114,7 +114,8 @@ def _schema_at(path: Where, data: Data) -> Schema:
     for part in path:
         if isinstance(part, int):
             value = cast(list[Data], value)[part]
-            below = schema.get("items")
+            members = schema.get("prefixItems", ())
+            below = members[part] if part < len(members) else schema.get("items")
         else:
             value = cast(dict[str, Data], value)[part]
             below = schema.get("properties", {}).get(part) or _items_of(schema)
@@ -158,6 +159,8 @@ def _wanted(schema: Schema | None) -> str:
             return "true or false"
         case "string":
             return f"text of the form {schema['pattern']} (quote digits)" if "pattern" in schema else "text"
+        case "array" if "prefixItems" in schema:
+            return f"a list of {' and '.join(map(_wanted, schema['prefixItems']))}"
         case "array":
             least = " with at least one item" if "minItems" in schema else ""
             return f"a list{least} ({_wanted(schema['items'])} each)"

@@ -10,10 +10,14 @@ from scenarios.spec import Index, Value
 PENALTY_STEPS = 64
 BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
+BIASES_MAX = 64
+# A bias of so much lets a token come whatever its logit is, or never.
+BIAS_MAX = 100.0
 TEMPERATURE_MIN = 1 / 16
 TEMPERATURE_MAX = 8.0
 REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
 
+Bias: TypeAlias = Annotated[float, Field(strict=True, ge=-BIAS_MAX, le=BIAS_MAX)]
 Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
 Tokens: TypeAlias = tuple[Index, ...]
 # The edges of each state, [token, next state]; a state without any is an end.
@@ -26,7 +30,8 @@ class SamplingParams(Value):
     No stop token is chosen among the first `min_tokens` output tokens, no token that completes one of `bad_words`,
     and none outside `allowed_tokens`, if there are any. Every token of prompt and output has its logit divided by
     `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
-    `frequency_penalty` for each occurrence are subtracted.
+    `frequency_penalty` for each occurrence are subtracted. Before that each token of `logit_bias` has its bias added:
+    one of -100 never comes while another one may, and while one of 100 may come only such do.
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens.
     With a `grammar`, a token is one that an edge of the state reached bears; state 0 is the first, and the output ends
     in a state without edges.
@@ -41,6 +46,7 @@ class SamplingParams(Value):
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
+    logit_bias: Annotated[tuple[tuple[Index, Bias], ...], Field(max_length=BIASES_MAX)] = ()
     num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
     grammar: Grammar = ()
     temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
@@ -81,6 +87,12 @@ class SamplingParams(Value):
             if len(word) > BAD_WORD_LENGTH_MAX:
                 message = f"a bad word of {len(word)} tokens; at most {BAD_WORD_LENGTH_MAX} are allowed"
                 yield ("bad_words", index), message
+        biased = [token for token, _ in self.logit_bias]
+        for place, token in enumerate(biased):
+            if token >= vocab_size:
+                yield ("logit_bias", place, 0), f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
+            if token in biased[:place]:
+                yield ("logit_bias", place, 0), f"token id {token} has two biases; it has one"
         places = [(("allowed_tokens", place), token) for place, token in enumerate(self.allowed_tokens)]
         for index, word in enumerate(self.bad_words):
             places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]

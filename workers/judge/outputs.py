@@ -126,7 +126,7 @@ class _Pair:
     def _is_near_tie(self, position: int) -> bool:
         """Tell whether both runs show that the two tokens which they chose differ by less than the margin."""
         params = self._submit.params
-        is_raw = self._terms.is_raw and _has_penalties(params)
+        is_raw = self._terms.is_raw and (_has_penalties(params) or bool(params.logit_bias))
         if not self._terms.logit_margin or params.temperature or (is_raw and params.repetition_penalty != 1):
             return False
         tokens = self._seen.tokens[position], self._wanted.tokens[position]
@@ -142,9 +142,10 @@ class _Pair:
         return True
 
     def _subtracted(self, token: int, position: int) -> float:
-        """Return what presence and frequency take off a logit of a token behind what both runs have in common."""
+        """Return what penalties and a bias take off a logit of a token behind what both runs have in common."""
         times, params = self._seen.tokens[:position].count(token), self._submit.params
-        return params.presence_penalty + params.frequency_penalty * times if times else 0.0
+        penalty = params.presence_penalty + params.frequency_penalty * times if times else 0.0
+        return penalty - dict(params.logit_bias).get(token, 0.0)
 
     def _logprobs(self, num_tokens: int) -> OutputDifference | None:
         """Compare the logprobs of the first tokens, as many of each as were asked for."""

@@ -141,7 +141,8 @@ class Specstorm:
     name = SPECSTORM
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
-        features=FEATURES,
+        # A bias would be one more thing that changes logits on the device.
+        features=tuple(feature for feature in FEATURES if feature != "logit_bias"),
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ()),
         devices=DEVICES,

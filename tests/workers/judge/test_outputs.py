@@ -98,6 +98,8 @@ def test_penalties_decide_where_logprobs_are_raw() -> None:
         less: dict[str, Any] = {key: 0.5}
         assert compared(seen, wanted, trace=trace_of(**enough)).near_ties == ("a",)
         assert compared(seen, wanted, trace=trace_of(**less)).difference is not None
+    pushed: dict[str, Any] = {"logit_bias": ((6, -1.0),)}
+    assert compared(seen, wanted, trace=trace_of(**pushed)).near_ties == ("a",)
     both: dict[str, Any] = {"presence_penalty": 1.0, "repetition_penalty": 2.0}
     assert compared(seen, wanted, trace=trace_of(**both)).difference is not None, "nobody knows what it takes off"
     processed = SPEC.model_copy(update={"logprobs_mode": "processed"})

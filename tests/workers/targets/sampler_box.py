@@ -129,6 +129,8 @@ class SamplerBox:
         """Return logits behind penalties and masks."""
         params, output = request.submit.params, request.output
         found = list(logits)
+        for token, bias in params.logit_bias if self.breach != "logit_bias" else ():
+            found[token] += bias
         for token in set(request.computed) if self.breach != "penalties" else ():
             if token < len(found):
                 rate = params.repetition_penalty if found[token] > 0 else 1 / params.repetition_penalty

@@ -1,9 +1,10 @@
-"""Bans: the tokens that a request's own masks forbid after a history, and the contract that forbids each."""
+"""Bans: the tokens that a request's own masks and biases forbid after a history, and the contract that forbids each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.events import Submit
+from scenarios.sampling import BIAS_MAX
 
 # Where a grammar was left, which only those may whom no mask binds.
 NOWHERE = -1
@@ -13,7 +14,8 @@ NOWHERE = -1
 class Bans:
     """The masks of one request; `follow` its tokens one after the other, and ask between them.
 
-    `bad_words` may begin in the last `num_before` tokens of the prompt.
+    A mask leaves a token no probability. A bias of 100 or -100 leaves it as much or as little as makes no difference:
+    tokens `pushed` come where no other one may, and those `pulled` before all others.
     """
 
     stop: frozenset[int]
@@ -21,6 +23,9 @@ class Bans:
     allowed: frozenset[int]
     bad_words: tuple[tuple[int, ...], ...]
     edges: tuple[Mapping[int, int], ...]
+    pushed: frozenset[int]
+    pulled: frozenset[int]
+    vocab_size: int
     recent: list[int]
     state: int = 0
     length: int = 0
@@ -40,7 +45,21 @@ class Bans:
             self.state = self.edges[self.state].get(token, NOWHERE)
 
     def ban_on(self, token: int) -> str | None:
-        """Return the contract that forbids a token as the next one, or None."""
+        """Return the contract that forbids a token as the next one, by a mask or by a bias, or None."""
+        contract = self.mask_on(token)
+        if contract is not None:
+            return contract
+        if self.pulled and token not in self.pulled:
+            is_forbidden = any(self.mask_on(each) is None for each in self.pulled)
+        elif token in self.pushed:
+            others = (each for each in range(self.vocab_size) if each not in self.pushed)
+            is_forbidden = any(self.mask_on(each) is None for each in others)
+        else:
+            is_forbidden = False
+        return "logit_bias" if is_forbidden else None
+
+    def mask_on(self, token: int) -> str | None:
+        """Return the contract by which a mask forbids a token as the next one, or None."""
         if self.length < self.min_tokens and token in self.stop:
             return "min_tokens"
         if self.allowed and token not in self.allowed:
@@ -62,16 +81,24 @@ class Bans:
                 return f"no stop token among the first {self.min_tokens}"
             case "allowed_tokens":
                 return f"one of the {len(self.allowed)} tokens allowed"
+            case "logit_bias":
+                return "a token with a bias of 100" if self.pulled else "a token without a bias of -100"
             case "bad_words":
                 return f"no token that completes a bad word behind {self.recent}"
             case _:
                 return f"one of the {len(self.edges[self.state])} edges of state {self.state} of the grammar"
 
 
-def bans_of(submit: Submit, words_from_prompt: bool) -> Bans | None:
-    """Return the masks of a request, None if it has none; a bad word may begin in its prompt, or not."""
+def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:
+    """Return the bans of a request, None if it has none; a bad word may begin in its prompt, or not."""
     params = submit.params
-    if not (params.bad_words or params.allowed_tokens or params.grammar or (params.min_tokens and submit.stop)):
+    # Penalties may come to as much, and a high temperature makes little of it.
+    is_plain = params.presence_penalty == params.frequency_penalty == 0 and params.repetition_penalty == 1
+    biases = params.logit_bias if is_plain and params.temperature <= 1 else ()
+    pushed = frozenset(token for token, bias in biases if bias == -BIAS_MAX)
+    pulled = frozenset(token for token, bias in biases if bias == BIAS_MAX)
+    masks = params.bad_words or params.allowed_tokens or params.grammar or (params.min_tokens and submit.stop)
+    if not masks and not pushed and not pulled:
         return None
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     return Bans(
@@ -80,5 +107,8 @@ def bans_of(submit: Submit, words_from_prompt: bool) -> Bans | None:
         allowed=frozenset(params.allowed_tokens),
         bad_words=params.bad_words,
         edges=tuple({edge[0]: edge[1] for edge in edges} for edges in params.grammar),
+        pushed=pushed,
+        pulled=pulled,
+        vocab_size=vocab_size,
         recent=list(submit.prompt) if words_from_prompt else [],
     )

@@ -18,6 +18,8 @@ CONTRACTS: Mapping[str, str] = {
     "min_tokens": "no stop token among the first tokens",
     "allowed_tokens": "no other token than those allowed",
     "bad_words": "no token that completes a bad word",
+    "logit_bias": "no token with a bias of -100 while another may come, and one of 100 while one may come; and, by the "
+    "logprobs delivered, what a smaller bias comes to",
     "grammar": "every token is an edge of the state reached, and the output ends where there are none",
     "logprobs": "as many logprobs of each token as were asked for, its own first",
     "logprob_ranks": "the likeliest tokens come in order, and a token has one logprob wherever it is named",

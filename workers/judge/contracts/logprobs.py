@@ -1,7 +1,7 @@
 """Contracts on logprobs: what those delivered say of each other, and of the tokens that were delivered.
 
-Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`; by them `greedy`, `penalties`, `top_k` and `top_p`; and that a
-token which a mask forbids has no probability, where logprobs are those of processed logits.
+Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`; by them `greedy`, `penalties`, `logit_bias`, `top_k` and `top_p`;
+and that a token which a mask forbids has no probability, where logprobs are those of processed logits.
 Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does). Of a
 repetition penalty what it does to a logit depends on the logit, not on its logprob: it is judged by what it cannot do.
 """
@@ -82,12 +82,13 @@ class _Judged:
         self._vocab_size = terms.vocab_size
         self._binds = terms.masks_bind
         self._is_processed = terms.is_processed
-        self._bans: Bans | None = bans_of(submit, terms.words_from_prompt)
+        self._bans: Bans | None = bans_of(submit, terms.words_from_prompt, terms.vocab_size)
         self._known = set(submit.prompt)
         self._times: Counter[int] = Counter()
-        self._penalises = not self._is_processed and _has_penalties(params)
-        # What is drawn is drawn from what is shown only if nothing came between.
-        self._is_law = self._bans is None and not _has_penalties(params) and not self._is_processed
+        self._biases = dict(params.logit_bias)
+        # Raw logprobs are not those by which a token is chosen, if anything comes between.
+        self._is_changed = not self._is_processed and (_has_penalties(params) or bool(self._biases))
+        self._is_law = self._bans is None and not self._is_changed and not self._is_processed
 
     def follow(self, token: int) -> None:
         """Take the next token of the output."""
@@ -105,7 +106,7 @@ class _Judged:
             return "logprob_sum", "a token that has a probability", f"token {step.token} with logprob -inf"
         if self._is_processed and self._bans is not None:
             for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
-                contract = self._bans.ban_on(token) if logprob > -inf else None
+                contract = self._bans.mask_on(token) if logprob > -inf else None
                 if contract is not None:
                     return contract, self._bans.demand(contract), f"token {token} with logprob {logprob:.4f}"
         return self._drawn(step) if self._params.temperature > 0 else self._likeliest(step)
@@ -117,9 +118,10 @@ class _Judged:
                 continue
             if self._bans is not None and self._bans.ban_on(token) is not None:
                 continue
-            contract = "penalties" if self._penalises else "greedy"
-            expected = f"token {token}, whose logprob is {logprob:.4f}{self._penalty_text(token)}"
-            return contract, expected, f"token {step.token} with {step.shown.own:.4f}{self._penalty_text(step.token)}"
+            changed = "penalties" if _has_penalties(self._params) else "logit_bias"
+            contract = changed if self._is_changed else "greedy"
+            expected = f"token {token}, whose logprob is {logprob:.4f}{self._change_text(token)}"
+            return contract, expected, f"token {step.token} with {step.shown.own:.4f}{self._change_text(step.token)}"
         return None
 
     def _beats(self, token: int, logprob: float, step: Step) -> bool:
@@ -128,16 +130,17 @@ class _Judged:
         A repetition penalty above 1 lowers the logits of tokens that are known, one below 1 raises them, by nobody
         knows how much; it keeps the order of two that are known.
         """
-        if not self._penalises:
+        if not self._is_changed:
             return logprob > step.shown.own + TOLERANCE
         repetition = self._params.repetition_penalty
         is_known, is_own_known = token in self._known, step.token in self._known
-        other, own = logprob - self._subtracted(token), step.shown.own - self._subtracted(step.token)
+        other, own = logprob + self._biased(token), step.shown.own + self._biased(step.token)
+        alike = other - own
+        other, own = other - self._subtracted(token), own - self._subtracted(step.token)
         if repetition == 1 or (not is_known and not is_own_known):
             return other > own + TOLERANCE
         if is_known and is_own_known:
-            alike = self._subtracted(token) == self._subtracted(step.token)
-            return alike and logprob > step.shown.own + TOLERANCE
+            return self._subtracted(token) == self._subtracted(step.token) and alike > TOLERANCE
         is_certain = repetition > 1 if is_own_known else repetition < 1
         return is_certain and other > own + TOLERANCE
 
@@ -146,9 +149,13 @@ class _Judged:
         times = self._times[token]
         return self._params.presence_penalty + self._params.frequency_penalty * times if times else 0.0
 
-    def _penalty_text(self, token: int) -> str:
-        subtracted = self._subtracted(token) if self._penalises else 0.0
-        return f" less {subtracted:g}" if subtracted else ""
+    def _biased(self, token: int) -> float:
+        """Return what is added to the logit of a token before everything else."""
+        return self._biases.get(token, 0.0)
+
+    def _change_text(self, token: int) -> str:
+        change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
+        return f" {'more' if change > 0 else 'less'} {abs(change):g}" if change else ""
 
     def _drawn(self, step: Step) -> tuple[str, str, str] | None:
         """Return what is wrong with a token that must be one of the likely ones."""

@@ -24,7 +24,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
     if tokens and not (min(tokens) >= 0 and max(tokens) < terms.vocab_size):
         position = next(at for at, token in enumerate(tokens) if not 0 <= token < terms.vocab_size)
         return Breach("vocabulary", name, position, f"0 to {terms.vocab_size - 1}", f"token {tokens[position]}")
-    bans = bans_of(submit, terms.words_from_prompt)
+    bans = bans_of(submit, terms.words_from_prompt, terms.vocab_size)
     if bans is not None:
         for position, token in enumerate(tokens):
             contract = bans.ban_on(token) if terms.masks_bind else None
@@ -49,7 +49,7 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
         if reason == why:
             return None
         return Breach("finish_reason", name, end - 1, f"reason {why}", f"reason {reason}")
-    if reason == "error" and (name in terms.spoiled or (bans is not None and _leaves_nothing(bans, terms.vocab_size))):
+    if reason == "error" and (name in terms.spoiled or (bans is not None and _leaves_nothing(bans))):
         return None
     contract = {"stop": "stop", "length": "max_tokens"}.get(str(reason), "finish_reason")
     return Breach(contract, name, num_tokens, f"more tokens behind these {num_tokens}", f"reason {reason}")
@@ -78,6 +78,6 @@ def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
             return
 
 
-def _leaves_nothing(bans: Bans, vocab_size: int) -> bool:
+def _leaves_nothing(bans: Bans) -> bool:
     """Tell whether no token may come next."""
-    return all(bans.ban_on(token) is not None for token in range(vocab_size))
+    return all(bans.mask_on(token) is not None for token in range(bans.vocab_size))

@@ -286,6 +286,8 @@ class Vllm:
         planes=("races",),
         logit_margin=1e-4,
         words_from_prompt=False,
+        # Its front refuses them beside drafts, and its engine takes no notice of them there.
+        features_without_drafts=("logit_bias",),
         temperature_max=2.0,
         pool_holds_model=True,
         min_tokens_within_max=True,

@@ -204,6 +204,23 @@ def test_penalties_count_the_output_and_not_the_prompt() -> None:
     assert found((6,), prompt=(7, 7), presence_penalty=2.0) == ("penalties", 0)
 
 
+def test_a_bias_decides_by_the_logprobs_delivered() -> None:
+    assert found((6, 7), logit_bias=((6, 1.5),)) == ("logit_bias", 1)
+    assert found((6, 6), logit_bias=((6, 1.5),)) is None
+    assert found((7, 7), logit_bias=((6, 0.5),)) is None
+    assert found((7, 6), logit_bias=((7, -1.5),)) == ("logit_bias", 0)
+    assert found((7, 7), PROCESSED, logit_bias=((6, 1.5),)) is None
+    assert found((6, 7), logit_bias=((6, 1.5),), presence_penalty=1.0) is None
+    assert found((6, 6), logit_bias=((6, 1.5),), presence_penalty=1.0) == ("penalties", 1)
+    assert found((6, 7), prompt=(6, 7), logit_bias=((6, 1.5),), repetition_penalty=2.0) == ("penalties", 1)
+    assert found((6, 5), top_k=2, temperature=1.0, logit_bias=((5, 3.0),)) is None, "the logprobs are raw"
+    assert found((6, 6), logit_bias=((7, -100.0),)) is None
+    assert found((6, 6), PROCESSED, logit_bias=((7, -100.0),)) is None, "its probability is not none"
+    breach = judged(submit_of(max_tokens=2, num_logprobs=3, logit_bias=((6, 1.5),)), shown(6, 7))
+    assert breach is not None
+    assert breach.expected == "token 6, whose logprob is -1.4583 more 1.5"
+
+
 def test_processed_logprobs_are_penalised_already() -> None:
     assert found((7, 7), PROCESSED, presence_penalty=1.25) is None
     assert found((7, 6), PROCESSED, presence_penalty=1.25) == ("greedy", 1)

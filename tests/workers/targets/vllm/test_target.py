@@ -74,7 +74,12 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine vllm cannot run it: {REFUSED[spec]}\n"
 
 
+BESIDE_DRAFTS = (
+    "events.1: a request with logit_bias; features are stop, priority, min_tokens, bad_words, allowed_tokens, "
+    "presence_penalty, frequency_penalty, repetition_penalty, num_logprobs, temperature, top_k, top_p, seed"
+)
 EVENTS = {
+    "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {logit_bias: [[3, -100]]}}": BESIDE_DRAFTS,
     "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; modes are deliver",
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 4.0}}": (
         "events.1.params.temperature: 4.0; at most 2.0 is allowed"
@@ -97,6 +102,14 @@ def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: st
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
     assert lacking(trace, KIND.capabilities) == EVENTS[event]
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
+    from scenarios.codec import loads  # noqa: PLC0415
+
+    spec = "spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0}"
+    submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {logit_bias: [[3, -100]]}}"
+    assert lacking(loads(f"{spec}\nevents:\n  - {submit}\n", "x"), KIND.capabilities) is None
 
 
 def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:

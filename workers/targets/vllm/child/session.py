@@ -200,6 +200,7 @@ def _sampling_params(event: Submit) -> Any:
         frequency_penalty=asked.frequency_penalty,
         repetition_penalty=asked.repetition_penalty,
         allowed_token_ids=list(asked.allowed_tokens) or None,
+        logit_bias=dict(asked.logit_bias) or None,
         logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
         detokenize=False,
     )
