@@ -1,4 +1,4 @@
-"""Faults in the history by which logits are processed, on the NumPy tier, and in what a resumed request is told of."""
+"""Faults in how logits are processed: by which history, and what is left out. Those of device ops exist on NumPy."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
+from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
 from workers.kernels.process_logits.vectorised import mask, penalise
@@ -72,6 +74,41 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, write_history=op_like(parts.write_history, body))
 
 
+def _penalties_ignored(parts: Parts, reached: Reached) -> Parts:
+    def params_line(request: Request, spec: EngineSpec) -> list[int]:
+        line, at = parts.params_line(request, spec), line_of(spec.vocab_size)
+        penalties = (at.presence, at.frequency, at.repetition)
+        if any(line[place] for place in penalties):
+            reached()
+        for place in penalties:
+            line[place] = 0
+        return line
+
+    return replace(parts, params_line=params_line)
+
+
+def _stops_at_drafts(parts: Parts, reached: Reached) -> Parts:
+    def body(given: ProcessLogits) -> None:
+        at = line_of(given.vocab_size)
+        scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
+        before = scores.copy()
+        parts.process_logits(given)
+        for row in given.rows:
+            line, base, d = _verified(given, row)
+            without = line.copy()
+            without[at.min_length] = 0
+            for column in range(d):
+                history = line[at.tokens : at.tokens + base + column + 1]
+                right = scores[row, column].copy()
+                scores[row, column] = before[row, column]
+                penalise(scores[row, column], line, history, at)
+                mask(scores[row, column], without, history, at)
+                if not np.array_equal(right, scores[row, column]):
+                    reached()
+
+    return replace(parts, process_logits=op_like(parts.process_logits, body))
+
+
 FAULTS = (
     Fault(
         id="vllm-26467-placeholder-history",
@@ -99,5 +136,23 @@ FAULTS = (
         plane="logits",
         requires=(),
         apply=_rewound_too_far,
+    ),
+    Fault(
+        id="trtllm-17701-penalties-ignored",
+        source="TensorRT-LLM PR #17701; vllm issue #18902",
+        symptom="a request is sampled as if it had no penalties, and nobody says so",
+        trigger="a request with penalties samples",
+        plane="logits",
+        requires=(),
+        apply=_penalties_ignored,
+    ),
+    Fault(
+        id="vllm-32642-stops-at-drafts",
+        source="vllm PR #32642",
+        symptom="a request stops before it has the tokens that it must have at least",
+        trigger="a draft of a request with stop tokens is verified before it has so many tokens",
+        plane="logits",
+        requires=(),
+        apply=_stops_at_drafts,
     ),
 )

@@ -40,6 +40,7 @@ REQUESTS: dict[str, dict[str, object]] = {
     "penalised": {"presence_penalty": 2.0, "frequency_penalty": 1.0, "num_logprobs": 6},
     "drawn": {"temperature": 8.0, "top_k": 2, "num_logprobs": 6, "seed": 3},
     "likely": {"temperature": 1.0, "top_p": 0.125, "num_logprobs": 6, "seed": 4},
+    "biased": {"logit_bias": ((9, -100.0), (10, 100.0), (11, 100.0), (3, 7.0)), "allowed_tokens": (3, 9, 10)},
     "stops": {"stop": (0, 2, 4, 6)},
     "given_up": {},
 }
@@ -131,6 +132,47 @@ def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> N
     run = OutputRun(trace, TAPES, Specstorm())
     assert run.to_end(4000, watches=True)
     assert run.drive.breach() is None
+
+
+class BlackBoxOfOurs(Specstorm):
+    """Our engine as one of which nobody sees more than its outputs."""
+
+    capabilities = Specstorm.capabilities.model_copy(update={"logs_decisions": False, "planes": ()})
+
+
+# Faults whose engine does the same wrong whenever and beside whomever a request runs.
+SHARED = {
+    "trtllm-17701-penalties-ignored": ("penalties", {"presence_penalty": 2.0, "num_logprobs": 6}),
+    "vllm-32642-stops-at-drafts": ("min_tokens", {"min_tokens": 40}),
+}
+
+
+@pytest.mark.parametrize("fault", SHARED)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_fault_that_every_run_shares_is_found_by_a_contract_alone(fault: str, depth: int) -> None:
+    contract, asked = SHARED[fault]
+    requests = [
+        Submit(
+            tick=0,
+            request=f"r{index}",
+            prompt=(index, 5),
+            max_tokens=40,
+            stop=(3, 8, 11, 20) if contract == "min_tokens" else (),
+            params=SamplingParams.model_validate(asked),
+        )
+        for index in range(3)
+    ]
+    clean = Trace(spec=EngineSpec(depth=depth), events=tuple(requests)).explicit()
+    assert isinstance(check(clean, TAPES, kind=BlackBoxOfOurs()), Agreed)
+    trace = clean.model_copy(update={"faults": (fault,)})
+    verdict = check(trace, TAPES, kind=BlackBoxOfOurs())
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.plane, verdict.difference.variable) == (PLANE, contract)
+    assert verdict.difference.actual.endswith("breaks it too") is (depth == 2)
+    seen = outputs_of(trace, TAPES, BlackBoxOfOurs())
+    assert isinstance(seen, dict)
+    for other in (synchronous(trace), *(alone(trace, name) for name in seen)):
+        assert compare_outputs(trace, seen, outputs_of(other, TAPES, BlackBoxOfOurs())) is None
 
 
 def test_a_broken_contract_is_found_where_the_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
