@@ -36,6 +36,12 @@ TALKATIVE = (
 # What was written last reaches the stream late; what it lacks by then is read from the whole log.
 TAIL_SECONDS = 1.0
 REACH_SECONDS = 30.0
+# A head that has just started takes jobs so much later than it answers.
+AGENT_SECONDS = 30.0
+NO_AGENT = "No available agent"
+NO_AGENT_HINT = (
+    "; where another Ray of this host holds port 52365, give the head another one: --dashboard-agent-listen-port N"
+)
 # A server that does not answer for so long is given up; its job may go on.
 SILENT_SECONDS_MAX = 60.0
 OWN_CODES = (0, 1, 2, 3, 130, 143)
@@ -107,15 +113,24 @@ class JobServer:
             ServerError: the server refuses it; also a job whose id was used before, which is not run again.
         """
         self.check_new(job)
-        try:
-            self._client.submit_job(
-                entrypoint=entrypoint,
-                submission_id=job,
-                runtime_env=dict(runtime_env),
-                metadata=dict(metadata or {}),
-            )
-        except Exception as error:  # the SDK raises what its HTTP library does, and RuntimeError, ValueError, TypeError
-            raise ServerError(f"job {job} was not taken by {self.address}: {_line(str(error))}") from error
+        given_up = time.monotonic() + AGENT_SECONDS
+        while True:
+            try:
+                self._client.submit_job(
+                    entrypoint=entrypoint,
+                    submission_id=job,
+                    runtime_env=dict(runtime_env),
+                    metadata=dict(metadata or {}),
+                )
+                return
+            except Exception as error:  # the SDK raises what its HTTP library does, RuntimeError, ValueError, TypeError
+                is_early = NO_AGENT in str(error)
+                if not is_early or time.monotonic() > given_up:
+                    hint = NO_AGENT_HINT if is_early else ""
+                    raise ServerError(
+                        f"job {job} was not taken by {self.address}: {_line(str(error))}{hint}"
+                    ) from error
+            time.sleep(1.0)
 
     def check_new(self, job: str) -> None:
         """Refuse the id of a job that the server has.

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from cluster.cli import main as cli
 from cluster.cli.submit_command import _brought_home
 from cluster.dispatch.job import program
-from cluster.dispatch.job_server import OWN_CODES, JobServer, JobState, LinePrinter, Status
+from cluster.dispatch.job_server import (
+    ADDRESS_DEFAULT,
+    OWN_CODES,
+    JobServer,
+    JobState,
+    LinePrinter,
+    ServerError,
+    Status,
+)
 from cluster.dispatch.ray_job import FOLDER_VARIABLE, job_id, keep_campaigns
 from cluster.dispatch.runtime_environment import Installed, read_probe, requirements_of
 from cluster.reports.job_log import (
@@ -32,6 +40,7 @@ from cluster.storage import archive
 from cluster.storage.archive import is_of_this_machine, note_origin, pack_command, unpack
 from tests.cluster.jobs.head import ROOT
 
+NO_AGENT = "Request failed with status code 500: No available agent to submit job, please try again later"
 JOB = {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"metadata": {"job_submission_id": "night-7", "program": "bin/ss"}})}
 SCENARIO = str(ROOT / "scenarios/smoke/abort_in_flight.yaml")
 
@@ -287,3 +296,38 @@ def test_a_log_without_artefacts_is_said(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "log").write_text("nothing\n")
     assert cli.run(["extract", str(tmp_path / "log")]) == 2
     assert "holds no artefact" in capsys.readouterr().err
+
+
+class BusyClient:
+    """A client of a job server that takes a job at the attempt numbered `taken_at`, from 1 on."""
+
+    def __init__(self, taken_at: int) -> None:
+        self.taken_at, self.attempts = taken_at, 0
+
+    def submit_job(self, **job: object) -> None:
+        self.attempts += 1
+        if self.attempts < self.taken_at:
+            raise RuntimeError(NO_AGENT)
+
+
+def server_of(client: BusyClient, monkeypatch: pytest.MonkeyPatch) -> JobServer:
+    server = JobServer.__new__(JobServer)
+    server.address, server._client = ADDRESS_DEFAULT, client
+    monkeypatch.setattr(JobServer, "check_new", lambda *_: None)
+    now = iter(range(10**6))
+    monkeypatch.setattr("cluster.dispatch.job_server.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("cluster.dispatch.job_server.time.monotonic", lambda: float(next(now)))
+    return server
+
+
+def test_a_head_that_has_just_started_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BusyClient(taken_at=5)
+    server_of(client, monkeypatch).submit("night-7", "true", {})
+    assert client.attempts == 5
+
+
+def test_a_head_that_never_takes_a_job_is_given_up_with_what_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BusyClient(taken_at=10**6)
+    with pytest.raises(ServerError, match=r"No available agent.*--dashboard-agent-listen-port"):
+        server_of(client, monkeypatch).submit("night-7", "true", {})
+    assert 20 < client.attempts < 40
