@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from scenarios.events import Hold, Label, Schedule
 from workers.targets.simulated_torch.build import BuildError
-from workers.targets.simulated_torch.device import Watching, activate, cuda_names
+from workers.targets.simulated_torch.cuda_program import cuda_program
+from workers.targets.simulated_torch.device import Watching, activate
 from workers.targets.simulated_torch.reports import Report
 from workers.targets.simulated_torch.schedule import POLICIES
 
@@ -55,7 +56,7 @@ def _run(program: Path, arguments: list[str]) -> bool:
     sys.argv = [str(program), *arguments]
     sys.path[0] = str(program.resolve().parent)
     try:
-        with cuda_names():
+        with cuda_program():
             runpy.run_path(str(program), run_name="__main__")
     except SystemExit as exited:
         return exited.code not in (None, 0)
@@ -98,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m workers.targets.simulated_torch",
         description="Run a PyTorch program on a simulated device, and report accesses of memory that nothing orders.",
-        epilog="The program finds the device under the name sim; torch.cuda's streams and events are the device's.",
+        epilog="The program finds the device under the names sim and cuda; torch.cuda answers for it.",
     )
     parser.add_argument("program", help="a Python file")
     parser.add_argument("arguments", nargs="*", help="its arguments; after -- if they begin with a dash")
