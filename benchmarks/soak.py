@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import get_args
 
 from scenarios.codec import dumps
 from scenarios.events import LANES, Schedule
 from scenarios.probes import PROBES
-from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
+from scenarios.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
 from scenarios.trace import Trace
 from workers.lanes.policies import lane_orders
 from workers.oracle.tape import Tapes
@@ -100,10 +99,10 @@ def schedule_of(seed: int) -> Schedule:
     )[seed % 4]
 
 
-def generated(first: int) -> Iterator[tuple[int, Profile, Trace]]:
+def generated(first: int) -> Iterator[tuple[int, Generator, Trace]]:
     """Yield traces without end, from number `first` on, each with its number and its generator."""
     for number in count(first // TRACES_PER_SHARD):
-        profile = get_args(Profile)[number % 2]
+        profile = GENERATORS[number % len(GENERATORS)]
         drawn = Shard(profile=profile, seed=0, number=number).generate()
         for seed, trace in enumerate(drawn, number * TRACES_PER_SHARD):
             if seed >= first:

@@ -1,6 +1,8 @@
 """Shards of a hunt: generated traces, each shard derived from its key alone, on any host."""
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from itertools import count
+from typing import Literal, TypeAlias, get_args
 
 from scenarios.draw import draw
 from scenarios.features import refusals
@@ -12,7 +14,9 @@ from scenarios.variants import variant
 # About a second of traces under three schedules each.
 TRACES_PER_SHARD = 12
 SEED_MAX = 2**31 - 1
-Profile: TypeAlias = Literal["labelled", "hypothesis"]
+Generator: TypeAlias = Literal["labelled", "hypothesis"]
+GENERATORS: tuple[Generator, ...] = get_args(Generator)
+Profile: TypeAlias = Literal["mixed", "labelled", "hypothesis"]
 
 
 class Parent(Value):
@@ -25,7 +29,8 @@ class Parent(Value):
 class Shard(Value):
     """`traces` neighbouring traces of shard `number` of a hunt, from its trace `first` on, with these faults on.
 
-    `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`).
+    `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`); of
+    `mixed` ones they take turns, shard by shard.
     The first traces of a shard come from `parents`, which are those that the corpus of digest `corpus` has for it.
     """
 
@@ -37,6 +42,11 @@ class Shard(Value):
     faults: tuple[str, ...] = ()
     corpus: str = ""
     parents: tuple[Parent, ...] = ()
+
+    @property
+    def generator(self) -> Generator:
+        """Who draws the traces of this shard."""
+        return GENERATORS[self.number % len(GENERATORS)] if self.profile == "mixed" else self.profile
 
     def generate(self) -> list[Trace]:
         """Return the traces of this shard, faults not switched on yet."""
@@ -52,14 +62,14 @@ class Shard(Value):
 
     def _fresh(self) -> list[Trace]:
         """Return traces that no corpus has a part in."""
-        if self.profile == "labelled":
+        if self.generator == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
             return [random_trace(self.seed << 32 | first + index) for index in range(self.traces)]
         whole = _drawn(draw(self.seed, "hunt", "shard", self.number), TRACES_PER_SHARD)
         return whole[self.first : self.first + self.traces]
 
 
-def _drawn(seed: int, count: int) -> list[Trace]:
+def _drawn(seed: int, num_traces: int) -> list[Trace]:
     """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults.
 
     Its first example is always the simplest there is: one request, which finds nothing, and that once a shard.
@@ -73,7 +83,7 @@ def _drawn(seed: int, count: int) -> list[Trace]:
     found: list[Trace] = []
 
     @settings(
-        max_examples=1 + count,
+        max_examples=1 + num_traces,
         phases=(Phase.generate,),
         database=None,
         derandomize=False,
@@ -90,8 +100,14 @@ def _drawn(seed: int, count: int) -> list[Trace]:
         found.append(trace)
 
     collect()
-    assert len(found) == 1 + count, f"Hypothesis drew {len(found)} traces, {1 + count} were wanted"
+    assert len(found) == 1 + num_traces, f"Hypothesis drew {len(found)} traces, {1 + num_traces} were wanted"
     return found[1:]
+
+
+def traces_of(seed: int, profile: Profile = "mixed") -> Iterator[Trace]:
+    """Yield the traces of a hunt with a seed, without end, faults not switched on yet."""
+    for number in count():
+        yield from Shard(profile=profile, seed=seed, number=number).generate()
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:

@@ -13,7 +13,7 @@ from cluster.campaigns.planner import Task
 from cluster.campaigns.shard_reports import Tally, deadly_hits, joined, no_report
 from cluster.dispatch.job import Answer, Role, ShardJob, build
 from cluster.storage.corpus import NO_CORPUS, Corpus
-from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
+from scenarios.shards import GENERATORS, TRACES_PER_SHARD, Generator, Profile, Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.verdict import Crashed, Judgement, Lost
@@ -45,7 +45,7 @@ class HuntSettings(Value):
     `corpus` is the digest of the traces it begins from, empty for none.
     """
 
-    profile: Profile = "labelled"
+    profile: Profile = "mixed"
     seed: int = 0
     faults: tuple[str, ...] = ()
     canary: str = CANARY
@@ -97,7 +97,7 @@ class Mismatch:
 class Hunter:
     """All of a hunt's decisions; `num_traces` bounds it, None is no bound; `slots` is how many jobs run at a time.
 
-    `firsts` is the number of the first trace that hit each probe.
+    `shares` has what came of the traces of each generator, `firsts` the number of the first trace that hit each probe.
     """
 
     def __init__(
@@ -114,6 +114,7 @@ class Hunter:
         self.slots = slots
         self.corpus = corpus
         self.tally = Tally()
+        self.shares: dict[Generator, Tally] = {generator: Tally() for generator in GENERATORS}
         self.firsts: dict[str, int] = {}
         self.canary = Canary()
         self.pursuits: dict[str, Pursuit] = {}
@@ -277,6 +278,7 @@ class Hunter:
             number, report = self._folded, self._reports.pop(self._folded)
             self._folded += 1
             self.tally.add(report)
+            self.shares[self._job("hunt", number).shard.generator].add(report)
             for probe, index in report.firsts.items():
                 self.firsts.setdefault(probe, number * TRACES_PER_SHARD + index)
             for hit in report.hits:

@@ -15,7 +15,10 @@ from workers.shrink.fingerprint import signature_of
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over the traces of a hunt; `lengths` counts traces by engine steps, `probes` traces that hit each."""
+    """Sums over the traces of a hunt, or of one generator in it.
+
+    `lengths` counts traces by engine steps, `probes` traces that hit each, `bugs` those that met each.
+    """
 
     traces: int = 0
     runs: int = 0
@@ -25,6 +28,7 @@ class Tally:
     reached: int = 0
     lengths: Counter[int] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
+    bugs: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: ShardReport) -> None:
         """Add a shard."""
@@ -32,6 +36,7 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(report, name))
         self.lengths.update(report.lengths)
         self.probes.update(report.probes)
+        self.bugs.update({hit.signature.bug: hit.count for hit in report.hits})
 
 
 def deadly_hits(shard: Shard, lost: Lost) -> Iterator[Hit]:

@@ -85,7 +85,7 @@ def hunt(
     ray: Ray = "auto",
     fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
     out: Out = None,
-    profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "labelled",
+    profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "mixed",
     canary: Canary = CANARY,
     corpus: Corpora = None,
     deadline: Deadline = 300,

@@ -114,7 +114,7 @@ def hunt(
     check_engine(config.engine)
     canary = canary_of(config)
     check_faults([check_fault(fault) for fault in (*faults, *((canary,) if canary else ()))], config, "hunt")
-    settings = HuntSettings(profile="labelled", seed=seed, faults=tuple(faults), canary=canary, config=config)
+    settings = HuntSettings(seed=seed, faults=tuple(faults), canary=canary, config=config)
     address, stop = ray_address(ray, workers, config), Stop()
     with _folder(out) as folder, Store(folder, seed) as store:
         hunting = Hunt(settings, store, traces)

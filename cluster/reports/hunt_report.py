@@ -18,7 +18,7 @@ from cluster.statistics.fault_table import FaultValues
 from cluster.storage.artefact import finding_lines, outcome_lines
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from scenarios.probes import PROBES
-from scenarios.shards import TRACES_PER_SHARD, Profile
+from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
 from workers.record.verdict import Verdict, plane
 from workers.shrink.fingerprint import Signature, signature_of
@@ -46,6 +46,7 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     yield _determinism_line(hunter)
     hit = [probe for probe in PROBES if tally.probes[probe]]
     never = [probe for probe in PROBES if not tally.probes[probe]]
+    yield from _share_lines(hunter)
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
     if seldom := seldom_hit(hunter):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
@@ -55,6 +56,16 @@ def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
     yield ""
     count = len(hunter.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
+
+
+def _share_lines(hunter: Hunter) -> Iterator[str]:
+    """Yield, of each generator of a hunt that has several, how many traces it drew and what they hit and met."""
+    shares = {name: tally for name, tally in hunter.shares.items() if tally.traces}
+    for name, tally in shares.items() if len(shares) > 1 else ():
+        share, hit = tally.traces / hunter.tally.traces, sum(probe in PROBES for probe in tally.probes)
+        bugs, met = len(tally.bugs), sum(tally.bugs.values())
+        what = f"{bugs} of {len(hunter.tally.bugs)} bugs in {met:,} traces" if hunter.tally.bugs else "no bug"
+        yield f"{name}: {tally.traces:,} traces ({share:.0%}), {hit} probes hit, {what} met"
 
 
 def _median(hunter: Hunter) -> int:
@@ -144,11 +155,20 @@ class FindingEntry(Value):
     artefact: str | None
 
 
+class ShareEntry(Value):
+    """What the traces of one generator came to: how many there were, and how many of them met each bug."""
+
+    traces: int
+    probes_hit: int
+    bugs: dict[str, int]
+
+
 class HuntDocument(Value):
     """What a hunt came to.
 
-    `judged_twice` counts shards, `not_judged` names the others by number, with the reason; `probes` counts the traces
-    that hit each, `probes_seldom_hit` gives the number of the first trace of each that few hit.
+    `generators` has what the traces of each came to; `judged_twice` counts shards, `not_judged` names the others by
+    number, with the reason; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the first
+    trace of each that few hit.
     """
 
     specstorm: str
@@ -166,6 +186,7 @@ class HuntDocument(Value):
     captures: int
     reached: int
     canary: CanaryEntry
+    generators: dict[Generator, ShareEntry]
     judged_twice: int
     mismatches: tuple[MismatchEntry, ...]
     not_judged: dict[str, str]
@@ -195,6 +216,14 @@ def hunt_document(hunter: Hunter, exit_code: int) -> HuntDocument:
         captures=tally.captures,
         reached=tally.reached,
         canary=CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found),
+        generators={
+            name: ShareEntry(
+                traces=share.traces,
+                probes_hit=sum(probe in PROBES for probe in share.probes),
+                bugs=dict(sorted(share.bugs.items())),
+            )
+            for name, share in hunter.shares.items()
+        },
         judged_twice=hunter.num_again,
         mismatches=tuple(
             MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunter.mismatches

@@ -6,9 +6,9 @@ A trial ends when a fault is found, or is given up after a number of traces. The
 
 import time
 from collections.abc import Callable
+from itertools import islice
 
-from scenarios.random_trace import random_trace
-from scenarios.shards import fitted
+from scenarios.shards import fitted, traces_of
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
@@ -58,8 +58,8 @@ def run_trial(
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
     detected = synchronous = correct = None
-    for count in range(1, traces_max + 1):
-        trace = fitted(random_trace(number << 32 | count - 1), FAULTS[fault].requires, (fault,)).explicit()
+    for count, fresh in enumerate(islice(traces_of(number), traces_max), 1):
+        trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
             start = clock()
             shot = shoot(fault, trace, tapes, config)

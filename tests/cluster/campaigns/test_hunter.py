@@ -11,6 +11,7 @@ from cluster.campaigns.findings import FindingState, Pursuit
 from cluster.campaigns.hunter import AGAIN_EVERY, CANARY_SHARDS_MAX, UNJUDGED_MAX, Hunter, HuntSettings, Mismatch
 from cluster.campaigns.planner import Task
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob
+from cluster.reports.hunt_report import hunt_document, hunt_lines
 from scenarios.events import Submit
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from scenarios.trace import Trace
@@ -335,3 +336,34 @@ def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_sha
     again = hunter_of(TRACES_PER_SHARD, ledger)
     run_through(again, canary_or(answer), deaths=3)
     assert again.unjudged == hunter.unjudged
+
+
+def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_came_to() -> None:
+    hunter = Hunter(HuntSettings(seed=4, canary=""), Memory(), Path("running"), 3 * TRACES_PER_SHARD)
+    for task in hunter.tasks(3, True):
+        assert isinstance(task.job, ShardJob)
+        number = task.job.shard.number
+        assert task.job.shard.generator == ("labelled", "hypothesis", "labelled")[number]
+        hits = [hit("a", count=2)] if number == 1 else [hit("b"), hit("a")] if number == 2 else []
+        hunter.take(task.job.key, report(task.job.shard, *hits), 0, 0)
+    assert {name: share.traces for name, share in hunter.shares.items()} == {
+        "labelled": 2 * TRACES_PER_SHARD,
+        "hypothesis": TRACES_PER_SHARD,
+    }
+    by_one, by_other = hunter.shares["labelled"].bugs, hunter.shares["hypothesis"].bugs
+    assert list(by_one.values()) == [1, 1]
+    assert list(by_other.values()) == [2]
+    assert hunter.tally.bugs == by_one + by_other
+    entries = hunt_document(hunter, 1).generators
+    assert entries["hypothesis"].bugs == dict(by_other)
+    lines = "\n".join(hunt_lines(hunter, Path("x")))
+    assert "labelled: 24 traces (67%), 1 probes hit, 2 of 2 bugs in 2 traces met" in lines
+    assert "hypothesis: 12 traces (33%), 1 probes hit, 1 of 2 bugs in 2 traces met" in lines
+
+
+def test_one_generator_alone_has_no_share_to_tell() -> None:
+    hunter = Hunter(HuntSettings(profile="labelled", canary=""), Memory(), Path("running"), TRACES_PER_SHARD)
+    (task,) = hunter.tasks(1, True)
+    assert isinstance(task.job, ShardJob)
+    hunter.take(task.job.key, report(task.job.shard), 0, 0)
+    assert not any("labelled:" in line for line in hunt_lines(hunter, Path("x")))

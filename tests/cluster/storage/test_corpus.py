@@ -61,7 +61,9 @@ def test_a_trace_that_only_its_fault_makes_possible_is_left_out_and_counted(tmp_
 
 def test_each_trace_comes_once_as_it_is_and_then_varied_and_the_rest_of_a_shard_is_fresh(tmp_path: Path) -> None:
     corpus = Corpus.read([known(tmp_path / "known")])
-    hunter = Hunter(HuntSettings(corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus)
+    hunter = Hunter(
+        HuntSettings(profile="labelled", corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus
+    )
     shards = [task.job.shard for task in hunter.tasks(5, True) if isinstance(task.job, ShardJob)]
     canary, *hunts = shards
     assert (canary.corpus, canary.parents) == ("", ())
@@ -85,7 +87,9 @@ def test_another_corpus_is_another_key(tmp_path: Path) -> None:
     keys = set()
     for count in (5, 4):
         corpus = Corpus.read([tmp_path / "known"])
-        hunter = Hunter(HuntSettings(corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus)
+        hunter = Hunter(
+            HuntSettings(profile="labelled", corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus
+        )
         keys.add(hunter.tasks(2, True)[1].job.key)
         (tmp_path / "known" / f"t{count - 1}.yaml").unlink()
     assert len(keys) == 2
@@ -139,7 +143,7 @@ def test_a_known_trace_finds_its_bug_again_first(tmp_path: Path, capsys: pytest.
 
 
 def test_the_first_trace_of_each_rare_probe_is_kept_and_expects_to_hit_it_again(tmp_path: Path) -> None:
-    hunter = Hunter(HuntSettings(seed=4), Memory(), Path("running"), 10 * TRACES_PER_SHARD)
+    hunter = Hunter(HuntSettings(profile="labelled", seed=4), Memory(), Path("running"), 10 * TRACES_PER_SHARD)
 
     def answer(job: AnyJob) -> Answer | Lost:
         assert isinstance(job, ShardJob)

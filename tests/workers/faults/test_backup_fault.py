@@ -30,7 +30,7 @@ class BlindToInputs(Checker):
 def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:
     planes = []
     traces = [load(path) for path in PATHS if "discard" in load(path).expect] + [
-        random_trace(seed) for seed in range(60)
+        random_trace(seed) for seed in range(100)
     ]
     for trace in traces:
         # Only what the EAGLE-like drafter keeps, as far as it keeps anything, depends on the token behind a chunk.

@@ -330,6 +330,9 @@ class FlipsOutside(Recorder):
 def test_what_is_captured_outside_a_domain_is_not_compared() -> None:
     flips: Counter[str] = Counter()
     for seed in SEEDS:
+        if clean_run(seed)[0].is_over:
+            # A token was drawn too narrowly to be sure of it: nothing is expected behind that.
+            continue
         recorder = FlipsOutside(clean_run(seed)[0])
         run = hooked(trace_of(seed), TAPES, recorder=recorder)
         verdict = run.to_end()

@@ -116,7 +116,7 @@ def test_what_a_worker_says_is_the_same_in_any_order_and_whatever_it_did_before(
 
 @pytest.mark.parametrize(("fault", "plane"), [(BACKUP, "inputs"), (STAGING, "races")])
 def test_a_bug_is_one_hit_of_a_shard_however_often_it_is_met(fault: str, plane: str) -> None:
-    report, begun = hunt(Worker(), faults=(fault,))
+    report, begun = hunt(Worker(), number=4, traces=8, faults=(fault,))
     assert [hit.signature.plane for hit in report.hits] == [plane]
     (hit,) = report.hits
     assert hit.count >= 2

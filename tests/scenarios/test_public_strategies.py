@@ -1,0 +1,41 @@
+"""Strategies for other people's tests: the example of the page runs, and traces are within what an engine can do."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+
+from scenarios.capabilities import Capabilities, lacking
+from scenarios.strategies import traces
+from scenarios.trace import Trace
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "strategies.md"
+LITTLE = Capabilities(
+    events=("abort", "stall"), places=("before_schedule",), features=("stop",), spec={"num_speculative_tokens": (0, 2)}
+)
+
+
+def test_the_example_of_the_page_is_a_test_that_passes() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(example, str(PAGE), "exec"), names)
+    names["test_the_engine_agrees_with_the_oracle"]()
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(traces(LITTLE))
+def test_a_trace_asks_for_nothing_that_an_engine_cannot_do(trace: Trace) -> None:
+    assert lacking(trace, LITTLE) is None
+
+
+def test_the_simplest_trace_is_one_request_without_anything() -> None:
+    found: list[Trace] = []
+
+    @settings(max_examples=1, deadline=None, derandomize=True, database=None)
+    @given(traces())
+    def first(trace: Trace) -> None:
+        found.append(trace)
+
+    first()
+    assert [event.do for event in found[0].events] == ["submit"]
