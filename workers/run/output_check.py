@@ -13,6 +13,7 @@ from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.outputs import OutputDifference, Outputs, compare
 from workers.lanes.lane import Deadlock
+from workers.oracle.incremental_tape import depends_on_drafts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import (
     NO_STATS,
@@ -43,6 +44,12 @@ class OutputRun:
     ) -> None:
         self.target = kind.open(trace, config, Watch(races=races))
         capabilities = kind.capabilities
+        # What they come to depends on which drafts they get, and a race may change those.
+        self.left_to_drafts = {
+            event.request
+            for event in trace.submits()
+            if capabilities.logit_margin and depends_on_drafts(event.params, trace.spec)
+        }
         self.drive = Drive(trace, self.target, scripts_of(trace, tapes, capabilities), capabilities.words_from_prompt)
 
     def to_end(self, steps_max: int, watches: bool = False) -> bool:
@@ -222,7 +229,8 @@ def place_of(error: Exception) -> str:
 def _stats(run: OutputRun) -> Stats:
     """Return what a run did; its captures are the runs that it was compared with."""
     progress: Progress = run.target.progress()
-    text = repr(sorted(run.target.outputs().items()))
+    outputs = run.target.outputs()
+    text = repr(sorted((name, outputs[name]) for name in outputs if name not in run.left_to_drafts))
     return Stats(
         requests=progress.requests,
         steps=run.drive.tick,

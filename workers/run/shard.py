@@ -140,10 +140,23 @@ def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], 
             break
         first = verdicts[0]
         assert isinstance(first, Agreed | Vacuous), "the first finding is the last run"
-        if verdict.stats.digest != first.stats.digest:
+        if verdict.stats.digest != first.stats.digest and _still_differs(trace, tapes, config):
             verdicts[-1] = differs(verdict, first, schedule)
             break
     return verdicts, trace
+
+
+def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
+    """Tell whether a trace captures other bytes than under eager on engines that nothing ran on before."""
+    digests = set()
+    for schedule in (Schedule(), trace.schedule):
+        if not kind_of(config.engine).renew(config):
+            return True
+        again = trace.model_copy(update={"schedule": schedule})
+        verdict = check(again, tapes, Options(races=False), config=config)
+        assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
+        digests.add(verdict.stats.digest)
+    return len(digests) > 1
 
 
 def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Tried:

@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import IO
 
+import torch
 from pydantic import TypeAdapter
 
 from scenarios.events import AnyEvent, Schedule
@@ -68,6 +69,8 @@ class Host:
             self._device.idle()
         engine = self._engines.take(spec)
         assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
+        # What no request has a seed for is drawn from here, whatever was drawn before.
+        torch.manual_seed(0)
         self._opened += 1
         self._spec = spec
         self._session = Session(engine, self._opened, self._device)
@@ -129,8 +132,7 @@ def main() -> None:
     try:
         for folder in overlay:
             sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
-        import torch  # noqa: PLC0415  what is laid over comes first
-        import vllm  # noqa: PLC0415
+        import vllm  # noqa: PLC0415  what is laid over comes first
 
         torch.set_num_threads(1)
         device = SimulatedDevice() if where == "sim" else None

@@ -24,6 +24,8 @@ _OPS = (
     "sample_recovered_tokens_kernel_impl",
 )
 _DEPTH_MAX = 3
+# What fresh memory of the device holds: what is read before it is written is the same in every process.
+_FILL = 0xA5
 # Lists of tensors are named as far as this.
 _ITEMS_MAX = 8
 
@@ -49,7 +51,7 @@ class SimulatedDevice:
 
     def begin(self, engine: Any, schedule: Schedule, races: bool) -> None:
         """Begin a trace on an engine under a schedule, and name the engine's memory."""
-        self._device.begin(schedule, Watching(races=races, guard=races))
+        self._device.begin(schedule, Watching(races=races, guard=races, fill=_FILL))
         runner = engine.model_executor.driver_worker.worker.model_runner
         for name, value in _named(runner, "runner", _DEPTH_MAX, set()):
             if isinstance(value, torch.Stream):
