@@ -9,7 +9,7 @@ from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Preempt, Pr
 from scenarios.rescale import rescaled
 from scenarios.sampling import TEMPERATURE_MAX, SamplingParams
 from scenarios.spec import EngineSpec, Value
-from scenarios.trace import Trace
+from scenarios.trace import Trace, problems
 
 _PLAIN = SamplingParams()
 # Fields of a submit that ask for something beyond a prompt and a number of tokens.
@@ -153,7 +153,11 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
         "expect": {probe: least for probe, least in trace.expect.items() if probe in capabilities.probes},
         "faults": trace.faults if capabilities.faults else (),
     }
-    return trace.model_copy(update=update)
+    found = trace.model_copy(update=update)
+    # In a smaller pool, or a shorter model, not every request has room.
+    wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"} if sizes else set()
+    fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
+    return found.model_copy(update={"events": fitting}) if wrong else found
 
 
 def _has_schedule(trace: Trace, capabilities: Capabilities) -> bool:

@@ -17,7 +17,7 @@ KIND = Vllm()
 BLOCK = 32
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(120))
 def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
     trace = within(random_trace(seed), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
