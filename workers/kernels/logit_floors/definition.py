@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.probabilities.definition import NEVER, added, scale_of, weight
+from workers.kernels.probabilities.definition import NEVER, ZERO, added, scale_of, weight
 
 
 def logit_floors(a: LogitFloors) -> None:
@@ -17,7 +17,8 @@ def logit_floors(a: LogitFloors) -> None:
             a.floors[line] = NEVER
             if a.temperature[row] > 0 and column <= a.num_drafts[row] and has_distribution(logits):
                 floor = _top_k(logits, int(a.top_k[row]))
-                a.floors[line] = _top_p(logits, floor, a.top_p[row], scale_of(a.temperature[row]))
+                # One zero of two.
+                a.floors[line] = _top_p(logits, floor, a.top_p[row], scale_of(a.temperature[row])) + ZERO
 
 
 def has_distribution(logits: NDArray[np.float32]) -> bool:

@@ -24,4 +24,5 @@ def logit_floors(a: LogitFloors) -> None:
                 values = np.unique(line[line >= floor])
                 # Rounding may leave the sum of all of them below `least`; then they all stay.
                 floor = max((value for value in values if weights[line >= value].sum() >= least), default=floor)
-            a.floors[row * width + column] = floor
+            # One zero of two.
+            a.floors[row * width + column] = floor + np.float32(0)

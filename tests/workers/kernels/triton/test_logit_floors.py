@@ -1,0 +1,61 @@
+"""The Triton op finds the floors that are defined, to the last tie, however few logits it may set aside."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.workers.kernels.cases.sampling import BINARY
+from tests.workers.kernels.triton.launches import assert_equal
+from workers.kernels.logit_floors import definition
+from workers.kernels.logit_floors import triton as twin
+
+Array = NDArray[Any]
+ROWS, V = 12, 300
+HOSTILE = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38], dtype=np.float32)
+
+
+def floors(logits: Array, top_k: Array, top_p: Array) -> Array:
+    """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two."""
+    num_rows, vocab_size = logits.shape
+    return assert_equal(
+        twin.logit_floors,
+        definition.logit_floors,
+        logits=logits.astype(np.float32).ravel(),
+        temperature=np.full(num_rows, BINARY),
+        top_k=top_k,
+        top_p=top_p.astype(np.float32),
+        num_drafts=np.zeros(num_rows, dtype=np.int64),
+        floors=np.full(num_rows, 7, dtype=np.float32),
+        num_speculative_tokens=0,
+        vocab_size=vocab_size,
+        logits_stride=vocab_size,
+    )["floors"]
+
+
+@pytest.mark.parametrize("room", [1, 200, twin.CANDIDATES_MAX])
+def test_every_limit_finds_the_floor_that_is_defined(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twin, "CANDIDATES_MAX", room)
+    rng = np.random.default_rng(room)
+    # Few values, and so many ties; of most rows a few logits have most of the weight.
+    logits = rng.integers(-3, 3, (ROWS, V)) - 5 * (rng.random((ROWS, V)) < 0.9)
+    logits = np.where(rng.random((ROWS, V)) < 0.2, -np.inf, logits)
+    # The largest are all in one tile, or fill several.
+    logits[0], logits[1], logits[2, 128:256] = np.arange(V) // 16, -(np.arange(V) // 16), 9
+    top_k, top_p = rng.integers(0, V + 2, ROWS), rng.choice([0, 2**-20, 0.5, 0.75, 1 - 2**-24, 1], ROWS)
+    top_k[rng.random(ROWS) < 0.5] = rng.integers(0, 9)
+    floors(logits, top_k, top_p)
+
+
+def test_zeros_of_both_signs_are_one_and_what_is_no_number_or_next_to_none_has_its_place() -> None:
+    rng = np.random.default_rng(1)
+    logits = np.where(rng.random((ROWS, V)) < 0.99, rng.integers(-2, 2, (ROWS, V)), rng.choice(HOSTILE, (ROWS, V)))
+    logits[::2][~(logits[::2] < np.inf)] = -0.0
+    logits[0] = -np.inf
+    # Alone in its tile.
+    logits[2], logits[2, 299] = -np.inf, -3e38
+    found = floors(logits, rng.integers(1, V, ROWS), rng.choice([0, 0.5, 1], ROWS))
+    assert np.isneginf(found[0])
+    assert found[2] == np.float32(-3e38) or np.isneginf(found[2])
+    assert np.isneginf(found[1::2]).any()
