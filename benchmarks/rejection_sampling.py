@@ -109,23 +109,23 @@ class Step:
         }
         tiles: dict[str, Any] = {"block_best": self.block_best, "tile_sum": self.tile_sum, "tile_size": TILE_SIZE}
         mass: dict[str, Any] = {"drafts": self.drafts, "residual": self.residual}
+        noise: dict[str, Any] = {"accept_noise": self.accept}
         decide: dict[str, Any] = {
             "num_scheduled": self.scheduled,
             "invalid": self.invalid,
             "rates": self.rates,
-            "accept_noise": self.accept,
             "select_noise": self.select,
             "sampled": self.sampled,
             "status": self.status,
             "method": method,
             "num_tries": NUM_TRIES,
         }
-        noise = (self.seeds, self.positions, self.accept, self.select, K, NUM_TRIES)
+        drawn = (self.seeds, self.positions, self.accept, self.select, K, NUM_TRIES)
         return [
-            *([] if self.kind == "greedy" else [(draw_noise, DrawNoise(*noise))]),
+            *([] if self.kind == "greedy" else [(draw_noise, DrawNoise(*drawn))]),
             (sampler_stats, SamplerStats(**distributions, **tiles)),
-            *([(residual_mass, ResidualMass(**distributions, **mass))] if self.kind == "block" else []),
-            (verify_drafts, VerifyDrafts(**distributions, **tiles, **mass, **decide)),
+            *([(residual_mass, ResidualMass(**distributions, **mass, **noise))] if self.kind == "block" else []),
+            (verify_drafts, VerifyDrafts(**distributions, **tiles, **mass, **noise, **decide)),
         ]
 
     def bound(self) -> Callable[[], None]:

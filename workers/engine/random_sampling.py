@@ -216,6 +216,7 @@ class Chance:
             point_mass=given["point_mass"],
             block_max=own["block_max"],
             block_sum=own["block_sum"],
+            accept_noise=own["accept_noise"],
             residual=own["residual"],
             num_speculative_tokens=spec.num_speculative_tokens,
             vocab_size=spec.vocab_size,

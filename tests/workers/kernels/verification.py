@@ -121,6 +121,7 @@ def verify(batch: Drafts, run: Run = define, ops: tuple[Callable[..., None], ...
             **known,
             point_mass=batch.point_mass,
             **of_blocks,
+            accept_noise=batch.accept_noise.ravel(),
             residual=found["residual"],
             **sizes,
             **strides,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from workers.kernels.argument import Memory, Out, arguments
+from workers.kernels.argument import In, Memory, Out, arguments
 from workers.kernels.probabilities.shared_arguments import Verified
 
 
@@ -10,7 +10,10 @@ from workers.kernels.probabilities.shared_arguments import Verified
 class ResidualMass(Verified):
     """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all.
 
-    Written for rows of a temperature, columns from 1 up to the last usable draft.
+    Written for rows of a temperature, columns from 1 up to the last usable draft. The sum is 0, and nothing is read,
+    where it decides nothing: in a row whose usable drafts are all kept, and after drafts whose noise is not below
+    their odds, which no sum exceeds.
     """
 
+    accept_noise: Annotated[Memory, In("float32", "B * K")]
     residual: Annotated[Memory, Out("float32", "B * K * num_vocab_blocks")]

@@ -1,8 +1,10 @@
 """Definition of what block verification leaves of the target: a loop over rows, columns, blocks and tokens."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from workers.kernels.probabilities.definition import added, block_odds, both_of, left_of, num_blocks_of, num_usable
+from workers.kernels.probabilities.definition import ZERO, added, block_odds, both_of, left_of, num_blocks_of, num_usable
 from workers.kernels.residual_mass.arguments import ResidualMass
 
 
@@ -15,7 +17,15 @@ def residual_mass(a: ResidualMass) -> None:
             for column in range(1, usable):
                 for block in range(num_blocks_of(a)):
                     place = (row * a.num_speculative_tokens + column) * num_blocks_of(a) + block
-                    a.residual[place] = _residual(a, row, column, odds[column], block)
+                    decides = _decides(a, row, column, odds)
+                    a.residual[place] = _residual(a, row, column, odds[column], block) if decides else ZERO
+
+
+def _decides(a: ResidualMass, row: int, column: int, odds: Sequence[np.float32]) -> bool:
+    """Tell whether the residual behind `column` drafts decides if they are kept."""
+    noise = a.accept_noise[row * a.num_speculative_tokens :]
+    usable = len(odds) - 1
+    return bool(noise[usable - 1] >= odds[usable] and noise[column - 1] < odds[column])
 
 
 def _residual(a: ResidualMass, row: int, column: int, odds: np.float32, block: int) -> np.float32:

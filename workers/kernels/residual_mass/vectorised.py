@@ -20,8 +20,13 @@ def residual_mass(a: ResidualMass) -> None:
     odds, scale = block_odds(known), scale_of(a.temperature)
     num_blocks = -(-a.vocab_size // a.block_size)
     left = a.residual.reshape(num_rows, k, num_blocks)
+    noise = a.accept_noise.reshape(num_rows, k)
     for row in np.flatnonzero(a.temperature > 0):
-        for c in range(1, int(known.usable[row])):
+        usable = int(known.usable[row])
+        left[row, 1:usable] = 0
+        if usable < 2 or noise[row, usable - 1] < odds[row, usable]:
+            continue
+        for c in 1 + np.flatnonzero(noise[row, : usable - 1] < odds[row, 1:usable]):
             p = weight(lines[row, c], floor[row, c], known.target.maximum[row, c], scale[row])
             if a.point_mass[row]:
                 q = (np.arange(a.vocab_size) == a.drafts[row * k + c]).astype(np.float32)

@@ -259,7 +259,8 @@ def _recover(
         )  # fmt: skip
     o_try = tl.arange(0, ENTRIES)
     is_tried = rejected & (proposed_size > 0)
-    is_entry = o_try < tl.where(is_tried, TRIES, 1)
+    # The first is what there is where none is kept and nothing is left, even if none is tried.
+    is_entry = o_try < tl.where(is_tried, TRIES if TRIES > 0 else 1, 1)
     b_token = _select(
         p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_try * 0 + column, o_try, is_entry,
         excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride, TRIES, WIDTH, BLOCKS, BLOCK, TILE,
@@ -279,7 +280,7 @@ def _recover(
             p_line, p_draft_line, b_token, is_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
         )
         b_noise = tl.load(p_noise + o_try * 4 + 3, mask=is_entry, other=1.0)
-        b_kept = is_entry & (b_noise * b_target < b_target - b_draft)
+        b_kept = (o_try < TRIES) & (b_noise * b_target < b_target - b_draft)
         first = tl.min(tl.where(b_kept, o_try, ENTRIES), axis=0)
         if first < ENTRIES:
             token = tl.sum(tl.where(o_try == first, b_token, 0), axis=0)

@@ -1,6 +1,6 @@
 """Batches for the ops that sample by chance: rows of every kind, hostile ones too, with exact or real weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,6 +38,8 @@ class Sizes:
 
 # Vocabularies of one token more than two blocks, and than one; smaller than a block; as the engine has them.
 HOSTILE = Sizes(num_rows=21, k=3, vocab_size=9, block_size=4, tile_size=2, num_tries=1, padding=3)
+# Not a single try: what a rejected draft leaves is always added up.
+UNTRIED = replace(HOSTILE, num_tries=0)
 LARGE = Sizes(num_rows=7, k=4, vocab_size=129, block_size=128, tile_size=16, num_tries=0)
 FEW = Sizes(num_rows=3, k=0, vocab_size=3, block_size=4, tile_size=4, num_tries=0)
 REAL = Sizes(num_rows=7, k=2, vocab_size=33, block_size=128, tile_size=128, num_tries=2)
@@ -113,7 +115,7 @@ def _noise(rng: np.random.Generator, count: int, is_exact: bool) -> Array:
 def _spoil(given: dict[str, Any], sizes: Sizes) -> None:
     """Make the last rows padding and invalid; what lies behind the drafts is nobody's, but is a token in some rows."""
     num_drafts, drafts, temperature = given["num_drafts"], given["drafts"], given["temperature"]
-    if sizes == HOSTILE:
+    if sizes in (HOSTILE, UNTRIED):
         _undefine(given, sizes)
         _decide(given, sizes)
     if sizes.num_rows > 2:
@@ -147,8 +149,8 @@ def _decide(given: dict[str, Any], sizes: Sizes) -> None:
     names = ("logits", "draft_logits", "drafts", "accept_noise", "select_noise")
     logits, draft_logits, drafts, accept, select = (given[name] for name in names)
     accept, select = accept.reshape(sizes.num_rows, sizes.k), select.reshape(sizes.num_rows, -1)
-    given["num_drafts"][9:17], given["temperature"][9:17], given["floors"][9:17] = sizes.k, BINARY, -np.inf
-    given["point_mass"][9:17], given["point_mass"][14] = 1, 0
+    given["num_drafts"][9:18], given["temperature"][9:18], given["floors"][9:18] = sizes.k, BINARY, -np.inf
+    given["point_mass"][9:18], given["point_mass"][[14, 17]] = 1, 0
     # The target knows the draft alone, and then nothing of it.
     logits[9, :2], drafts[9, :2] = -np.inf, 8
     logits[9, :2, 8] = 0
@@ -170,6 +172,10 @@ def _decide(given: dict[str, Any], sizes: Sizes) -> None:
     # A token that is tried is as likely a draft.
     logits[14, 0], draft_logits[14, 0], drafts[14, 0], accept[14, 0] = -np.inf, -np.inf, 1, 0.875
     logits[14, 0, :3], draft_logits[14, 0, :3], select[14, :4] = (2, 1, 1), (1, 2, 1), (0, 0.875, 0, 0)
+    # A draft that neither side knows is rejected, and leaves nothing of the target.
+    logits[17, 0], drafts[17, 0], accept[17, 0], select[17] = -np.inf, 8, 0.5, 0.75
+    logits[17, 0, :7] = 1
+    draft_logits[17, 0] = logits[17, 0]
 
 
 def _outputs(sizes: Sizes) -> dict[str, Any]:

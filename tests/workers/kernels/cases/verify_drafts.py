@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.workers.kernels.cases.residual_mass import known
-from tests.workers.kernels.cases.sampling import FEW, HOSTILE, LARGE, REAL, SINGLE, Sizes, batch, made
+from tests.workers.kernels.cases.sampling import FEW, HOSTILE, LARGE, REAL, SINGLE, UNTRIED, Sizes, batch, made
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.definition import residual_mass
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC, VerifyDrafts
@@ -14,6 +14,8 @@ def cases() -> Iterator[VerifyDrafts]:
     """Yield arguments of the op."""
     for method in (STRICT, STANDARD, SYNTHETIC, BLOCK):
         yield _made(HOSTILE, method)
+    for method in (STANDARD, BLOCK):
+        yield _made(UNTRIED, method)
     yield _made(FEW, STANDARD)
     yield _made(LARGE, BLOCK)
     for method in (STANDARD, BLOCK):
