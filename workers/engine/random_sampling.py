@@ -14,7 +14,7 @@ from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.sampler_stats.arguments import SamplerStats
@@ -82,6 +82,7 @@ class Chance:
             "temperature": 1,
             "top_p": 1,
             "floors": 1 + k,
+            "floors_workspace": (1 + k) * workspace_length_of(spec.vocab_size),
             "accept_noise": k,
             "select_noise": (1 + k) * (1 + self._num_tries) * 4,
             "block_max": (1 + 2 * k) * blocks,
@@ -176,6 +177,7 @@ class Chance:
             top_p=own["top_p"],
             num_drafts=view.num_drafts,
             floors=own["floors"],
+            workspace=own["floors_workspace"],
             num_speculative_tokens=spec.num_speculative_tokens,
             vocab_size=spec.vocab_size,
             logits_stride=spec.vocab_size,

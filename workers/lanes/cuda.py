@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,15 +21,19 @@ from numpy.typing import NDArray
 from scenarios.draw import below
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer, FlatSpan, flat_spans
-from workers.lanes.lane import A, Event, Lane, Record, Span, Watcher
+from workers.lanes.lane import A, Arguments, Event, Lane, Record, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
+from workers.lanes.prepared import Function, Prepared
 
+# Kernels, each of which can be launched again on the stream of a handle.
+Launches: TypeAlias = Sequence[Callable[[int], None]]
 # Its functions are untyped.
 cuda: Any = torch.cuda
 
-LAZY_MICROSECONDS = 150
-RANK_MICROSECONDS = 60
-RANDOM_MICROSECONDS = 300
+# An op waits longer than the host takes to enqueue several behind it: 10 to 20 microseconds each, once they are bound.
+LAZY_MICROSECONDS = 60
+RANK_MICROSECONDS = 25
+RANDOM_MICROSECONDS = 120
 # Longer than the host takes for a step.
 HELD_MICROSECONDS = 10_000
 # The host makes several calls for each op.
@@ -99,6 +103,15 @@ class CudaLane(BaseLane):
         self.stream = cuda.Stream()
         self.captures = 0
         self._host = machine
+        self._handle: int = self.stream.cuda_stream
+        # The kernels of an op that is only kernels, so that it is dispatched once; none of one that copies.
+        self._launches: dict[Prepared, Launches] = {}
+
+    def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
+        prepared = super()._prepare(op, arguments)
+        if len(self._launches) > len(self._prepared):
+            self._launches.clear()
+        return prepared
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
         """Enqueue an op on the stream, behind its delay.
@@ -115,13 +128,20 @@ class CudaLane(BaseLane):
         delay = lane_delay(machine.policy, self.name, name, step)
         if (name, step) in machine.held:
             delay += HELD_MICROSECONDS
-        with cuda.stream(self.stream):
-            if delay:
-                cuda._sleep(int(delay * cycles_per_microsecond()))
-            try:
-                prepared.op.function(prepared.arguments)
-            except Exception as error:
-                raise OpFailed(f"op {name} of step {step}: {type(error).__name__}: {error}") from error
+        launches = self._launches.get(prepared)
+        if delay or not launches:
+            with cuda.stream(self.stream):
+                if delay:
+                    cuda._sleep(int(delay * cycles_per_microsecond()))
+                try:
+                    if launches is None:
+                        self._launches[prepared] = machine.launches_of(prepared.op.function, prepared.arguments)
+                    elif not launches:
+                        prepared.op.function(prepared.arguments)
+                except Exception as error:
+                    raise OpFailed(f"op {name} of step {step}: {type(error).__name__}: {error}") from error
+        for launch in launches or ():
+            launch(self._handle)
         if machine.blame:
             label = f"{self.name}:{name}@{step}"
             for buffer in prepared.outputs:
@@ -189,7 +209,8 @@ class CudaEvent(BaseEvent):
 class CudaMachine(BaseMachine):
     """Streams, events and buffers of one engine on the current CUDA device.
 
-    `step_begun` is the newest step of which the host knows that the device has begun it.
+    `step_begun` is the newest step of which the host knows that the device has begun it. `launches_of` runs an op with
+    its arguments and returns the kernels that it launched.
     """
 
     def __init__(
@@ -200,11 +221,14 @@ class CudaMachine(BaseMachine):
         held: Sequence[Held] = (),
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
+        *,
+        launches_of: Callable[[Function, Any], Launches],
     ) -> None:
         # An engine before this one may have ended early: its ops must not reach into memory that is handed out again.
         cuda.synchronize()
         super().__init__(policy, watcher, held, without, blame)
         self.lanes = [CudaLane(self, name, index) for index, name in enumerate(lanes)]
+        self.launches_of = launches_of
         # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
         self.pending = 1
         self._captures: deque[Capture] = deque()

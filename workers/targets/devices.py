@@ -103,8 +103,9 @@ def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watc
     policy = policy_of(schedule)
     held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
     if config.device == "cuda":
+        launches_of = import_module("workers.kernels.launch.triton").launches_of
         machine: Machine = import_module("workers.lanes.cuda").CudaMachine(
-            lanes, policy, watch.watcher, held, watch.without, watch.blame
+            lanes, policy, watch.watcher, held, watch.without, watch.blame, launches_of=launches_of
         )
         return machine
     as_tensor: Callable[..., Any] | None = None

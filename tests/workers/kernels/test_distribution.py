@@ -59,7 +59,7 @@ def counted(method: int, point_mass: bool, top_k: int, top_p: float, change: Any
     draft_logits = (logits[:K] + rng.normal(scale=0.7, size=(K, V))).astype(np.float32)
     floors = np.empty(1 + K, dtype=np.float32)
     limits = (np.array([top_k]), np.array([top_p], dtype=np.float32), np.array([K]))
-    logit_floors(LogitFloors(logits.ravel(), np.array([TEMPERATURE]), *limits, floors, K, V, V))
+    logit_floors(LogitFloors(logits.ravel(), np.array([TEMPERATURE]), *limits, floors, floors[:0], K, V, V))
     laws = [law_of(logits[c], floors[c]) for c in range(1 + K)]
     proposals = [law_of(each, -np.inf) for each in draft_logits]
     counts = np.zeros((V, V))

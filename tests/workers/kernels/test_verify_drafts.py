@@ -111,7 +111,7 @@ def kept(logits: list[float], top_k: int, top_p: float) -> list[int]:
     floors = np.full(1, 7, dtype=np.float32)
     line = np.array(logits, dtype=np.float32)
     given = (np.array([BINARY]), np.array([top_k]), np.array([top_p], dtype=np.float32), np.zeros(1, dtype=np.int64))
-    logit_floors(LogitFloors(line, *given, floors, 0, len(line), len(line)))
+    logit_floors(LogitFloors(line, *given, floors, floors[:0], 0, len(line), len(line)))
     return [int(token) for token in np.flatnonzero(line >= floors[0])]
 
 

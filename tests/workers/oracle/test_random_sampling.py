@@ -92,7 +92,9 @@ def batch_of(
         np.array([each.top_k for each in params]),
         np.array([each.top_p for each in params], dtype=np.float32),
     )
-    logit_floors(LogitFloors(logits.ravel(), temperature, *limits, num_drafts, floors, K, vocab_size, vocab_size))
+    logit_floors(
+        LogitFloors(logits.ravel(), temperature, *limits, num_drafts, floors, floors[:0], K, vocab_size, vocab_size)
+    )
     return drafts_of(
         METHODS[method],
         block_size_of(vocab_size),

@@ -6,7 +6,7 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.arithmetic.triton import mix
 from workers.kernels.attention.arguments import Attention
-from workers.kernels.launch.triton import PAD_ROW, check_flat, launch
+from workers.kernels.launch.triton import PAD_ROW, check_flat, kernel, launch
 
 BLOCK_TOKENS = 16
 BLOCK_POSITIONS = 64
@@ -25,12 +25,12 @@ def attention(a: Attention) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens", "length", "max_blocks"])
+@kernel()
 def _kernel(
     p_kv, p_block_table, p_token_row, p_positions, p_hidden, p_output,
     num_tokens, length,
-    max_blocks,
-    BLOCK_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+    max_blocks, block_size,
+    BLOCK_TOKENS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
     o_token = tl.program_id(0).to(tl.int64) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
     is_token = o_token < num_tokens
@@ -39,7 +39,7 @@ def _kernel(
     b_position = tl.load(p_positions + o_token, mask=is_real, other=0)
     p_table = p_block_table + b_row * max_blocks
     b_sum, b_sum_position = sum_paged(
-        p_kv, p_table, b_position, is_real, 0, length, BLOCK_SIZE, BLOCK_TOKENS, BLOCK_POSITIONS
+        p_kv, p_table, b_position, is_real, 0, length, block_size, BLOCK_TOKENS, BLOCK_POSITIONS
     )
     b_output = weighted(b_sum, b_sum_position, b_position)
     b_hidden = tl.load(p_hidden + o_token, mask=is_real, other=0)
@@ -49,8 +49,8 @@ def _kernel(
 
 @triton.jit
 def sum_paged(
-    p_kv, p_table, b_last, is_real, first, length,
-    BLOCK_SIZE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+    p_kv, p_table, b_last, is_real, first, length, block_size,
+    BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """Return for each row of a block table the sum of kv, and of kv times position, over first <= position <= last.
 
@@ -61,8 +61,8 @@ def sum_paged(
     for start in range(first, length, BLOCK_POSITIONS):
         o_position = start + tl.arange(0, BLOCK_POSITIONS).to(tl.int64)
         is_seen = (o_position < length)[None, :] & (o_position[None, :] <= b_last[:, None]) & is_real[:, None]
-        b_block = tl.load(p_table[:, None] + (o_position // BLOCK_SIZE)[None, :], mask=is_seen, other=0)
-        o_kv = tl.maximum(b_block, 0) * BLOCK_SIZE + (o_position % BLOCK_SIZE)[None, :]
+        b_block = tl.load(p_table[:, None] + (o_position // block_size)[None, :], mask=is_seen, other=0)
+        o_kv = tl.maximum(b_block, 0) * block_size + (o_position % block_size)[None, :]
         b_kv = tl.load(p_kv + o_kv, mask=is_seen, other=0)
         b_sum += tl.sum(b_kv, axis=1)
         b_sum_position += tl.sum(b_kv * o_position.to(tl.uint64)[None, :], axis=1)

@@ -1,13 +1,12 @@
 """Attention that sums a prefix which all rows share once, then the rest of each row."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.arithmetic.triton import mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.cascade_attention.arguments import CascadeAttention
-from workers.kernels.launch.triton import PAD_ROW, check_flat, launch
+from workers.kernels.launch.triton import PAD_ROW, check_flat, kernel, launch
 
 BLOCK_TOKENS = 16
 BLOCK_POSITIONS = 64
@@ -31,12 +30,12 @@ def cascade_attention(a: CascadeAttention) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_common", "length", "max_blocks"])
+@kernel()
 def _kernel(
     p_kv, p_block_table, p_token_row, p_positions, p_hidden, p_output,
     num_tokens, num_common, length,
-    max_blocks,
-    BLOCK_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+    max_blocks, block_size,
+    BLOCK_TOKENS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
     o_token = tl.program_id(0).to(tl.int64) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
     is_token = o_token < num_tokens
@@ -48,14 +47,14 @@ def _kernel(
     for start in range(0, num_common, BLOCK_POSITIONS):
         o_position = start + tl.arange(0, BLOCK_POSITIONS).to(tl.int64)
         is_common = o_position < num_common
-        b_block = tl.load(p_block_table + o_position // BLOCK_SIZE, mask=is_common, other=0)
-        o_kv = tl.maximum(b_block, 0) * BLOCK_SIZE + o_position % BLOCK_SIZE
+        b_block = tl.load(p_block_table + o_position // block_size, mask=is_common, other=0)
+        o_kv = tl.maximum(b_block, 0) * block_size + o_position % block_size
         b_kv = tl.load(p_kv + o_kv, mask=is_common, other=0)
         b_common += b_kv
         b_common_position += b_kv * o_position.to(tl.uint64)
     p_table = p_block_table + b_row * max_blocks
     b_sum, b_sum_position = sum_paged(
-        p_kv, p_table, b_position, is_real, num_common, length, BLOCK_SIZE, BLOCK_TOKENS, BLOCK_POSITIONS
+        p_kv, p_table, b_position, is_real, num_common, length, block_size, BLOCK_TOKENS, BLOCK_POSITIONS
     )
     b_sum += tl.sum(b_common, axis=0)
     b_sum_position += tl.sum(b_common_position, axis=0)

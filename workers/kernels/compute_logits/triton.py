@@ -1,11 +1,10 @@
 """Compute the logits of the positions that are to be sampled."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import logit
 from workers.kernels.compute_logits.arguments import ComputeLogits
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
 
 BLOCK_COLUMNS = 16
 BLOCK_VOCABULARY = 128
@@ -25,20 +24,20 @@ def compute_logits(a: ComputeLogits) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_columns", "num_tokens", "vocab_size"])
+@kernel()
 def _kernel(
     p_hidden, p_query_start, p_num_scheduled, p_num_drafts, p_logits,
-    num_columns, num_tokens, vocab_size,
-    WIDTH: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_VOCABULARY: tl.constexpr,
+    num_columns, num_tokens, vocab_size, width,
+    BLOCK_COLUMNS: tl.constexpr, BLOCK_VOCABULARY: tl.constexpr,
 ):  # fmt: skip
     o_column = tl.program_id(0).to(tl.int64) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     o_vocabulary = tl.program_id(1).to(tl.int64) * BLOCK_VOCABULARY + tl.arange(0, BLOCK_VOCABULARY)
     is_column = o_column < num_columns
-    o_row = o_column // WIDTH
+    o_row = o_column // width
     b_drafts = tl.load(p_num_drafts + o_row, mask=is_column, other=0)
     b_end = tl.load(p_query_start + o_row, mask=is_column, other=0)
     b_end += tl.load(p_num_scheduled + o_row, mask=is_column, other=0)
-    o_token = b_end - 1 - b_drafts + tl.minimum(o_column % WIDTH, b_drafts)
+    o_token = b_end - 1 - b_drafts + tl.minimum(o_column % width, b_drafts)
     o_token = tl.minimum(tl.maximum(o_token, 0), num_tokens - 1)
     b_hidden = tl.load(p_hidden + o_token, mask=is_column, other=0)
     b_logits = logit(b_hidden[:, None], o_vocabulary[None, :])

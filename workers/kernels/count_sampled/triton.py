@@ -1,10 +1,9 @@
 """Count what a step sampled, and find where its rows go on: one op for everything between sampling and drafting."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.launch.triton import NO_TOKEN, check_flat, launch
+from workers.kernels.launch.triton import NO_TOKEN, check_flat, columns_of, kernel, launch
 
 
 def count_sampled(a: CountSampled) -> None:
@@ -16,12 +15,10 @@ def count_sampled(a: CountSampled) -> None:
     outputs = (a.slot_accepted, a.accepted, a.valid, a.next_tokens, a.token_index)
     arguments = (a.sampled, a.input_ids, *rows, *outputs)
     check_flat(*arguments)
-    launch(_kernel, (a.discard.numel(),))(
-        *arguments, a.width, a.vocab_size, triton.next_power_of_2(a.width), num_warps=1
-    )
+    launch(_kernel, (a.discard.numel(),))(*arguments, a.width, a.vocab_size, columns_of(a.width), num_warps=1)
 
 
-@triton.jit(do_not_specialize=["width", "vocab_size"])
+@kernel()
 def _kernel(
     p_sampled, p_ids, p_discard, p_backup, p_start, p_scheduled, p_drafts, p_state_slot,
     p_slot_accepted, p_accepted, p_valid, p_next, p_index, width, vocab_size, BLOCK: tl.constexpr,

@@ -1,13 +1,12 @@
 """A block drafter: all drafts of a row come out of one pass over masked positions that see each other."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.dflash.arguments import DflashBlock, DflashContext
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK_TOKENS = 128
 BLOCK_ROWS = 16
@@ -49,7 +48,7 @@ def dflash_block(a: DflashBlock) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@kernel()
 def _context_kernel(p_hidden, p_positions, p_slots, p_kv, num_tokens, BLOCK: tl.constexpr):
     o_token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_token = o_token < num_tokens
@@ -59,13 +58,13 @@ def _context_kernel(p_hidden, p_positions, p_slots, p_kv, num_tokens, BLOCK: tl.
     tl.store(p_kv + o_slot, kv_word(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
 
 
-@triton.jit(do_not_specialize=["num_rows", "length", "max_model_len", "num_proposed", "vocab_size", "max_blocks"])
+@kernel()
 def _block_kernel(
     p_hidden, p_next_tokens, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_block_table,
     p_script, p_kv, p_raw, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed, vocab_size,
-    max_blocks,
-    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+    max_blocks, block_size, k,
+    BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     is_row = o_row < num_rows
@@ -76,7 +75,7 @@ def _block_kernel(
     b_slot = tl.load(p_state_slot + o_row, mask=is_real, other=0)
     p_table = p_block_table + o_row * max_blocks
     b_sum, b_sum_position = sum_paged(
-        p_kv, p_table, b_first - 1, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
+        p_kv, p_table, b_first - 1, is_real, 0, length, block_size, BLOCK_ROWS, BLOCK_POSITIONS
     )
     b_hidden = tl.load(p_hidden + o_last, mask=is_real, other=0)
     b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
@@ -86,16 +85,16 @@ def _block_kernel(
         b_position = b_first + at
         b_vector = tl.where(at == 0, b_anchor, b_mask)
         b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
-        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
+        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         if at > 0:
             b_seen = attention(b_sum, b_sum_position, b_position)
             for other in range(num_proposed + 1):
                 b_other = kv_word(tl.where(other == 0, b_anchor, b_mask), b_first + other, DRAFTER_LAYER)
                 b_seen += b_other * (2 * tl.abs(at - other) + 1).to(tl.uint64)
             b_draft = scripted(p_script, b_slot, b_position, is_real, max_model_len)
-            o_column = o_row * K + at - 1
+            o_column = o_row * k + at - 1
             tl.store(p_raw + o_column, tl.where(is_real, mix(b_vector + b_seen), 0), mask=is_row)
             tl.store(p_draft_tokens + o_column, tl.where(is_valid, b_draft, NO_DRAFT), mask=is_row)
-    for index in range(num_proposed, K):
-        tl.store(p_raw + o_row * K + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)
+    for index in range(num_proposed, k):
+        tl.store(p_raw + o_row * k + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
+        tl.store(p_draft_tokens + o_row * k + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)

@@ -8,7 +8,7 @@ from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.attention.triton import attention, sum_paged
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.launch.triton import NO_DRAFT, PAD_ROW, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_ROW, PAD_SLOT, check_flat, kernel, launch
 from workers.kernels.recurrent_update.triton import recurrent_update
 
 BLOCK_TOKENS = 128
@@ -70,7 +70,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@kernel()
 def _write_kernel(
     p_input_ids, p_positions, p_slots, p_token_row, p_token_index, p_hidden, p_kv, num_tokens, BLOCK: tl.constexpr
 ):
@@ -87,8 +87,8 @@ def _write_kernel(
 
 @triton.jit
 def state_of(
-    p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv,
-    K: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """Return the recurrent state of rows behind their accepted tokens, and its window; zeros without such a layer.
 
@@ -99,7 +99,7 @@ def state_of(
     b_window = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], dtype=tl.uint64)
     if WIDTH > 0:
         b_accepted = tl.load(p_accepted + o_row, mask=is_real, other=0)
-        b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + K)
+        b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + k)
         b_state = tl.load(p_states + b_slot * stride_states + b_accepted, mask=is_real, other=0)
         o_input = (b_slot * stride_conv + b_accepted)[:, None] + o_tap[None, :]
         b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < WIDTH - 1)[None, :], other=0)
@@ -142,18 +142,13 @@ def store_none(p_raw, p_own, p_draft_tokens, o_draft, is_row):
     tl.store(p_draft_tokens + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_rows", "length", "max_model_len", "num_proposed", "vocab_size",
-        "max_blocks", "stride_states", "stride_conv",
-    ]
-)  # fmt: skip
+@kernel()
 def _chain_kernel(
     p_next_tokens, p_positions, p_token_index, p_num_scheduled, p_valid, p_accepted, p_state_slot, p_block_table,
     p_script, p_states, p_conv, p_kv, p_raw, p_own, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed, vocab_size,
-    max_blocks, stride_states, stride_conv,
-    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    max_blocks, stride_states, stride_conv, block_size, k,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr, BLOCK_VOCABULARY: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -165,7 +160,7 @@ def _chain_kernel(
     b_slot = tl.load(p_state_slot + o_row, mask=is_real, other=0)
     p_table = p_block_table + o_row * max_blocks
     b_sum, b_sum_position = sum_paged(
-        p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
+        p_kv, p_table, b_last, is_real, 0, length, block_size, BLOCK_ROWS, BLOCK_POSITIONS
     )
     b_state, b_window = state_of(
         p_states,
@@ -176,7 +171,7 @@ def _chain_kernel(
         is_real,
         stride_states,
         stride_conv,
-        K,
+        k,
         WIDTH,
         BLOCK_WIDTH,
         BLOCK_ROWS,
@@ -187,7 +182,7 @@ def _chain_kernel(
         b_hidden, b_word, b_sum, b_sum_position, b_state, b_window = run_layers(
             b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH, BLOCK_WIDTH
         )
-        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
+        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         # The largest score, then the lowest token: both in one number.
         b_best = tl.full([BLOCK_ROWS], -1, dtype=tl.int64)
         for start in range(0, vocab_size, BLOCK_VOCABULARY):
@@ -197,7 +192,7 @@ def _chain_kernel(
             b_best = tl.maximum(b_best, tl.max(tl.where((o_token < vocab_size)[None, :], b_key, -1), axis=1))
         b_own = 131071 - b_best % 131072
         b_token = (b_own + scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)) % vocab_size
-        o_draft = o_row * K + index
+        o_draft = o_row * k + index
         store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid)
-    for index in range(num_proposed, K):
-        store_none(p_raw, p_own, p_draft_tokens, o_row * K + index, is_row)
+    for index in range(num_proposed, k):
+        store_none(p_raw, p_own, p_draft_tokens, o_row * k + index, is_row)

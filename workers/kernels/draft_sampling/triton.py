@@ -11,7 +11,7 @@ from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
 from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM as _DRAFT_STREAM
 from workers.kernels.draw_noise.triton import uniform
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.triton import NEVER, pick, scale_of, weight
 
@@ -35,7 +35,7 @@ def draft_noise(a: DraftNoise) -> None:
     )
 
 
-@triton.jit(do_not_specialize=["num_drafts", "k"])
+@kernel()
 def _noise_kernel(p_seeds, p_positions, p_token_index, p_noise, num_drafts, k, BLOCK: tl.constexpr):
     o_draft = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_draft = o_draft < num_drafts
@@ -94,19 +94,14 @@ def drawn_chain(a: DrawnChain) -> None:
     )  # fmt: skip
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_rows", "length", "max_model_len", "num_proposed", "vocab_size", "num_vocabulary_blocks",
-        "max_blocks", "stride_states", "stride_conv",
-    ]
-)  # fmt: skip
+@kernel()
 def _chain_kernel(
     p_next_tokens, p_positions, p_token_index, p_num_scheduled, p_valid, p_accepted, p_state_slot, p_block_table,
     p_script, p_temperature_bits, p_point_mass, p_noise, p_states, p_conv, p_kv, p_draft_logits,
     p_raw, p_own, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed, vocab_size, num_vocabulary_blocks,
-    max_blocks, stride_states, stride_conv,
-    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    max_blocks, stride_states, stride_conv, block_size, k,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     # What the layers share with other kernels takes blocks of rows; this one has one row.
@@ -121,9 +116,9 @@ def _chain_kernel(
     b_last = tl.load(p_positions + o_last, mask=is_real, other=0)
     b_slot = tl.load(p_state_slot + o_row, mask=is_real, other=0)
     p_table = p_block_table + o_row * max_blocks
-    b_sum, b_sum_position = sum_paged(p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, 1, BLOCK_POSITIONS)
+    b_sum, b_sum_position = sum_paged(p_kv, p_table, b_last, is_real, 0, length, block_size, 1, BLOCK_POSITIONS)
     b_state, b_window = state_of(
-        p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, K, WIDTH, BLOCK_WIDTH, 1
+        p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k, WIDTH, BLOCK_WIDTH, 1
     )
     b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
     for index in range(num_proposed):
@@ -131,12 +126,12 @@ def _chain_kernel(
         b_hidden, b_word, b_sum, b_sum_position, b_state, b_window = run_layers(
             b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH, BLOCK_WIDTH
         )
-        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
+        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         b_wrong = scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)
         b_of = tl.where(is_drawn & (b_wrong > 0), mix(b_hidden + 1), b_hidden)
-        p_line = p_draft_logits + (b_slot * K + index) * vocab_size
+        p_line = p_draft_logits + (b_slot * k + index) * vocab_size
         b_largest, b_own = _largest(b_of, p_line, is_drawn, vocab_size, num_vocabulary_blocks, BLOCK)
-        p_numbers = p_noise + (o_row * K + index) * NUMBERS_PER_DRAFT
+        p_numbers = p_noise + (o_row * k + index) * NUMBERS_PER_DRAFT
         b_drawn = _drawn(
             b_of,
             p_numbers,
@@ -150,10 +145,10 @@ def _chain_kernel(
             TILE,
         )
         b_token = tl.where(is_drawn, b_drawn, (b_own + b_wrong) % vocab_size)
-        o_draft = o_row * K + index
+        o_draft = o_row * k + index
         store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid)
-    for index in range(num_proposed, K):
-        store_none(p_raw, p_own, p_draft_tokens, o_row * K + index, is_row)
+    for index in range(num_proposed, k):
+        store_none(p_raw, p_own, p_draft_tokens, o_row * k + index, is_row)
 
 
 @triton.jit

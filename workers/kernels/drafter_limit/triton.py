@@ -1,10 +1,9 @@
 """Limit of a drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK = 128
 
@@ -29,7 +28,7 @@ def limit_drafts(a: LimitDrafts) -> None:
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens", "drafter_max_len"])
+@kernel()
 def _slots_kernel(p_positions, p_slots, p_drafter_slots, num_tokens, drafter_max_len, BLOCK: tl.constexpr):
     o_token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_token = o_token < num_tokens
@@ -37,14 +36,14 @@ def _slots_kernel(p_positions, p_slots, p_drafter_slots, num_tokens, drafter_max
     tl.store(p_drafter_slots + o_token, tl.load(p_slots + o_token, mask=fits, other=PAD_SLOT), mask=is_token)
 
 
-@triton.jit(do_not_specialize=["num_columns", "num_proposed", "drafter_max_len"])
+@kernel()
 def _drafts_kernel(
-    p_positions, p_token_index, p_draft_tokens, num_columns, num_proposed, drafter_max_len,
-    K: tl.constexpr, BLOCK: tl.constexpr,
+    p_positions, p_token_index, p_draft_tokens, num_columns, num_proposed, drafter_max_len, k,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     o_column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_column = o_column < num_columns
-    o_last = tl.load(p_token_index + o_column // K, mask=is_column, other=0)
+    o_last = tl.load(p_token_index + o_column // k, mask=is_column, other=0)
     b_last = tl.load(p_positions + o_last, mask=is_column, other=0)
     is_past = is_column & (b_last + 2 + num_proposed > drafter_max_len)
     tl.store(p_draft_tokens + o_column, tl.full([BLOCK], NO_DRAFT, dtype=tl.int64), mask=is_past)

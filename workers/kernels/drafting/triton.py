@@ -7,11 +7,11 @@ from workers.kernels.launch.triton import PAD_BLOCK
 
 
 @triton.jit
-def store_scratch(p_cache, p_table, b_word, b_position, is_real, length, BLOCK_SIZE: tl.constexpr):
+def store_scratch(p_cache, p_table, b_word, b_position, is_real, length, block_size):
     """Store a word of each real row at a position below `length` that its block table covers."""
     is_inside = is_real & (b_position < length)
-    b_block = tl.load(p_table + b_position // BLOCK_SIZE, mask=is_inside, other=PAD_BLOCK)
-    tl.store(p_cache + b_block * BLOCK_SIZE + b_position % BLOCK_SIZE, b_word, mask=b_block >= 0)
+    b_block = tl.load(p_table + b_position // block_size, mask=is_inside, other=PAD_BLOCK)
+    tl.store(p_cache + b_block * block_size + b_position % block_size, b_word, mask=b_block >= 0)
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from workers.kernels.draw_noise import arguments as shared
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
 
 ACCEPT_STREAM = tl.constexpr(shared.ACCEPT_STREAM)
 SELECT_STREAM = tl.constexpr(shared.SELECT_STREAM)
@@ -30,7 +30,7 @@ def draw_noise(a: DrawNoise) -> None:
     )
 
 
-@triton.jit(do_not_specialize=["num_rows", "k", "num_tries"])
+@kernel()
 def _kernel(p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries, BLOCK: tl.constexpr):
     o_draw = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     num_select = (1 + k) * (1 + num_tries)

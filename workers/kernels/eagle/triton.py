@@ -3,13 +3,12 @@
 Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
 """
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK_TOKENS = 64
 BLOCK_ROWS = 16
@@ -59,7 +58,7 @@ def draft_chain(a: DraftChain) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_rows"])
+@kernel()
 def _first_pass_kernel(
     p_hidden, p_input_ids, p_positions, p_slots, p_token_index, p_next_tokens, p_num_scheduled, p_drafter_hidden,
     p_drafter_kv,
@@ -88,13 +87,13 @@ def _first_pass_kernel(
     tl.store(p_drafter_kv + o_slot, kv_word(b_hidden, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
 
 
-@triton.jit(do_not_specialize=["num_rows", "length", "max_model_len", "num_proposed", "max_blocks"])
+@kernel()
 def _chain_kernel(
     p_drafter_hidden, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_block_table, p_draft_slots,
     p_script, p_drafter_kv, p_raw, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed,
-    max_blocks,
-    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+    max_blocks, block_size, k,
+    BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     is_row = o_row < num_rows
@@ -106,7 +105,7 @@ def _chain_kernel(
     p_row_script = p_script + tl.load(p_state_slot + o_row, mask=is_real, other=0) * max_model_len
     p_table = p_block_table + o_row * max_blocks
     b_sum, b_sum_position = sum_paged(
-        p_drafter_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
+        p_drafter_kv, p_table, b_last, is_real, 0, length, block_size, BLOCK_ROWS, BLOCK_POSITIONS
     )
     b_raw = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
     b_draft = tl.zeros([BLOCK_ROWS], dtype=tl.int64)
@@ -117,13 +116,13 @@ def _chain_kernel(
             b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
             b_sum += b_word
             b_sum_position += b_word * b_position.to(tl.uint64)
-            o_slot = tl.load(p_draft_slots + o_row * K + index - 1, mask=is_real, other=PAD_SLOT)
+            o_slot = tl.load(p_draft_slots + o_row * k + index - 1, mask=is_real, other=PAD_SLOT)
             tl.store(p_drafter_kv + o_slot, b_word, mask=o_slot >= 0)
         o_script = tl.minimum(b_position + 2, max_model_len - 1)
         b_draft = tl.load(p_row_script + o_script, mask=is_valid, other=NO_DRAFT)
         b_raw = mix(attention(b_sum, b_sum_position, b_position) + b_vector)
-        tl.store(p_raw + o_row * K + index, tl.where(is_real, b_raw, 0), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, b_draft, mask=is_row)
-    for index in range(num_proposed, K):
-        tl.store(p_raw + o_row * K + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)
+        tl.store(p_raw + o_row * k + index, tl.where(is_real, b_raw, 0), mask=is_row)
+        tl.store(p_draft_tokens + o_row * k + index, b_draft, mask=is_row)
+    for index in range(num_proposed, k):
+        tl.store(p_raw + o_row * k + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
+        tl.store(p_draft_tokens + o_row * k + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)

@@ -1,10 +1,9 @@
 """Extraction of hidden states: the target's hidden words are written out for whoever consumes them."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK = 128
 
@@ -20,7 +19,7 @@ def extract_hidden_states(a: ExtractHiddenStates) -> None:
         )
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@kernel()
 def _write_kernel(p_hidden, p_slots, p_kv, num_tokens, BLOCK: tl.constexpr):
     o_token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_token = o_token < num_tokens
@@ -28,11 +27,11 @@ def _write_kernel(p_hidden, p_slots, p_kv, num_tokens, BLOCK: tl.constexpr):
     tl.store(p_kv + o_slot, tl.load(p_hidden + o_token, mask=is_token, other=0), mask=o_slot >= 0)
 
 
-@triton.jit(do_not_specialize=["num_columns", "num_proposed"])
-def _propose_kernel(p_next, p_valid, p_draft_tokens, num_columns, num_proposed, K: tl.constexpr, BLOCK: tl.constexpr):
+@kernel()
+def _propose_kernel(p_next, p_valid, p_draft_tokens, num_columns, num_proposed, k, BLOCK: tl.constexpr):
     o_column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_column = o_column < num_columns
-    o_row = o_column // K
-    is_proposed = is_column & (o_column % K < num_proposed)
+    o_row = o_column // k
+    is_proposed = is_column & (o_column % k < num_proposed)
     is_proposed &= tl.load(p_valid + o_row, mask=is_column, other=0) > 0
     tl.store(p_draft_tokens + o_column, tl.load(p_next + o_row, mask=is_proposed, other=NO_DRAFT), mask=is_column)

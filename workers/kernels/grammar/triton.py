@@ -1,10 +1,9 @@
 """Structured output on the device: drafts that the host has checked, and masks of the tokens that may come."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.launch.triton import NO_DRAFT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, check_flat, columns_of, kernel, launch
 from workers.kernels.process_logits import arguments as shared
 
 BITS = tl.constexpr(shared.BITS)
@@ -19,7 +18,7 @@ def grammar_drafts(a: GrammarDrafts) -> None:
     arguments = (a.rows, a.query_start, a.num_scheduled, a.num_drafts, a.host_ids, a.input_ids, a.scheduled_drafts)
     check_flat(*arguments)
     k = a.num_speculative_tokens
-    launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, triton.next_power_of_2(max(k, 1)), num_warps=1)
+    launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, columns_of(k), num_warps=1)
 
 
 def apply_masks(a: ApplyMasks) -> None:
@@ -34,7 +33,7 @@ def apply_masks(a: ApplyMasks) -> None:
     launch(_masks_kernel, grid)(a.columns, a.masks, a.logits, a.vocab_size, num_words, BLOCK_VOCABULARY)
 
 
-@triton.jit(do_not_specialize=["k"])
+@kernel()
 def _drafts_kernel(
     p_rows, p_query_start, p_num_scheduled, p_num_drafts, p_host_ids, p_input_ids, p_scheduled_drafts,
     k,
@@ -50,7 +49,7 @@ def _drafts_kernel(
     tl.store(p_input_ids + first + o_draft, tl.maximum(b_draft, 0), mask=is_draft)
 
 
-@triton.jit(do_not_specialize=["vocab_size", "num_words"])
+@kernel()
 def _masks_kernel(p_columns, p_masks, p_logits, vocab_size, num_words, BLOCK: tl.constexpr):
     i_mask = tl.program_id(0).to(tl.int64)
     i_column = tl.load(p_columns + i_mask)

@@ -1,10 +1,9 @@
 """Keep logits as they are before they are processed."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
 
 BLOCK_LOGITS = 1024
 BLOCK_ROWS = 64
@@ -19,7 +18,7 @@ def keep_logits(a: KeepLogits) -> None:
     launch(_keep_kernel, (-(-num_logits // BLOCK_LOGITS),))(a.logits, a.kept, num_logits, BLOCK_LOGITS)
 
 
-@triton.jit(do_not_specialize=["num_logits"])
+@kernel()
 def _keep_kernel(p_logits, p_kept, num_logits, BLOCK: tl.constexpr):
     o_logit = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_logit = o_logit < num_logits

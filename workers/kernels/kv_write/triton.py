@@ -1,11 +1,10 @@
 """Embed the tokens and store their keys and values."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import embed, kv_word
 from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.launch.triton import PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import PAD_SLOT, check_flat, kernel, launch
 
 BLOCK_TOKENS = 128
 
@@ -18,7 +17,7 @@ def kv_write(a: KvWrite) -> None:
     launch(_kernel, grid)(a.input_ids, a.positions, a.slots, a.hidden, a.kv, num_tokens, a.layer, BLOCK_TOKENS)
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@kernel()
 def _kernel(p_input_ids, p_positions, p_slots, p_hidden, p_kv, num_tokens, layer: tl.constexpr, BLOCK: tl.constexpr):
     o_token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_token = o_token < num_tokens

@@ -7,9 +7,11 @@ The sentinels of device buffers are here too, as constants that a kernel may nam
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from inspect import signature
 from typing import Any, TypeVar
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -26,6 +28,8 @@ PAD_BLOCK = tl.constexpr(sentinels.PAD_BLOCK)
 PAD_STATE_SLOT = tl.constexpr(sentinels.PAD_STATE_SLOT)
 UNKNOWN_TOKEN = tl.constexpr(sentinels.UNKNOWN_TOKEN)
 POISON = tl.constexpr(sentinels.POISON)
+
+COLUMNS_MIN = 8
 
 _BEING_BOUND: ContextVar[list["Bound"] | None] = ContextVar("being_bound", default=None)
 
@@ -45,6 +49,31 @@ class Bound:
     def __call__(self, stream: int) -> None:
         """Enqueue the launch on a stream."""
         self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *self._arguments)
+
+
+def kernel(*specialized: str) -> Callable[[Any], Any]:
+    """Return what makes a kernel of a function: one that is compiled for its constants, and for what is `specialized`.
+
+    Of everything else Triton would ask at each launch whether it is 1, or an address or a number divisible by 16, and
+    compile again for each new answer. That pays for long lines, which are then read in larger pieces, and for nothing
+    else: to compile a kernel takes as long as a thousand steps.
+    """
+
+    def made(function: Any) -> Any:
+        given = signature(function).parameters.values()
+        others = [each.name for each in given if each.annotation is not tl.constexpr and each.name not in specialized]
+        assert {each.name for each in given} >= set(specialized), f"{function.__name__} does not take all {specialized}"
+        addresses = [name for name in others if name.startswith("p_")]
+        numbers = [name for name in others if name not in addresses]
+        return triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=addresses)
+
+    return made
+
+
+def columns_of(width: int) -> int:
+    """Return the size of a block that holds `width` columns: one of few, for each makes a kernel of its own."""
+    size: int = triton.next_power_of_2(max(width, COLUMNS_MIN))
+    return size
 
 
 def check_flat(*buffers: Tensor) -> None:
@@ -71,18 +100,24 @@ def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
     return call
 
 
-def bind(op: Callable[[A], None], arguments: A) -> list[Bound]:
-    """Run an op whose work is kernel launches alone, and return those launches.
+def launches_of(op: Callable[[A], None], arguments: A) -> list[Bound]:
+    """Run an op, and return the kernels that it launched.
 
     The tensors must live where they are as long as the launches are used. Only for a GPU: an interpreted kernel is
     never compiled.
     """
-    token = _BEING_BOUND.set([])
+    bound: list[Bound] = []
+    token = _BEING_BOUND.set(bound)
     try:
         op(arguments)
-        bound = _BEING_BOUND.get()
     finally:
         _BEING_BOUND.reset(token)
+    return bound
+
+
+def bind(op: Callable[[A], None], arguments: A) -> list[Bound]:
+    """Run an op whose work is kernel launches alone, and return those launches; see `launches_of`."""
+    bound = launches_of(op, arguments)
     assert bound, f"op {getattr(op, '__name__', op)} launched no kernel"
     return bound
 

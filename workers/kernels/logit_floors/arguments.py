@@ -4,6 +4,19 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, Memory, Out, arguments
 
+# What a line is cut into, and how many of its logits are set aside at most.
+TILE_SIZE = 64
+CANDIDATES_MAX = 16384
+# Numbers that are kept of each tile, and of a line.
+NUMBERS_PER_TILE = 3
+NUMBERS_PER_LINE = 5
+
+
+def workspace_length_of(vocab_size: int) -> int:
+    """Return the length of a line's workspace: some numbers a tile, and room for the logits that may be the floor."""
+    num_tiles = -(-vocab_size // TILE_SIZE)
+    return NUMBERS_PER_TILE * num_tiles + NUMBERS_PER_LINE + min(num_tiles * TILE_SIZE, CANDIDATES_MAX)
+
 
 @arguments
 class LogitFloors(Arguments):
@@ -11,7 +24,8 @@ class LogitFloors(Arguments):
 
     The top_k largest logits stay (0: all), and of those the smallest set of largest with at least top_p of their
     probability (1: all). Logits equal to one that stays do too. Rows of temperature 0, columns past the drafts, and
-    lines with NaN or inf, or of nothing but -inf, have the floor -inf.
+    lines with NaN or inf, or of nothing but -inf, have the floor -inf. A floor that is zero is the positive one.
+    What is left in the workspace means nothing.
     """
 
     logits: Annotated[Memory, In("float32", "B * (1 + K) * logits_stride")]
@@ -20,6 +34,7 @@ class LogitFloors(Arguments):
     top_p: Annotated[Memory, In("float32", "B")]
     num_drafts: Annotated[Memory, In("int64", "B")]
     floors: Annotated[Memory, Out("float32", "B * (1 + K)")]
+    workspace: Annotated[Memory, Out("float32", "B * (1 + K) * workspace_length", of=("floors_workspace",))]
     num_speculative_tokens: int
     vocab_size: int
     logits_stride: int

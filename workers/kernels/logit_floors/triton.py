@@ -1,25 +1,24 @@
 """Find the lowest logit that top-k and top-p keep, line by line."""
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.logit_floors import arguments as shared
 from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
-# A line is cut into tiles. So many of them are read at once where every tile is, and where a few are.
-TILE = 128
-TILES_PER_BLOCK = 32
-TILES_PER_STEP = 32
-# So many logits of a line are set aside for the search; where more could be the floor, the whole line is searched.
-CANDIDATES_MAX = 16384
-NUM_WARPS = 8
-SEARCHED_AT_ONCE = tl.constexpr(1024)
-# A search finds a key digit by digit.
-DIGIT_BITS = tl.constexpr(4)
-DIGITS = tl.constexpr(16)
-NUM_DIGITS = tl.constexpr(8)
+TILE = tl.constexpr(shared.TILE_SIZE)
+# So many tiles of a line are read at once, where all are and where some are.
+TILES_PER_BLOCK = 64
+TILES_PER_STEP = 64
+SEARCHED_AT_ONCE = tl.constexpr(2048)
+# What is known of a line: a logit that the floor is not below, the largest one, the sum of all weights relative to it,
+# how many tiles have one that is not below the first, or NO_LIMIT, and how many logits are not.
+LOWEST, MAXIMUM, TOTAL, LISTED, FOUND = (tl.constexpr(place) for place in range(shared.NUMBERS_PER_LINE))
+NUMBERS_PER_LINE = tl.constexpr(shared.NUMBERS_PER_LINE)
+NO_LIMIT = tl.constexpr(-1.0)
 # The key of -inf: every logit has at least that.
 LOWEST_KEY = tl.constexpr(0x007FFFFF)
 # The mass of any logit that is kept is not below this; that of none is 0.
@@ -35,34 +34,50 @@ TILE_WEIGHTS = tl.constexpr(2)
 def logit_floors(a: LogitFloors) -> None:
     """Set floors to the lowest logit of each line that stays.
 
-    One program a block reads the line once, for the maximum and the sum of each tile. From these one program a line
-    knows a logit that the floor is not below, sets aside the few that are not below it either, and searches those.
+    Programs of blocks read each line once, for the maximum and the sum of each tile. These tell a logit that the floor
+    is not below; the few that are not below it either are set aside, and searched bit by bit. Where there are more
+    than the workspace has room for, the line is searched itself.
     """
-    check_flat(a.logits, a.temperature, a.top_k, a.top_p, a.num_drafts, a.floors)
+    limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
+    check_flat(a.logits, *limits, a.floors, a.workspace)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
-    assert a.logits.numel() == num_rows * width * a.logits_stride
-    assert a.floors.numel() == num_rows * width
-    num_lines, num_tiles = num_rows * width, triton.cdiv(a.vocab_size, TILE)
+    num_lines, num_tiles = num_rows * width, triton.cdiv(a.vocab_size, shared.TILE_SIZE)
     num_blocks = triton.cdiv(num_tiles, TILES_PER_BLOCK)
-    num_candidates = min(num_tiles * TILE, CANDIDATES_MAX)
-    maxima, sums, candidates = (
-        torch.empty(num_lines * size, dtype=torch.float32, device=a.logits.device)
-        for size in (num_tiles, num_tiles, num_candidates)
-    )
-    listed = torch.empty(num_lines * num_tiles, dtype=torch.int32, device=a.logits.device)
-    given = (a.logits, a.temperature, a.top_k, a.top_p, a.num_drafts)
+    room = a.workspace.numel() // num_lines - shared.NUMBERS_PER_TILE * num_tiles - shared.NUMBERS_PER_LINE
+    assert room > 0, f"a workspace of {a.workspace.numel()} for {num_lines} lines of {num_tiles} tiles"
+    assert a.logits.numel() == num_lines * a.logits_stride
+    assert a.floors.numel() == num_lines
+    maxima, sums, listed, numbers, candidates = _cut(a.workspace, num_lines, num_tiles)
     launch(_tiles_kernel, (num_lines * num_blocks,))(
-        *given, maxima, sums,
+        a.logits, *limits, maxima, sums,
         num_blocks, num_tiles, a.vocab_size, a.logits_stride, width,
-        TILES_PER_BLOCK, TILE,
+        TILES_PER_BLOCK,
         num_warps=4,
     )  # fmt: skip
-    launch(_floors_kernel, (num_lines,))(
-        *given, maxima, sums, listed, candidates, a.floors,
-        num_candidates, num_tiles, a.vocab_size, a.logits_stride, width,
-        triton.next_power_of_2(num_tiles), TILES_PER_STEP, TILE,
-        num_warps=NUM_WARPS,
+    launch(_bounds_kernel, (num_lines,))(
+        *limits, maxima, sums, listed, numbers, a.floors,
+        num_tiles, a.vocab_size, width,
+        triton.next_power_of_2(num_tiles),
+        num_warps=4,
     )  # fmt: skip
+    launch(_candidates_kernel, (num_lines,))(
+        a.logits, listed, numbers, candidates,
+        room, num_tiles, a.vocab_size, a.logits_stride,
+        TILES_PER_STEP,
+        num_warps=16,
+    )  # fmt: skip
+    launch(_floors_kernel, (num_lines,))(
+        a.logits, *limits, numbers, candidates, a.floors,
+        room, a.vocab_size, a.logits_stride, width,
+        num_warps=4,
+    )  # fmt: skip
+
+
+def _cut(workspace: Tensor, num_lines: int, num_tiles: int) -> tuple[Tensor, ...]:
+    """Return the maxima of tiles, their sums, the tiles that are listed, what is known of lines, the candidates."""
+    of_tiles, of_lines = num_lines * num_tiles, num_lines * shared.NUMBERS_PER_LINE
+    rest = workspace.numel() - 3 * of_tiles - of_lines
+    return tuple(workspace.split([of_tiles, of_tiles, of_tiles, of_lines, rest]))
 
 
 @triton.jit
@@ -75,12 +90,12 @@ def _limits(p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, w
     return temperature, top_k, top_p, is_limited & (top_k > 0) & (top_k < vocab_size), is_limited & (top_p < 1)
 
 
-@triton.jit(do_not_specialize=["num_blocks", "num_tiles", "width"])
+@kernel("p_logits", "logits_stride")
 def _tiles_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_maxima, p_sums,
     num_blocks, num_tiles, vocab_size,
     logits_stride, width,
-    TILES: tl.constexpr, TILE: tl.constexpr,
+    TILES: tl.constexpr,
 ):  # fmt: skip
     """Write the maximum of each tile of a block, NaN if it has NaN or inf, and its weights' sum relative to that."""
     i_line, i_block = (tl.program_id(0) // num_blocks).to(tl.int64), tl.program_id(0) % num_blocks
@@ -107,91 +122,114 @@ def _tiles_kernel(
         tl.store(p_sums + o_place, b_sum, mask=o_tile < num_tiles)
 
 
-@triton.jit(do_not_specialize=["num_candidates", "num_tiles", "width"])
-def _floors_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_maxima, p_sums, p_listed, p_candidates, p_floors,
-    num_candidates, num_tiles, vocab_size,
-    logits_stride, width,
-    TILES: tl.constexpr, TILES_PER_STEP: tl.constexpr, TILE: tl.constexpr,
+@kernel()
+def _bounds_kernel(
+    p_temperature, p_top_k, p_top_p, p_num_drafts, p_maxima, p_sums, p_listed, p_numbers, p_floors,
+    num_tiles, vocab_size, width,
+    TILES: tl.constexpr,
 ):  # fmt: skip
+    """Find out of its tiles what is known of a line, and list those with a logit that is not below the bound."""
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
-    floor = temperature * 0 + NEVER
+    p_numbers += i_line * NUMBERS_PER_LINE
+    num_listed = NO_LIMIT
     if limits_k | limits_p:
         scale = scale_of(temperature)
-        p_maxima, p_sums, p_listed = (
-            p_maxima + i_line * num_tiles, p_sums + i_line * num_tiles, p_listed + i_line * num_tiles
-        )  # fmt: skip
+        p_maxima, p_sums = p_maxima + i_line * num_tiles, p_sums + i_line * num_tiles
         o_tile = tl.arange(0, TILES)
         b_maxima = tl.load(p_maxima + o_tile, mask=o_tile < num_tiles, other=NEVER)
         b_is_nan = (b_maxima < float("inf")) == 0
-        is_undefined, maximum = tl.max(b_is_nan.to(tl.int32), axis=0), tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
+        maximum = tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
+        is_undefined = tl.max(b_is_nan.to(tl.int32), axis=0)
         if (is_undefined == 0) & (maximum > NEVER):
             b_sums = tl.load(p_sums + o_tile, mask=o_tile < num_tiles, other=0.0)
             total = tl.sum(b_sums * weight(b_maxima, NEVER, maximum, scale), axis=0)
-            lowest_key = tl.max(tl.full([1], LOWEST_KEY, dtype=tl.uint32), axis=0)
+            key = _lowest_key()
             if limits_k:
                 # So many tiles have a logit that is not below the one found, and so has the line.
-                found = _largest_key(
-                    p_maxima, p_sums, num_tiles, lowest_key, top_k.to(tl.float32), maximum, scale, TILE, COUNTS
-                )
+                key = _largest_key(p_maxima, p_sums, num_tiles, key, top_k.to(tl.float32), maximum, scale, COUNTS)
             else:
-                bound = top_p * total + ROUNDING * total
-                found = _largest_key(
-                    p_maxima, p_sums, num_tiles, lowest_key, bound, maximum, scale, TILE, TILE_WEIGHTS
-                )
-            num_found = _set_aside(
-                p_logits + i_line * logits_stride, b_maxima, p_listed, p_candidates + i_line * num_candidates,
-                _logit_of(found), num_candidates, num_tiles, vocab_size, TILES, TILES_PER_STEP, TILE,
-            )  # fmt: skip
-            p_searched, length = p_candidates + i_line * num_candidates, num_found
-            if num_found > num_candidates:
-                p_searched, length = p_logits + i_line * logits_stride, vocab_size
-            key = lowest_key
-            if limits_k:
-                key = _largest_key(
-                    p_searched, p_sums, length, key, top_k.to(tl.float32), maximum, scale, TILE, COUNTS
-                )
-            if limits_p:
-                if limits_k:
-                    total = _mass(p_searched, length, key, maximum, scale)
-                least = tl.maximum(top_p * total, LEAST_MASS)
-                key = _largest_key(p_searched, p_sums, length, key, least, maximum, scale, TILE, WEIGHTS)
-            floor = _logit_of(key)
-    tl.store(p_floors + i_line, floor)
+                least = top_p * total + ROUNDING * total
+                key = _largest_key(p_maxima, p_sums, num_tiles, key, least, maximum, scale, TILE_WEIGHTS)
+            lowest = _logit_of(key)
+            is_listed = (o_tile < num_tiles) & (b_maxima >= lowest)
+            b_place = tl.cumsum(is_listed.to(tl.int32), axis=0) - 1
+            # As floats, which are exact for as many tiles as a vocabulary has.
+            tl.store(p_listed + i_line * num_tiles + b_place, o_tile.to(tl.float32), mask=is_listed)
+            num_listed = tl.sum(is_listed.to(tl.float32), axis=0)
+            tl.store(p_numbers + LOWEST, lowest)
+            tl.store(p_numbers + MAXIMUM, maximum)
+            tl.store(p_numbers + TOTAL, total)
+    tl.store(p_numbers + LISTED, num_listed)
+    tl.store(p_floors + i_line, NEVER)
 
 
-@triton.jit
-def _set_aside(
-    p_line, b_maxima, p_listed, p_candidates, lowest, num_candidates, num_tiles, vocab_size,
-    TILES: tl.constexpr, TILES_PER_STEP: tl.constexpr, TILE: tl.constexpr,
+@kernel("p_logits", "logits_stride")
+def _candidates_kernel(
+    p_logits, p_listed, p_numbers, p_candidates,
+    room, num_tiles, vocab_size,
+    logits_stride,
+    TILES_PER_STEP: tl.constexpr,
 ):  # fmt: skip
-    """Copy the logits of a line that are not below one, in their order, and return how many there are.
+    """Copy the logits of a line that are not below its bound, in their order, and count them.
 
     Those that there is no room for are counted alone.
     """
-    o_tile = tl.arange(0, TILES)
-    is_listed = (o_tile < num_tiles) & (b_maxima >= lowest)
-    tl.store(p_listed + tl.cumsum(is_listed.to(tl.int32), axis=0) - 1, o_tile, mask=is_listed)
-    num_listed = tl.sum(is_listed.to(tl.int32), axis=0)
-    # What other threads of this program have stored is loaded.
-    tl.debug_barrier()
+    i_line = tl.program_id(0).to(tl.int64)
+    p_numbers += i_line * NUMBERS_PER_LINE
+    lowest, num_listed = tl.load(p_numbers + LOWEST), tl.load(p_numbers + LISTED).to(tl.int32)
+    p_line, p_listed = p_logits + i_line * logits_stride, p_listed + i_line * num_tiles
+    p_candidates += i_line * room
     count = num_listed * 0
     for start in range(0, num_listed, TILES_PER_STEP):
         o_listed = start + tl.arange(0, TILES_PER_STEP)
-        b_tile = tl.load(p_listed + o_listed, mask=o_listed < num_listed, other=num_tiles)
+        is_listed = o_listed < num_listed
+        b_tile = tl.load(p_listed + o_listed, mask=is_listed, other=0.0).to(tl.int32)
         b_token = b_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
-        is_candidate = (b_token < vocab_size) & (b_logits >= lowest)
-        b_rank = tl.cumsum(is_candidate.to(tl.int32), axis=1)
-        b_of_tile = tl.sum(is_candidate.to(tl.int32), axis=1)
-        b_place = count + (tl.cumsum(b_of_tile, axis=0) - b_of_tile)[:, None] + b_rank - 1
-        tl.store(p_candidates + b_place, b_logits, mask=is_candidate & (b_place < num_candidates))
+        is_token = is_listed[:, None] & (b_token < vocab_size)
+        b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
+        b_is_one = (is_token & (b_logits >= lowest)).to(tl.int32)
+        b_of_tile = tl.sum(b_is_one, axis=1)
+        b_before = count + tl.cumsum(b_of_tile, axis=0) - b_of_tile
+        b_place = b_before[:, None] + tl.cumsum(b_is_one, axis=1) - 1
+        tl.store(p_candidates + b_place, b_logits, mask=(b_is_one > 0) & (b_place < room))
         count += tl.sum(b_of_tile, axis=0)
-    tl.debug_barrier()
-    return count
+    tl.store(p_numbers + FOUND, count.to(tl.float32))
+
+
+@kernel("p_logits", "logits_stride")
+def _floors_kernel(
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_numbers, p_candidates, p_floors,
+    room, vocab_size,
+    logits_stride, width,
+):  # fmt: skip
+    """Search the candidates of a line, or all of it, for its floor."""
+    i_line = tl.program_id(0).to(tl.int64)
+    p_numbers += i_line * NUMBERS_PER_LINE
+    if tl.load(p_numbers + LISTED) != NO_LIMIT:
+        temperature, top_k, top_p, limits_k, limits_p = _limits(
+            p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
+        )
+        scale, maximum, total = scale_of(temperature), tl.load(p_numbers + MAXIMUM), tl.load(p_numbers + TOTAL)
+        p_searched, length = p_candidates + i_line * room, tl.load(p_numbers + FOUND).to(tl.int32)
+        if length > room:
+            p_searched, length = p_logits + i_line * logits_stride, vocab_size
+        key = _lowest_key()
+        if limits_k:
+            key = _largest_key(p_searched, p_searched, length, key, top_k.to(tl.float32), maximum, scale, COUNTS)
+        if limits_p:
+            if limits_k:
+                total = _added(p_searched, p_searched, length, key, maximum, scale, WEIGHTS)
+            least = tl.maximum(top_p * total, LEAST_MASS)
+            key = _largest_key(p_searched, p_searched, length, key, least, maximum, scale, WEIGHTS)
+        tl.store(p_floors + i_line, _logit_of(key))
+
+
+@triton.jit
+def _lowest_key():
+    return tl.max(tl.full([1], LOWEST_KEY, dtype=tl.uint32), axis=0)
 
 
 @triton.jit
@@ -208,53 +246,38 @@ def _logit_of(b_key):
 
 
 @triton.jit
-def _at_most(b_logits, maximum):
-    return tl.where(b_logits < maximum, b_logits, maximum)
+def _added(p_logits, p_sums, length, key, maximum, scale, ADDED: tl.constexpr):
+    """Return what logits with at least a key add up to: COUNTS or WEIGHTS.
 
-
-@triton.jit
-def _mass(p_logits, length, key, maximum, scale):
-    """Return the sum of the weights of logits with at least this key."""
-    b_mass = tl.zeros([SEARCHED_AT_ONCE], dtype=tl.float32)
+    The logits may be the maxima of tiles: then TILE_WEIGHTS are what each tile has at least in logits with that key:
+    its maximum, and its sum less that of as many of the largest others as it may have.
+    """
+    b_added = tl.zeros([SEARCHED_AT_ONCE], dtype=tl.float32)
+    if ADDED == TILE_WEIGHTS:
+        logit = _logit_of(key)
+        below = (TILE - 1) * weight(tl.where(logit < maximum, logit, maximum), NEVER, maximum, scale)
     for start in range(0, length, SEARCHED_AT_ONCE):
         o_logit = start + tl.arange(0, SEARCHED_AT_ONCE)
-        b_logits = tl.load(p_logits + o_logit, mask=o_logit < length, other=NEVER)
-        b_mass += tl.where(_key_of(b_logits) >= key, weight(b_logits, NEVER, maximum, scale), 0.0)
-    return tl.sum(b_mass, axis=0)
+        is_logit = o_logit < length
+        b_logits = tl.load(p_logits + o_logit, mask=is_logit, other=NEVER)
+        is_kept = is_logit & (_key_of(b_logits) >= key)
+        if ADDED == COUNTS:
+            b_added += is_kept.to(tl.float32)
+        else:
+            b_weight = weight(b_logits, NEVER, maximum, scale)
+            if ADDED == TILE_WEIGHTS:
+                b_sum = tl.load(p_sums + o_logit, mask=is_logit, other=0.0) * b_weight
+                b_weight = tl.maximum(b_weight, b_sum - below)
+            b_added += tl.where(is_kept, b_weight, 0.0)
+    return tl.sum(b_added, axis=0)
 
 
 @triton.jit
-def _largest_key(
-    p_logits, p_sums, length, key, least, maximum, scale, TILE: tl.constexpr, ADDED: tl.constexpr
-):  # fmt: skip
-    """Return the largest key, not below `key`, whose logits add up to at least `least`; `key` if there is none.
-
-    Of COUNTS and WEIGHTS. The logits may be the maxima of tiles: then TILE_WEIGHTS are what each tile has at least in
-    logits that are not below: its maximum, and its sum less that of as many of the largest others as it may have.
-    """
-    o_digit = tl.arange(0, DIGITS)
-    b_step = o_digit.to(tl.uint32) << (DIGIT_BITS * (NUM_DIGITS - 1))
-    found = key * 0
-    for _ in range(NUM_DIGITS):
-        b_key = tl.maximum(found | b_step, key)
-        b_total = tl.zeros([DIGITS], dtype=tl.float32)
-        if ADDED == TILE_WEIGHTS:
-            b_below = (TILE - 1) * weight(_at_most(_logit_of(b_key), maximum), NEVER, maximum, scale)
-        for start in range(0, length, SEARCHED_AT_ONCE):
-            o_logit = start + tl.arange(0, SEARCHED_AT_ONCE)
-            is_logit = o_logit < length
-            b_logits = tl.load(p_logits + o_logit, mask=is_logit, other=NEVER)
-            is_kept = is_logit[None, :] & (_key_of(b_logits)[None, :] >= b_key[:, None])
-            if ADDED == COUNTS:
-                b_total += tl.sum(is_kept.to(tl.float32), axis=1)
-            else:
-                b_weight = weight(b_logits, NEVER, maximum, scale)
-                if ADDED == WEIGHTS:
-                    b_total += tl.sum(tl.where(is_kept, b_weight[None, :], 0.0), axis=1)
-                else:
-                    b_sum = tl.load(p_sums + o_logit, mask=is_logit, other=0.0) * b_weight
-                    b_sure = tl.maximum(b_weight[None, :], b_sum[None, :] - b_below[:, None])
-                    b_total += tl.sum(tl.where(is_kept, b_sure, 0.0), axis=1)
-        found = tl.max(tl.where((b_total >= least) | (o_digit == 0), found | b_step, found), axis=0)
-        b_step = b_step >> DIGIT_BITS
+def _largest_key(p_logits, p_sums, length, key, least, maximum, scale, ADDED: tl.constexpr):
+    """Return the largest key, not below `key`, whose logits add up to at least `least`; `key` if there is none."""
+    found, bit = key * 0, key * 0 + 0x80000000
+    for _ in range(32):
+        added = _added(p_logits, p_sums, length, tl.maximum(found | bit, key), maximum, scale, ADDED)
+        found = tl.where(added >= least, found | bit, found)
+        bit = bit >> 1
     return tl.maximum(found, key)

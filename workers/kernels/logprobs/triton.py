@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, check_flat, launch
+from workers.kernels.launch.triton import NO_TOKEN, check_flat, kernel, launch
 from workers.kernels.logprobs import arguments as shared
 from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
 
@@ -31,7 +31,7 @@ def flatten_logprobs(a: FlattenLogprobs) -> None:
     launch(_flatten_kernel, (a.rows.numel(),))(*arguments, a.width, BLOCK_ROWS, BLOCK_FLAT)
 
 
-@triton.jit(do_not_specialize=["width", "vocab_size"])
+@kernel()
 def _token_kernel(p_rows, p_logits, p_sampled, p_ids, p_logprobs, width, vocab_size, BLOCK: tl.constexpr):
     i_column = tl.load(p_rows + tl.program_id(0)) * width + tl.program_id(1)
     token = tl.load(p_sampled + i_column)
@@ -70,7 +70,7 @@ def _token_kernel(p_rows, p_logits, p_sampled, p_ids, p_logprobs, width, vocab_s
         tl.store(p_found + index, score * LOGIT_SCALE - normal, mask=place < vocab_size)
 
 
-@triton.jit(do_not_specialize=["width"])
+@kernel()
 def _flatten_kernel(
     p_rows, p_num_sampled, p_ids, p_logprobs, p_flat_ids, p_flat_logprobs,
     width,

@@ -1,11 +1,10 @@
 """Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import draft_hidden
 from workers.kernels.drafting.triton import scripted
-from workers.kernels.launch.triton import NO_DRAFT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, check_flat, kernel, launch
 from workers.kernels.medusa.arguments import MedusaHeads
 
 BLOCK = 128
@@ -35,16 +34,16 @@ def medusa_heads(a: MedusaHeads) -> None:
         )
 
 
-@triton.jit(do_not_specialize=["num_columns", "max_model_len", "num_proposed"])
+@kernel()
 def _heads_kernel(
     p_hidden, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_script, p_raw, p_draft_tokens,
-    num_columns, max_model_len, num_proposed,
-    K: tl.constexpr, BLOCK: tl.constexpr,
+    num_columns, max_model_len, num_proposed, k,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     o_column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_column = o_column < num_columns
-    o_row = o_column // K
-    b_head = o_column % K
+    o_row = o_column // k
+    b_head = o_column % k
     is_proposed = is_column & (b_head < num_proposed)
     is_proposed &= tl.load(p_num_scheduled + o_row, mask=is_column, other=0) > 0
     is_valid = is_proposed & (tl.load(p_valid + o_row, mask=is_column, other=0) > 0)

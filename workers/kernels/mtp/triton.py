@@ -1,12 +1,11 @@
 """A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, PAD_STATE_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, PAD_STATE_SLOT, check_flat, kernel, launch
 from workers.kernels.mtp.arguments import MtpChain, MtpPass
 
 BLOCK_TOKENS = 64
@@ -70,7 +69,7 @@ def mtp_chain(a: MtpChain) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_rows"])
+@kernel()
 def _pass_kernel(
     p_hidden, p_input_ids, p_positions, p_slots, p_query_start, p_num_computed, p_state_slot, p_carried, p_kv,
     num_tokens, num_rows,
@@ -99,7 +98,7 @@ def _pass_kernel(
     tl.store(p_kv + o_slot, kv_word(b_vector, b_position, DRAFTER_LAYER), mask=o_slot >= 0)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@kernel()
 def _carry_kernel(
     p_hidden, p_query_start, p_accepted, p_token_index, p_state_slot, p_carried, num_rows, BLOCK_ROWS: tl.constexpr
 ):
@@ -112,13 +111,13 @@ def _carry_kernel(
     tl.store(p_carried + b_slot, tl.load(p_hidden + o_last, mask=keeps, other=0), mask=keeps)
 
 
-@triton.jit(do_not_specialize=["num_rows", "length", "max_model_len", "num_proposed", "max_blocks"])
+@kernel()
 def _chain_kernel(
     p_hidden, p_next_tokens, p_positions, p_token_index, p_num_scheduled, p_valid, p_state_slot, p_block_table,
     p_script, p_kv, p_raw, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed,
-    max_blocks,
-    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
+    max_blocks, block_size, k,
+    BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     is_row = o_row < num_rows
@@ -129,7 +128,7 @@ def _chain_kernel(
     b_slot = tl.load(p_state_slot + o_row, mask=is_real, other=0)
     p_table = p_block_table + o_row * max_blocks
     b_sum, b_sum_position = sum_paged(
-        p_kv, p_table, b_last, is_real, 0, length, BLOCK_SIZE, BLOCK_ROWS, BLOCK_POSITIONS
+        p_kv, p_table, b_last, is_real, 0, length, block_size, BLOCK_ROWS, BLOCK_POSITIONS
     )
     b_before = tl.load(p_hidden + o_last, mask=is_real, other=0)
     b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
@@ -139,11 +138,11 @@ def _chain_kernel(
         b_word = kv_word(b_vector, b_position, DRAFTER_LAYER)
         b_sum += b_word
         b_sum_position += b_word * b_position.to(tl.uint64)
-        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, BLOCK_SIZE)
+        store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         b_before = mix(b_vector + attention(b_sum, b_sum_position, b_position))
         b_token = scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)
-        tl.store(p_raw + o_row * K + index, tl.where(is_real, b_before, 0), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
-    for index in range(num_proposed, K):
-        tl.store(p_raw + o_row * K + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
-        tl.store(p_draft_tokens + o_row * K + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)
+        tl.store(p_raw + o_row * k + index, tl.where(is_real, b_before, 0), mask=is_row)
+        tl.store(p_draft_tokens + o_row * k + index, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
+    for index in range(num_proposed, k):
+        tl.store(p_raw + o_row * k + index, tl.zeros([BLOCK_ROWS], dtype=tl.uint64), mask=is_row)
+        tl.store(p_draft_tokens + o_row * k + index, tl.full([BLOCK_ROWS], NO_DRAFT, dtype=tl.int64), mask=is_row)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 from workers.kernels.ngram import arguments as shared
 from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
 
@@ -34,7 +34,7 @@ def ngram_search(a: NgramSearch) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@kernel()
 def _write_kernel(p_input_ids, p_slots, p_kv, num_tokens, BLOCK: tl.constexpr):
     o_token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_token = o_token < num_tokens
@@ -43,11 +43,11 @@ def _write_kernel(p_input_ids, p_slots, p_kv, num_tokens, BLOCK: tl.constexpr):
     tl.store(p_kv + o_slot, b_id, mask=o_slot >= 0)
 
 
-@triton.jit(do_not_specialize=["max_blocks", "num_proposed"])
+@kernel()
 def _search_kernel(
     p_next_tokens, p_positions, p_token_index, p_valid, p_block_table, p_kv, p_draft_tokens,
-    max_blocks, num_proposed,
-    BLOCK_SIZE: tl.constexpr, K: tl.constexpr, LENGTH_MAX: tl.constexpr, BLOCK: tl.constexpr,
+    max_blocks, num_proposed, block_size, k,
+    LENGTH_MAX: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64)
     is_valid = tl.load(p_valid + i_row) > 0
@@ -62,8 +62,8 @@ def _search_kernel(
         b_matched = tl.zeros([BLOCK], dtype=tl.int64)
         for back in tl.static_range(LENGTH_MAX):
             goes_on = goes_on & (o_at >= back)
-            b_token = _token(p_kv, p_table, o_at - back, end, next_token, goes_on, BLOCK_SIZE)
-            b_last = _token(p_kv, p_table, o_at * 0 + end - back, end, next_token, goes_on, BLOCK_SIZE)
+            b_token = _token(p_kv, p_table, o_at - back, end, next_token, goes_on, block_size)
+            b_last = _token(p_kv, p_table, o_at * 0 + end - back, end, next_token, goes_on, block_size)
             goes_on = goes_on & (b_token == b_last)
             b_matched += goes_on.to(tl.int64)
         b_best = tl.maximum(b_best, tl.where(b_matched > 0, b_matched * 4294967296 + o_at, 0))
@@ -71,14 +71,14 @@ def _search_kernel(
     b_best = tl.zeros([BLOCK], dtype=tl.int64) + tl.max(b_best, axis=0)
     o_follows = b_best % 4294967296 + 1 + o_column
     is_known = (b_best > 0) & (o_column < num_proposed) & (o_follows <= end)
-    b_draft = _token(p_kv, p_table, o_follows, end, next_token, is_known, BLOCK_SIZE)
-    tl.store(p_draft_tokens + i_row * K + o_column, tl.where(is_known, b_draft, NO_DRAFT), mask=o_column < K)
+    b_draft = _token(p_kv, p_table, o_follows, end, next_token, is_known, block_size)
+    tl.store(p_draft_tokens + i_row * k + o_column, tl.where(is_known, b_draft, NO_DRAFT), mask=o_column < k)
 
 
 @triton.jit
-def _token(p_kv, p_table, o_position, end, next_token, mask, BLOCK_SIZE: tl.constexpr):
+def _token(p_kv, p_table, o_position, end, next_token, mask, block_size):
     """Return the tokens of a history at some positions; the one at its end is not cached yet."""
     is_cached = mask & (o_position < end)
-    b_block = tl.maximum(tl.load(p_table + o_position // BLOCK_SIZE, mask=is_cached, other=0), 0)
-    b_word = tl.load(p_kv + b_block * BLOCK_SIZE + o_position % BLOCK_SIZE, mask=is_cached, other=0)
+    b_block = tl.maximum(tl.load(p_table + o_position // block_size, mask=is_cached, other=0), 0)
+    b_word = tl.load(p_kv + b_block * block_size + o_position % block_size, mask=is_cached, other=0)
     return tl.where(is_cached, b_word.to(tl.int64), next_token)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workers.kernels.launch.triton import POISON, check_flat, launch
+from workers.kernels.launch.triton import POISON, check_flat, kernel, launch
 from workers.kernels.poison.arguments import Poison, PoisonStates
 
 BLOCK_WORDS = 256
@@ -28,18 +28,16 @@ def _launch(blocks: Tensor, one: Tensor, one_length: int, other: Tensor, other_l
     launch(_kernel, grid)(blocks, one, other, num_blocks, one_length, other_length, BLOCK_WORDS)
 
 
-@triton.jit(do_not_specialize=["num_blocks"])
-def _kernel(
-    p_blocks, p_one, p_other, num_blocks, ONE_LENGTH: tl.constexpr, OTHER_LENGTH: tl.constexpr, BLOCK: tl.constexpr
-):
+@kernel()
+def _kernel(p_blocks, p_one, p_other, num_blocks, one_length, other_length, BLOCK: tl.constexpr):
     o_word = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    _poison(p_blocks, p_one, o_word, num_blocks, ONE_LENGTH, BLOCK)
-    _poison(p_blocks, p_other, o_word, num_blocks, OTHER_LENGTH, BLOCK)
+    _poison(p_blocks, p_one, o_word, num_blocks, one_length, BLOCK)
+    _poison(p_blocks, p_other, o_word, num_blocks, other_length, BLOCK)
 
 
 @triton.jit
-def _poison(p_blocks, p_words, o_word, num_blocks, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
-    is_word = o_word < num_blocks * LENGTH
-    b_block = tl.load(p_blocks + o_word // LENGTH, mask=is_word, other=0)
+def _poison(p_blocks, p_words, o_word, num_blocks, length, BLOCK: tl.constexpr):
+    is_word = o_word < num_blocks * length
+    b_block = tl.load(p_blocks + o_word // length, mask=is_word, other=0)
     b_poison = tl.full([BLOCK], POISON, dtype=tl.uint64)
-    tl.store(p_words + b_block * LENGTH + o_word % LENGTH, b_poison, mask=is_word)
+    tl.store(p_words + b_block * length + o_word % length, b_poison, mask=is_word)

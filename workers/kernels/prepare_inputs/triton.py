@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, columns_of, kernel, launch
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 
 BLOCK_TOKENS = 128
@@ -30,10 +30,10 @@ def prepare_inputs(a: PrepareInputs) -> None:
     num_rows, num_tokens, k = a.prev_position.numel(), a.token_row.numel(), a.num_speculative_tokens
     grid = (num_rows + triton.cdiv(num_tokens, BLOCK_TOKENS),)
     sizes = (num_rows, num_tokens, a.block_size, a.max_blocks, k, a.vocab_size)
-    launch(_kernel, grid)(*arguments, *sizes, triton.next_power_of_2(max(k, 1)), BLOCK_TOKENS)
+    launch(_kernel, grid)(*arguments, *sizes, columns_of(k), BLOCK_TOKENS)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_tokens", "block_size", "max_blocks", "k", "vocab_size"])
+@kernel()
 def _kernel(
     p_prev_scheduled, p_prev_drafts, p_prev_computed, p_prev_valid, p_next, p_draft, p_slot_accepted,
     p_previous, p_host, p_start, p_scheduled, p_drafts, p_state_slot, p_host_ids, p_token_row, p_table,

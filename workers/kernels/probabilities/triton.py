@@ -85,8 +85,8 @@ def line_sums(p_max, p_sum, i_line, size, scale, num_blocks, BLOCKS: tl.constexp
 @triton.jit
 def draft_odds(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
-    i_row, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+    i_row, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride, draft_stride, width,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Return what is known of a row's drafts before any noise: how many are usable, and each one's odds.
 
@@ -95,13 +95,13 @@ def draft_odds(
     Returns usable; then of every column the draft, its target and draft odds, whether target and draft are undefined.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
-    b_target_line = i_row * WIDTH + o_column
+    b_target_line = i_row * width + o_column
     is_draft = o_column < num_drafts
     _, _, b_maximum, b_total, b_undefined = sums(
-        p_max, p_sum, b_target_line, (o_column < WIDTH) & (o_column <= num_drafts), scale, num_blocks, BLOCKS
+        p_max, p_sum, b_target_line, (o_column < width) & (o_column <= num_drafts), scale, num_blocks, BLOCKS
     )
-    b_draft_line = i_row * (WIDTH - 1) + o_column
-    offset = num_rows.to(tl.int64) * WIDTH * num_blocks
+    b_draft_line = i_row * (width - 1) + o_column
+    offset = num_rows.to(tl.int64) * width * num_blocks
     slot = tl.load(p_draft_slots + i_row)
     is_proposed, num_read = o_column < num_proposed, tl.where(slot >= 0, num_proposed, 0)
     _, _, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
@@ -111,10 +111,10 @@ def draft_odds(
     is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
     b_draft_undefined = b_draft_undefined & is_known & is_proposed
     fits = is_known & (b_undefined == 0) & (b_draft_undefined == 0)
-    usable = tl.min(tl.where(fits, WIDTH - 1, tl.minimum(o_column, WIDTH - 1)), axis=0)
+    usable = tl.min(tl.where(fits, width - 1, tl.minimum(o_column, width - 1)), axis=0)
     b_floor = tl.load(p_floors + b_target_line, mask=fits, other=NEVER)
     b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=fits, other=NEVER)
-    p_line = p_draft_logits + (slot * (WIDTH - 1) + o_column) * draft_stride
+    p_line = p_draft_logits + (slot * (width - 1) + o_column) * draft_stride
     b_proposed = tl.load(p_line + b_draft, mask=fits & is_proposed, other=NEVER)
     b_target_odds = weight(b_logit, b_floor, b_maximum, scale) * b_draft_total
     b_draft_weight = tl.where(fits & is_proposed, weight(b_proposed, NEVER, b_draft_maximum, scale), 1.0)
@@ -122,12 +122,12 @@ def draft_odds(
 
 
 @triton.jit
-def block_odds(b_target_odds, b_draft_odds, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+def block_odds(b_target_odds, b_draft_odds, COLUMNS: tl.constexpr):
     """Return, after each number of drafts, the weight min(1, ...) of block verification; it is 1 after none."""
     o_column = tl.arange(0, COLUMNS)
     b_odds = tl.full([COLUMNS], 1.0, dtype=tl.float32)
     odds = tl.sum(tl.where(o_column == 0, b_odds, 0.0), axis=0)
-    for i in tl.static_range(WIDTH - 1):
+    for i in tl.static_range(COLUMNS - 1):
         product = odds * tl.sum(tl.where(o_column == i, b_target_odds, 0.0), axis=0)
         divisor = tl.sum(tl.where(o_column == i, b_draft_odds, 0.0), axis=0)
         quotient = tl.div_rn(product, tl.where(divisor > 0, divisor, 1.0))

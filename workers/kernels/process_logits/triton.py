@@ -1,9 +1,8 @@
 """Change logits by what the request of each row asks for: masks, bad words, penalties."""
 
-import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import UNKNOWN_TOKEN, check_flat, launch
+from workers.kernels.launch.triton import UNKNOWN_TOKEN, check_flat, kernel, launch
 from workers.kernels.process_logits import arguments as shared
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
 
@@ -43,7 +42,7 @@ def process_logits(a: ProcessLogits) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["line_length", "at_tokens"])
+@kernel()
 def _history_kernel(
     p_rows, p_state_slot, p_num_computed, p_query_start, p_num_scheduled, p_num_drafts, p_input_ids, p_lines,
     line_length, at_tokens,
@@ -61,7 +60,7 @@ def _history_kernel(
         tl.store(p_history + o_token, b_token, mask=o_token < width)
 
 
-@triton.jit(do_not_specialize=["vocab_size", "line_length"])
+@kernel()
 def _logits_kernel(
     p_rows, p_state_slot, p_num_computed, p_num_scheduled, p_num_drafts, p_lines, p_logits,
     width, vocab_size, line_length,

@@ -1,10 +1,9 @@
 """Advance the recurrent state of each row, keeping it for every speculative position."""
 
-import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DECAY, mix, tap
-from workers.kernels.launch.triton import PAD_STATE_SLOT, check_flat, launch
+from workers.kernels.launch.triton import PAD_STATE_SLOT, check_flat, kernel, launch
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
 
 BLOCK_ROWS = 32
@@ -35,7 +34,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_queries_max", "stride_states", "stride_conv"])
+@kernel()
 def _kernel(
     p_hidden, p_num_computed, p_query_start, p_num_scheduled, p_num_drafts, p_state_slot, p_accepted, p_states, p_conv,
     num_rows, num_queries_max,

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workers.kernels.probabilities.definition import ZERO, added, block_odds, both_of, left_of, num_blocks_of, num_usable
+from workers.kernels.probabilities.definition import (
+    ZERO,
+    added,
+    block_odds,
+    both_of,
+    left_of,
+    num_blocks_of,
+    num_usable,
+)
 from workers.kernels.residual_mass.arguments import ResidualMass
 
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
 from workers.kernels.probabilities.triton import NEVER, load_block, scale_of
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
@@ -33,23 +33,22 @@ def sampler_stats(a: SamplerStats) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_blocks"])
+@kernel("p_logits", "p_draft_logits", "logits_stride", "draft_stride")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_num_drafts, p_point_mass,
     p_max, p_sum, p_best, p_tile_sum,
     num_rows, num_blocks, vocab_size,
-    logits_stride, draft_stride,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    logits_stride, draft_stride, width,
+    BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     i_block = tl.program_id(0) % num_blocks
-    i_line = (tl.program_id(0) // num_blocks).to(tl.int64)
+    i_any_line, num_lines = tl.program_id(0) // num_blocks, num_rows * width
     i_program = tl.program_id(0).to(tl.int64)
-    num_lines = num_rows.to(tl.int64) * WIDTH
-    if i_line < num_lines:
-        i_row = i_line // WIDTH
+    if i_any_line < num_lines:
+        i_row, i_column, i_line = i_any_line // width, i_any_line % width, i_any_line.to(tl.int64)
         num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
         floor = tl.load(p_floors + i_line)
-        if i_line % WIDTH <= num_drafts:
+        if i_column <= num_drafts:
             b_logits = load_block(p_logits + i_line * logits_stride, i_block, vocab_size, BLOCK, TILE)
             if floor > NEVER:
                 # NaN is not below.
@@ -60,23 +59,22 @@ def _kernel(
                 tl.store(p_sum + i_program, total)
                 tl.store(p_tile_sum + i_program * (BLOCK // TILE) + tl.arange(0, BLOCK // TILE), b_tiles)
             else:
-                is_nan = tl.max((b_logits <= float("inf")).to(tl.int32) ^ 1)
-                b_logits = tl.where(b_logits <= float("inf"), b_logits, NEVER)
+                # NaN is as good as inf: neither leaves a distribution.
+                b_logits = tl.where(b_logits <= float("inf"), b_logits, float("inf"))
                 maximum = tl.max(b_logits)
                 o_tile = tl.arange(0, BLOCK // TILE) * TILE
                 b_index = o_tile[:, None] + tl.arange(0, TILE)[None, :]
                 best = tl.min(tl.where(b_logits == maximum, b_index, BLOCK))
-                undefined = (is_nan > 0) | (maximum == float("inf"))
+                undefined = maximum == float("inf")
                 tl.store(p_max + i_program, tl.where(undefined, float("nan"), maximum))
                 tl.store(p_best + i_program, i_block * BLOCK + tl.where(undefined, 0, best).to(tl.int64))
     else:
-        i_line -= num_lines
-        i_row = i_line // (WIDTH - 1)
+        i_row, i_column = (i_any_line - num_lines) // (width - 1), (i_any_line - num_lines) % (width - 1)
         num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
-        column, slot = i_line % (WIDTH - 1), tl.load(p_draft_slots + i_row)
-        is_read = (column < num_drafts) & (tl.load(p_point_mass + i_row) == 0) & (slot >= 0)
+        slot = tl.load(p_draft_slots + i_row)
+        is_read = (i_column < num_drafts) & (tl.load(p_point_mass + i_row) == 0) & (slot >= 0)
         if is_read & (temperature > 0):
-            p_line = p_draft_logits + (slot * (WIDTH - 1) + column) * draft_stride
+            p_line = p_draft_logits + (slot * (width - 1) + i_column) * draft_stride
             b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
             maximum, total, b_tiles = _sums(b_logits, temperature)
             tl.store(p_max + i_program, maximum)

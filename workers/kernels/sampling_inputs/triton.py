@@ -1,9 +1,8 @@
 """Turn what the host says about a step's sampling into what the sampler's ops take."""
 
-import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, columns_of, kernel, launch
 from workers.kernels.sampling_inputs import arguments as shared
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 
@@ -21,24 +20,24 @@ def sampling_inputs(a: SamplingInputs) -> None:
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     assert a.rates.numel() == a.rates_in_steps.numel() == a.num_speculative_tokens
     assert a.floors.numel() == num_rows * width
-    launch(_kernel, (num_rows,))(*given, *found, width, triton.next_power_of_2(width))
+    launch(_kernel, (num_rows,))(*given, *found, width, columns_of(width))
 
 
-@triton.jit
+@kernel()
 def _kernel(
     p_temperature_bits, p_top_p_bits, p_rates_in_steps, p_num_computed, p_num_scheduled, p_num_drafts,
-    p_temperature, p_top_p, p_rates, p_positions, p_floors,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+    p_temperature, p_top_p, p_rates, p_positions, p_floors, width,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64)
     o_column = tl.arange(0, COLUMNS)
     temperature_bits, top_p_bits = tl.load(p_temperature_bits + i_row), tl.load(p_top_p_bits + i_row)
     tl.store(p_temperature + i_row, temperature_bits.to(tl.int32).to(tl.float32, bitcast=True))
     tl.store(p_top_p + i_row, top_p_bits.to(tl.int32).to(tl.float32, bitcast=True))
-    is_rate = o_column < tl.where(i_row == 0, WIDTH - 1, 0)
+    is_rate = o_column < tl.where(i_row == 0, width - 1, 0)
     b_steps = tl.load(p_rates_in_steps + o_column, mask=is_rate, other=0)
     tl.store(p_rates + o_column, b_steps.to(tl.float32) / RATE_STEPS, mask=is_rate)
     position = tl.load(p_num_computed + i_row) + tl.load(p_num_scheduled + i_row) - tl.load(p_num_drafts + i_row)
     tl.store(p_positions + i_row, position)
     b_none = tl.full([COLUMNS], float("-inf"), dtype=tl.float32)
-    tl.store(p_floors + i_row * WIDTH + o_column, b_none, mask=o_column < WIDTH)
+    tl.store(p_floors + i_row * width + o_column, b_none, mask=o_column < width)

@@ -1,9 +1,8 @@
 """Make logits undefined, as an event asks for."""
 
-import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import check_flat, launch
+from workers.kernels.launch.triton import check_flat, kernel, launch
 from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
 
 BLOCK_VERIFIED = 16
@@ -33,18 +32,18 @@ def spoil_one_draft(a: SpoilOneDraft) -> None:
     launch(_one_draft_kernel, (1,))(a.draft_tokens, a.place, a.token)
 
 
-@triton.jit(do_not_specialize=["place", "is_infinite"])
+@kernel()
 def _one_logit_kernel(p_logits, place, is_infinite):
     value = tl.where(is_infinite > 0, float("inf"), float("nan"))
     tl.store(p_logits + place, value)
 
 
-@triton.jit(do_not_specialize=["place", "token"])
+@kernel()
 def _one_draft_kernel(p_drafts, place, token):
     tl.store(p_drafts + place, token)
 
 
-@triton.jit(do_not_specialize=["num_logits"])
+@kernel()
 def _spoil_kernel(p_rows, p_logits, num_logits, BLOCK: tl.constexpr):
     o_logit = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     p_row = p_logits + tl.load(p_rows + tl.program_id(0)) * num_logits

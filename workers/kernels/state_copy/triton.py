@@ -1,9 +1,8 @@
 """Keep recurrent states with cache blocks: of a full block the state at its end, of the last block the newest one."""
 
-import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, launch
+from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, kernel, launch
 from workers.kernels.state_copy.arguments import StateCopy, num_block_columns
 
 BLOCK_ROWS = 32
@@ -24,13 +23,13 @@ def state_copy(a: StateCopy) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_rows", "max_blocks", "stride_states", "stride_conv"])
+@kernel()
 def _kernel(
     p_num_computed, p_num_scheduled, p_num_drafts, p_accepted, p_state_slot, p_block_table, p_states, p_conv,
     p_block_states, p_block_windows,
     num_rows, max_blocks,
-    stride_states, stride_conv,
-    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    stride_states, stride_conv, block_size, window,
+    BLOCK_COLUMNS: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     o_slot = tl.load(p_state_slot + o_row, mask=o_row < num_rows, other=PAD_STATE_SLOT)
@@ -40,13 +39,13 @@ def _kernel(
     b_base -= tl.load(p_num_drafts + o_row, mask=is_row, other=0)
     b_kept = b_base + tl.load(p_accepted + o_row, mask=is_row, other=0)
     o_column = tl.arange(0, BLOCK_COLUMNS).to(tl.int64)
-    b_column = (tl.maximum(b_base - 1, 0) // BLOCK_SIZE)[:, None] + o_column[None, :]
-    is_reached = (b_column * BLOCK_SIZE < b_kept[:, None]) & (b_column < max_blocks) & is_row[:, None]
-    b_offset = tl.minimum((b_column + 1) * BLOCK_SIZE, b_kept[:, None]) - b_base[:, None]
+    b_column = (tl.maximum(b_base - 1, 0) // block_size)[:, None] + o_column[None, :]
+    is_reached = (b_column * block_size < b_kept[:, None]) & (b_column < max_blocks) & is_row[:, None]
+    b_offset = tl.minimum((b_column + 1) * block_size, b_kept[:, None]) - b_base[:, None]
     b_block = tl.load(p_block_table + o_row[:, None] * max_blocks + b_column, mask=is_reached, other=PAD_BLOCK)
     is_kept = b_block >= 0
     b_state = tl.load(p_states + o_slot[:, None] * stride_states + b_offset, mask=is_kept, other=0)
     tl.store(p_block_states + b_block, b_state, mask=is_kept)
-    for index in tl.static_range(WINDOW):
+    for index in range(window):
         b_input = tl.load(p_conv + o_slot[:, None] * stride_conv + b_offset + index, mask=is_kept, other=0)
-        tl.store(p_block_windows + b_block * WINDOW + index, b_input, mask=is_kept)
+        tl.store(p_block_windows + b_block * window + index, b_input, mask=is_kept)

@@ -1,9 +1,8 @@
 """Let rows go on from the recurrent states that are kept with the blocks they took over."""
 
-import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, launch
+from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, kernel, launch
 from workers.kernels.state_restore.arguments import StateRestore
 
 BLOCK_ROWS = 32
@@ -21,12 +20,12 @@ def state_restore(a: StateRestore) -> None:
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_rows", "stride_states", "stride_conv"])
+@kernel()
 def _kernel(
     p_taken_over, p_state_slot, p_block_states, p_block_windows, p_slot_accepted, p_states, p_conv,
     num_rows,
-    stride_states, stride_conv,
-    WINDOW: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    stride_states, stride_conv, window,
+    BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     o_block = tl.load(p_taken_over + o_row, mask=o_row < num_rows, other=PAD_BLOCK)
@@ -34,6 +33,6 @@ def _kernel(
     joins = (o_block >= 0) & (o_slot >= 0)
     tl.store(p_slot_accepted + o_slot, tl.zeros([BLOCK_ROWS], dtype=tl.int64), mask=joins)
     tl.store(p_states + o_slot * stride_states, tl.load(p_block_states + o_block, mask=joins, other=0), mask=joins)
-    for index in tl.static_range(WINDOW):
-        b_input = tl.load(p_block_windows + o_block * WINDOW + index, mask=joins, other=0)
+    for index in range(window):
+        b_input = tl.load(p_block_windows + o_block * window + index, mask=joins, other=0)
         tl.store(p_conv + o_slot * stride_conv + index, b_input, mask=joins)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, check_flat, launch
+from workers.kernels.launch.triton import NO_TOKEN, check_flat, columns_of, kernel, launch
 from workers.kernels.probabilities.triton import NEVER, block_odds, draft_odds, line_sums, pick, scale_of, sums, weight
 from workers.kernels.verify_drafts import arguments as shared
 from workers.kernels.verify_drafts.arguments import VerifyDrafts
@@ -16,6 +16,8 @@ DRAFT_OUTSIDE_VOCABULARY = tl.constexpr(shared.DRAFT_OUTSIDE_VOCABULARY)
 TARGET_UNDEFINED = tl.constexpr(shared.TARGET_UNDEFINED)
 DRAFT_UNDEFINED = tl.constexpr(shared.DRAFT_UNDEFINED)
 STAGES = tl.constexpr(3)
+# No token is as large.
+LARGEST = tl.constexpr((1 << 63) - 1)
 NUM_WARPS = 8
 
 
@@ -43,51 +45,55 @@ def verify_drafts(a: VerifyDrafts) -> None:
     num_blocks = triton.cdiv(a.vocab_size, a.block_size)
     assert a.select_noise.numel() == num_rows * width * (1 + a.num_tries) * 4
     assert a.sampled.numel() == num_rows * width
-    entries = triton.next_power_of_2(width if a.method == shared.STRICT else max(a.num_tries, 1))
+    entries = columns_of(width if a.method == shared.STRICT else a.num_tries)
     launch(_kernel, (num_rows,))(
-        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride,
-        a.method, a.num_tries, width, triton.next_power_of_2(width), entries, triton.next_power_of_2(num_blocks),
+        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride, a.num_tries, width,
+        a.method, columns_of(width), entries, triton.next_power_of_2(num_blocks),
         a.block_size, a.tile_size, num_warps=NUM_WARPS,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_blocks"])
+@kernel("p_logits", "p_draft_logits", "logits_stride", "draft_stride")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_num_scheduled,
     p_invalid, p_point_mass, p_rates, p_max, p_sum, p_best, p_tile_sum, p_residual, p_accept, p_select,
     p_sampled, p_status,
     num_rows, num_blocks, vocab_size,
-    logits_stride, draft_stride,
-    METHOD: tl.constexpr, TRIES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
+    logits_stride, draft_stride, num_tries, width,
+    METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.program_id(0).to(tl.int64)
     o_column = tl.arange(0, COLUMNS)
-    if (tl.load(p_num_scheduled + i_row) <= 0) | (tl.load(p_invalid + i_row) > 0):
+    # Everything that depends on nothing is asked for at once: a small batch waits for loads and for little else.
+    num_scheduled, invalid = tl.load(p_num_scheduled + i_row), tl.load(p_invalid + i_row)
+    temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
+    is_certain = tl.load(p_point_mass + i_row) != 0
+    o_draft = i_row * (width - 1) + o_column
+    b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN)
+    b_noise = tl.load(p_accept + o_draft, mask=o_column < width - 1, other=1.0)
+    b_best, b_undefined = _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS)
+    if (num_scheduled <= 0) | (invalid > 0):
         b_none = tl.zeros([COLUMNS], dtype=tl.int64) + NO_TOKEN
-        tl.store(p_sampled + i_row * WIDTH + o_column, b_none, mask=o_column < WIDTH)
+        tl.store(p_sampled + i_row * width + o_column, b_none, mask=o_column < width)
         tl.store(p_status + i_row, 0)
         return
-    temperature = tl.load(p_temperature + i_row)
-    num_drafts = tl.load(p_num_drafts + i_row)
-    is_random = temperature > 0
-    has_logits = is_random & (tl.load(p_point_mass + i_row) == 0)
-    # The draft logits that may be read: of each draft, or none.
-    proposed_size = tl.where(has_logits, vocab_size, 0)
-    scale = scale_of(temperature)
-    usable, b_draft, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined = draft_odds(
-        p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
-        i_row, num_drafts, tl.where(has_logits, num_drafts, 0), scale,
-        num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
-        WIDTH, COLUMNS, BLOCKS,
-    )  # fmt: skip
-    b_noise = tl.load(p_accept + i_row * (WIDTH - 1) + o_column, mask=o_column < num_drafts, other=1.0)
-    odds = 1.0
-    if is_random:
+    b_draft, b_draft_undefined = tl.where(o_column < num_drafts, b_draft, NO_TOKEN), o_column < 0
+    if temperature > 0:
+        # The draft logits that may be read: of each draft, or none.
+        proposed_size = tl.where(is_certain, 0, vocab_size)
+        scale = scale_of(temperature)
+        usable, _b_draft, b_target_odds, b_draft_odds, _b_undefined, b_draft_undefined = draft_odds(
+            p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
+            i_row, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
+            num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
+            width, COLUMNS, BLOCKS,
+        )  # fmt: skip
+        odds, rejected = 1.0, usable < 0
         if METHOD == TOGETHER:
-            b_odds = block_odds(b_target_odds, b_draft_odds, WIDTH, COLUMNS)
+            b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
             accepted = _accepted_together(
-                p_residual, i_row, b_odds, b_noise, usable, num_blocks, WIDTH, COLUMNS, BLOCKS
+                p_residual, i_row, b_odds, b_noise, usable, num_blocks, width, COLUMNS, BLOCKS
             )
             odds = tl.sum(tl.where(o_column == accepted, b_odds, 0.0), axis=0)
             rejected = accepted < usable
@@ -95,14 +101,12 @@ def _kernel(
             b_token = _select(
                 p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, tl.arange(0, ENTRIES), 0 * o_column,
                 o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, vocab_size, logits_stride,
-                TRIES, WIDTH, BLOCKS, BLOCK, TILE,
+                num_tries, width, BLOCKS, BLOCK, TILE,
             )  # fmt: skip
             accepted = _leading(b_draft == b_token, o_column, usable)
             last = tl.sum(tl.where(o_column == accepted, b_token, 0), axis=0)
-            rejected = accepted < 0
         elif METHOD == SYNTHETIC:
-            accepted = _leading(b_noise < _rates(p_rates, o_column, WIDTH), o_column, usable)
-            rejected = accepted < 0
+            accepted = _leading(b_noise < _rates(p_rates, o_column, width), o_column, usable)
         else:
             accepted = _leading(b_noise * b_draft_odds < b_target_odds, o_column, usable)
             rejected = accepted < usable
@@ -110,20 +114,19 @@ def _kernel(
             last = _recover(
                 p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
                 i_row, accepted, rejected, odds, proposed_size, scale, num_rows,
-                num_blocks, vocab_size, logits_stride, draft_stride, TRIES, WIDTH, ENTRIES, BLOCKS, BLOCK, TILE,
+                num_blocks, vocab_size, logits_stride, draft_stride, num_tries, width, ENTRIES, BLOCKS, BLOCK, TILE,
             )  # fmt: skip
     else:
-        b_best = _best(p_max, p_best, i_row, o_column, o_column <= num_drafts, num_blocks, vocab_size, WIDTH, BLOCKS)
+        usable = _leading((b_draft >= 0) & (b_draft < vocab_size) & (b_undefined == 0), o_column, num_drafts)
+        b_kept = b_draft == b_best
         if METHOD == SYNTHETIC:
-            b_kept = b_noise < _rates(p_rates, o_column, WIDTH)
-        else:
-            b_kept = b_draft == b_best
+            b_kept = b_noise < _rates(p_rates, o_column, width)
         accepted = _leading(b_kept, o_column, usable)
         last = tl.sum(tl.where(o_column == accepted, b_best, 0), axis=0)
     undefined = tl.max(((o_column == accepted) & b_undefined).to(tl.int32), axis=0)
     b_sampled = tl.where(o_column < accepted, b_draft, tl.where(undefined > 0, NO_TOKEN, last))
     b_sampled = tl.where(o_column <= accepted, b_sampled, NO_TOKEN)
-    tl.store(p_sampled + i_row * WIDTH + o_column, b_sampled, mask=o_column < WIDTH)
+    tl.store(p_sampled + i_row * width + o_column, b_sampled, mask=o_column < width)
     b_outside = (o_column < num_drafts) & ((b_draft < NO_TOKEN) | (b_draft >= vocab_size))
     told = tl.max(b_outside.to(tl.int32), axis=0) * DRAFT_OUTSIDE_VOCABULARY + undefined * TARGET_UNDEFINED
     told += tl.max(b_draft_undefined.to(tl.int32), axis=0) * DRAFT_UNDEFINED
@@ -137,22 +140,22 @@ def _leading(b_kept, o_column, usable):
 
 
 @triton.jit
-def _rates(p_rates, o_column, WIDTH: tl.constexpr):
-    return tl.load(p_rates + o_column, mask=o_column < WIDTH - 1, other=0.0)
+def _rates(p_rates, o_column, width):
+    return tl.load(p_rates + o_column, mask=o_column < width - 1, other=0.0)
 
 
 @triton.jit
 def _accepted_together(
-    p_residual, i_row, b_odds, b_noise, usable, num_blocks,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+    p_residual, i_row, b_odds, b_noise, usable, num_blocks, width,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Return the largest number of drafts that their noise keeps together."""
     o_column, o_block = tl.arange(0, COLUMNS), tl.arange(0, BLOCKS)
     is_left = ((o_column > 0) & (o_column < usable))[:, None] & (o_block < num_blocks)[None, :]
-    o_left = (i_row * (WIDTH - 1) + o_column)[:, None] * num_blocks + o_block[None, :]
+    o_left = (i_row * (width - 1) + o_column)[:, None] * num_blocks + o_block[None, :]
     b_left = tl.sum(tl.load(p_residual + o_left, mask=is_left, other=0.0), axis=1)
     accepted = usable * 0
-    for i in tl.static_range(1, WIDTH):
+    for i in tl.static_range(1, COLUMNS):
         noise = tl.sum(tl.where(o_column == i - 1, b_noise, 0.0), axis=0)
         left = tl.sum(tl.where(o_column == i, b_left, 0.0), axis=0)
         odds = tl.sum(tl.where(o_column == i, b_odds, 0.0), axis=0)
@@ -162,15 +165,22 @@ def _accepted_together(
 
 
 @triton.jit
-def _best(p_max, p_best, i_row, o_column, is_line, num_blocks, vocab_size, WIDTH: tl.constexpr, BLOCKS: tl.constexpr):
-    """Return the lowest index of the largest logit of each column."""
+def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexpr):
+    """Return the lowest index of the largest logit of each column, and whether it has no distribution.
+
+    What it returns of a column past the drafts means nothing.
+    """
     o_block = tl.arange(0, BLOCKS)
-    is_block = is_line[:, None] & (o_block < num_blocks)[None, :]
-    o_stats = (i_row * WIDTH + o_column)[:, None] * num_blocks + o_block[None, :]
+    is_block = (o_column < width)[:, None] & (o_block < num_blocks)[None, :]
+    o_stats = (i_row * width + o_column)[:, None] * num_blocks + o_block[None, :]
     b_max = tl.load(p_max + o_stats, mask=is_block, other=NEVER)
-    b_max = tl.where(b_max < float("inf"), b_max, NEVER)
     b_index = tl.load(p_best + o_stats, mask=is_block, other=0)
-    return tl.min(tl.where(is_block & (b_max == tl.max(b_max, axis=1)[:, None]), b_index, vocab_size), axis=1)
+    b_is_nan = (b_max < float("inf")) == 0
+    b_max = tl.where(b_is_nan, NEVER, b_max)
+    b_maximum = tl.max(b_max, axis=1)
+    b_undefined = (tl.max(b_is_nan.to(tl.int32), axis=1) > 0) | (b_maximum == NEVER)
+    b_is_best = is_block & (b_max == b_maximum[:, None])
+    return tl.min(tl.where(b_is_best, b_index, LARGEST), axis=1), b_undefined
 
 
 @triton.jit
@@ -195,14 +205,14 @@ def _without(
 def _select(
     p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, b_column, b_try, is_entry,
     excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride,
-    TRIES: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    num_tries, width, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return tokens from the target's distributions of columns, each by the noise of its try.
 
     One token may be excluded; its tile and block have the given sums then. It is selected if there is no other.
     """
-    b_line = i_row * WIDTH + b_column
-    p_noise = p_select + (b_line * (1 + TRIES) + b_try) * 4
+    b_line = i_row * width + b_column
+    p_noise = p_select + (b_line * (1 + num_tries) + b_try) * 4
     o_block, o_tile = tl.arange(0, BLOCKS), tl.arange(0, BLOCK // TILE)
     b_max, b_mass, b_maximum, _, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, BLOCKS)
     is_entry = is_entry & (b_undefined == 0)
@@ -244,11 +254,11 @@ def _odds_of(
 def _recover(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
     i_row, column, rejected, odds, proposed_size, scale, num_rows, num_blocks, vocab_size, logits_stride, draft_stride,
-    TRIES: tl.constexpr, WIDTH: tl.constexpr, ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    num_tries, width, ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr,
 ):  # fmt: skip
     """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
-    i_line, i_draft = i_row * WIDTH + column, i_row * (WIDTH - 1) + column
+    i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
     # Of a point mass, what is left of the target is every other token.
     excluded, of_tile, of_block = i_line * 0 - 1, 0.0, 0.0
     if rejected & (proposed_size == 0):
@@ -260,33 +270,34 @@ def _recover(
     o_try = tl.arange(0, ENTRIES)
     is_tried = rejected & (proposed_size > 0)
     # The first is what there is where none is kept and nothing is left, even if none is tried.
-    is_entry = o_try < tl.where(is_tried, TRIES if TRIES > 0 else 1, 1)
+    is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
     b_token = _select(
         p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_try * 0 + column, o_try, is_entry,
-        excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride, TRIES, WIDTH, BLOCKS, BLOCK, TILE,
+        excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride, num_tries, width,
+        BLOCKS, BLOCK, TILE,
     )  # fmt: skip
     token = tl.sum(tl.where(o_try == 0, b_token, 0), axis=0)
     if is_tried:
         maximum, total = line_sums(p_max, p_sum, i_line, vocab_size, scale, num_blocks, BLOCKS)
-        offset = num_rows.to(tl.int64) * WIDTH * num_blocks
+        offset = num_rows.to(tl.int64) * width * num_blocks
         draft_maximum, draft_total = line_sums(
             p_max + offset, p_sum + offset, i_draft, vocab_size, scale, num_blocks, BLOCKS
         )
-        i_proposed = tl.load(p_draft_slots + i_row) * (WIDTH - 1) + column
+        i_proposed = tl.load(p_draft_slots + i_row) * (width - 1) + column
         p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride
         floor = tl.load(p_floors + i_line)
-        p_noise = p_select + (i_line * (1 + TRIES)) * 4
+        p_noise = p_select + (i_line * (1 + num_tries)) * 4
         b_target, b_draft = _odds_of(
             p_line, p_draft_line, b_token, is_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
         )
         b_noise = tl.load(p_noise + o_try * 4 + 3, mask=is_entry, other=1.0)
-        b_kept = (o_try < TRIES) & (b_noise * b_target < b_target - b_draft)
+        b_kept = (o_try < num_tries) & (b_noise * b_target < b_target - b_draft)
         first = tl.min(tl.where(b_kept, o_try, ENTRIES), axis=0)
         if first < ENTRIES:
             token = tl.sum(tl.where(o_try == first, b_token, 0), axis=0)
         else:
             found, left = _select_left(
-                p_line, p_draft_line, p_noise + TRIES * 4, floor, odds, maximum, total, draft_maximum, draft_total,
+                p_line, p_draft_line, p_noise + num_tries * 4, floor, odds, maximum, total, draft_maximum, draft_total,
                 scale, num_blocks, vocab_size, BLOCKS, BLOCK, TILE,
             )  # fmt: skip
             # Without any residual the draft was rejected by rounding alone.

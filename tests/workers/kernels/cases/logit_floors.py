@@ -6,7 +6,12 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import floats
 from tests.workers.kernels.cases.sampling import BINARY
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of
+
+
+def undefined(case: LogitFloors) -> dict[str, range]:
+    """Return where nobody reads."""
+    return {"workspace": range(len(case.workspace))}
 
 
 def cases() -> Iterator[LogitFloors]:
@@ -32,6 +37,7 @@ def cases() -> Iterator[LogitFloors]:
             top_p=top_p,
             num_drafts=rng.integers(0, k + 1, num_rows),
             floors=floats(num_rows * (1 + k)),
+            workspace=floats(num_rows * (1 + k) * workspace_length_of(vocab_size)),
             num_speculative_tokens=k,
             vocab_size=vocab_size,
             logits_stride=stride,

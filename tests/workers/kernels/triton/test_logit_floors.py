@@ -7,36 +7,42 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.workers.kernels.cases.sampling import BINARY
-from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels.logit_floors import definition
-from workers.kernels.logit_floors import triton as twin
+from tests.workers.kernels.triton.launches import define, launch
+from workers.kernels.logit_floors.arguments import CANDIDATES_MAX, NUMBERS_PER_LINE, NUMBERS_PER_TILE, TILE_SIZE
+from workers.kernels.logit_floors.definition import logit_floors as definition
+from workers.kernels.logit_floors.triton import logit_floors as twin
 
 Array = NDArray[Any]
 ROWS, V = 12, 300
 HOSTILE = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38], dtype=np.float32)
 
 
-def floors(logits: Array, top_k: Array, top_p: Array) -> Array:
-    """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two."""
+def floors(logits: Array, top_k: Array, top_p: Array, room: int = CANDIDATES_MAX) -> Array:
+    """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two.
+
+    There is room for so many logits in the workspace of a line.
+    """
     num_rows, vocab_size = logits.shape
-    return assert_equal(
-        twin.logit_floors,
-        definition.logit_floors,
-        logits=logits.astype(np.float32).ravel(),
-        temperature=np.full(num_rows, BINARY),
-        top_k=top_k,
-        top_p=top_p.astype(np.float32),
-        num_drafts=np.zeros(num_rows, dtype=np.int64),
-        floors=np.full(num_rows, 7, dtype=np.float32),
-        num_speculative_tokens=0,
-        vocab_size=vocab_size,
-        logits_stride=vocab_size,
-    )["floors"]
+    known = NUMBERS_PER_TILE * -(-vocab_size // TILE_SIZE) + NUMBERS_PER_LINE
+    given: dict[str, Any] = {
+        "logits": logits.astype(np.float32).ravel(),
+        "temperature": np.full(num_rows, BINARY),
+        "top_k": top_k,
+        "top_p": top_p.astype(np.float32),
+        "num_drafts": np.zeros(num_rows, dtype=np.int64),
+        "floors": np.full(num_rows, 7, dtype=np.float32),
+        "workspace": np.full(num_rows * (known + room), np.nan, np.float32),
+        "num_speculative_tokens": 0,
+        "vocab_size": vocab_size,
+        "logits_stride": vocab_size,
+    }
+    found, expected = (run(op, **given)["floors"] for run, op in ((launch, twin), (define, definition)))
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+    return found
 
 
-@pytest.mark.parametrize("room", [1, 200, twin.CANDIDATES_MAX])
-def test_every_limit_finds_the_floor_that_is_defined(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "CANDIDATES_MAX", room)
+@pytest.mark.parametrize("room", [1, 200, CANDIDATES_MAX])
+def test_every_limit_finds_the_floor_that_is_defined(room: int) -> None:
     rng = np.random.default_rng(room)
     # Few values, and so many ties; of most rows a few logits have most of the weight.
     logits = rng.integers(-3, 3, (ROWS, V)) - 5 * (rng.random((ROWS, V)) < 0.9)
@@ -45,7 +51,7 @@ def test_every_limit_finds_the_floor_that_is_defined(room: int, monkeypatch: pyt
     logits[0], logits[1], logits[2, 128:256] = np.arange(V) // 16, -(np.arange(V) // 16), 9
     top_k, top_p = rng.integers(0, V + 2, ROWS), rng.choice([0, 2**-20, 0.5, 0.75, 1 - 2**-24, 1], ROWS)
     top_k[rng.random(ROWS) < 0.5] = rng.integers(0, 9)
-    floors(logits, top_k, top_p)
+    floors(logits, top_k, top_p, room)
 
 
 def test_zeros_of_both_signs_are_one_and_what_is_no_number_or_next_to_none_has_its_place() -> None:
