@@ -29,7 +29,7 @@ PAD_STATE_SLOT = tl.constexpr(sentinels.PAD_STATE_SLOT)
 UNKNOWN_TOKEN = tl.constexpr(sentinels.UNKNOWN_TOKEN)
 POISON = tl.constexpr(sentinels.POISON)
 
-COLUMNS_MIN = 8
+COLUMNS_MIN = 4
 
 _BEING_BOUND: ContextVar[list["Bound"] | None] = ContextVar("being_bound", default=None)
 

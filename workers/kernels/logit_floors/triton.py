@@ -13,7 +13,9 @@ TILE = tl.constexpr(shared.TILE_SIZE)
 # So many tiles of a line are read at once, where all are and where some are.
 TILES_PER_BLOCK = 64
 TILES_PER_STEP = 64
+# So many logits are searched at once: of tiles or candidates, and of whole lines, which take more warps.
 SEARCHED_AT_ONCE = tl.constexpr(2048)
+SEARCHED_OF_LINES = tl.constexpr(4096)
 # What is known of a line: a logit that the floor is not below, the largest one, the sum of all weights relative to it,
 # how many tiles have one that is not below the first, or NO_LIMIT, and how many logits are not.
 LOWEST, MAXIMUM, TOTAL, LISTED, FOUND = (tl.constexpr(place) for place in range(shared.NUMBERS_PER_LINE))
@@ -36,7 +38,7 @@ def logit_floors(a: LogitFloors) -> None:
 
     Programs of blocks read each line once, for the maximum and the sum of each tile. These tell a logit that the floor
     is not below; the few that are not below it either are set aside, and searched bit by bit. Where there are more
-    than the workspace has room for, the line is searched itself.
+    than the workspace has room for, the line is searched itself, by a launch of its own.
     """
     limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
     check_flat(a.logits, *limits, a.floors, a.workspace)
@@ -66,11 +68,13 @@ def logit_floors(a: LogitFloors) -> None:
         TILES_PER_STEP,
         num_warps=16,
     )  # fmt: skip
-    launch(_floors_kernel, (num_lines,))(
-        a.logits, *limits, numbers, candidates, a.floors,
-        room, a.vocab_size, a.logits_stride, width,
-        num_warps=4,
-    )  # fmt: skip
+    for is_whole, num_warps in ((False, 4), (True, 8)):
+        launch(_floors_kernel, (num_lines,))(
+            a.logits, *limits, numbers, candidates, a.floors,
+            room, a.vocab_size, a.logits_stride, width,
+            is_whole, SEARCHED_OF_LINES if is_whole else SEARCHED_AT_ONCE,
+            num_warps=num_warps,
+        )  # fmt: skip
 
 
 def _cut(workspace: Tensor, num_lines: int, num_tiles: int) -> tuple[Tensor, ...]:
@@ -90,7 +94,7 @@ def _limits(p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, w
     return temperature, top_k, top_p, is_limited & (top_k > 0) & (top_k < vocab_size), is_limited & (top_p < 1)
 
 
-@kernel("p_logits", "logits_stride")
+@kernel("p_logits", "vocab_size", "logits_stride")
 def _tiles_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_maxima, p_sums,
     num_blocks, num_tiles, vocab_size,
@@ -149,12 +153,16 @@ def _bounds_kernel(
             key = _lowest_key()
             if limits_k:
                 # So many tiles have a logit that is not below the one found, and so has the line.
-                key = _largest_key(p_maxima, p_sums, num_tiles, key, top_k.to(tl.float32), maximum, scale, COUNTS)
+                least = top_k.to(tl.float32)
+                key = _largest_key(p_maxima, p_sums, num_tiles, key, least, maximum, scale, COUNTS, SEARCHED_AT_ONCE)
             else:
                 least = top_p * total + ROUNDING * total
-                key = _largest_key(p_maxima, p_sums, num_tiles, key, least, maximum, scale, TILE_WEIGHTS)
+                key = _largest_key(
+                    p_maxima, p_sums, num_tiles, key, least, maximum, scale, TILE_WEIGHTS, SEARCHED_AT_ONCE
+                )
+            # Without any bound there is nothing to set aside.
             lowest = _logit_of(key)
-            is_listed = (o_tile < num_tiles) & (b_maxima >= lowest)
+            is_listed = (o_tile < tl.where(lowest > NEVER, num_tiles, 0)) & (b_maxima >= lowest)
             b_place = tl.cumsum(is_listed.to(tl.int32), axis=0) - 1
             # As floats, which are exact for as many tiles as a vocabulary has.
             tl.store(p_listed + i_line * num_tiles + b_place, o_tile.to(tl.float32), mask=is_listed)
@@ -166,7 +174,7 @@ def _bounds_kernel(
     tl.store(p_floors + i_line, NEVER)
 
 
-@kernel("p_logits", "logits_stride")
+@kernel("p_logits", "vocab_size", "logits_stride")
 def _candidates_kernel(
     p_logits, p_listed, p_numbers, p_candidates,
     room, num_tiles, vocab_size,
@@ -175,55 +183,61 @@ def _candidates_kernel(
 ):  # fmt: skip
     """Copy the logits of a line that are not below its bound, in their order, and count them.
 
-    Those that there is no room for are counted alone.
+    It ends where there is no more room, or no bound: then there are more than there is room for.
     """
     i_line = tl.program_id(0).to(tl.int64)
     p_numbers += i_line * NUMBERS_PER_LINE
     lowest, num_listed = tl.load(p_numbers + LOWEST), tl.load(p_numbers + LISTED).to(tl.int32)
     p_line, p_listed = p_logits + i_line * logits_stride, p_listed + i_line * num_tiles
     p_candidates += i_line * room
-    count = num_listed * 0
-    for start in range(0, num_listed, TILES_PER_STEP):
-        o_listed = start + tl.arange(0, TILES_PER_STEP)
-        is_listed = o_listed < num_listed
-        b_tile = tl.load(p_listed + o_listed, mask=is_listed, other=0.0).to(tl.int32)
-        b_token = b_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-        is_token = is_listed[:, None] & (b_token < vocab_size)
-        b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
-        b_is_one = (is_token & (b_logits >= lowest)).to(tl.int32)
-        b_of_tile = tl.sum(b_is_one, axis=1)
-        b_before = count + tl.cumsum(b_of_tile, axis=0) - b_of_tile
-        b_place = b_before[:, None] + tl.cumsum(b_is_one, axis=1) - 1
-        tl.store(p_candidates + b_place, b_logits, mask=(b_is_one > 0) & (b_place < room))
-        count += tl.sum(b_of_tile, axis=0)
+    count = tl.where(lowest > NEVER, 0, room + 1)
+    for start in range(0, tl.where(lowest > NEVER, num_listed, 0), TILES_PER_STEP):
+        if count <= room:
+            o_listed = start + tl.arange(0, TILES_PER_STEP)
+            is_listed = o_listed < num_listed
+            b_tile = tl.load(p_listed + o_listed, mask=is_listed, other=0.0).to(tl.int32)
+            b_token = b_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+            is_token = is_listed[:, None] & (b_token < vocab_size)
+            b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
+            b_is_one = (is_token & (b_logits >= lowest)).to(tl.int32)
+            b_of_tile = tl.sum(b_is_one, axis=1)
+            b_before = count + tl.cumsum(b_of_tile, axis=0) - b_of_tile
+            b_place = b_before[:, None] + tl.cumsum(b_is_one, axis=1) - 1
+            tl.store(p_candidates + b_place, b_logits, mask=(b_is_one > 0) & (b_place < room))
+            count += tl.sum(b_of_tile, axis=0)
     tl.store(p_numbers + FOUND, count.to(tl.float32))
 
 
-@kernel("p_logits", "logits_stride")
+@kernel("p_logits", "vocab_size", "logits_stride")
 def _floors_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_numbers, p_candidates, p_floors,
     room, vocab_size,
     logits_stride, width,
+    IS_WHOLE: tl.constexpr, SEARCHED: tl.constexpr,
 ):  # fmt: skip
-    """Search the candidates of a line, or all of it, for its floor."""
+    """Search the candidates of a line for its floor, or all of the line where there are more of them than room."""
     i_line = tl.program_id(0).to(tl.int64)
     p_numbers += i_line * NUMBERS_PER_LINE
-    if tl.load(p_numbers + LISTED) != NO_LIMIT:
+    found = tl.load(p_numbers + FOUND).to(tl.int32)
+    is_searched = found > room if IS_WHOLE else found <= room
+    if is_searched & (tl.load(p_numbers + LISTED) != NO_LIMIT):
         temperature, top_k, top_p, limits_k, limits_p = _limits(
             p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
         )
         scale, maximum, total = scale_of(temperature), tl.load(p_numbers + MAXIMUM), tl.load(p_numbers + TOTAL)
-        p_searched, length = p_candidates + i_line * room, tl.load(p_numbers + FOUND).to(tl.int32)
-        if length > room:
+        if IS_WHOLE:
             p_searched, length = p_logits + i_line * logits_stride, vocab_size
+        else:
+            p_searched, length = p_candidates + i_line * room, found
         key = _lowest_key()
         if limits_k:
-            key = _largest_key(p_searched, p_searched, length, key, top_k.to(tl.float32), maximum, scale, COUNTS)
+            least = top_k.to(tl.float32)
+            key = _largest_key(p_searched, p_searched, length, key, least, maximum, scale, COUNTS, SEARCHED)
         if limits_p:
             if limits_k:
-                total = _added(p_searched, p_searched, length, key, maximum, scale, WEIGHTS)
+                total = _added(p_searched, p_searched, length, key, maximum, scale, WEIGHTS, SEARCHED)
             least = tl.maximum(top_p * total, LEAST_MASS)
-            key = _largest_key(p_searched, p_searched, length, key, least, maximum, scale, WEIGHTS)
+            key = _largest_key(p_searched, p_searched, length, key, least, maximum, scale, WEIGHTS, SEARCHED)
         tl.store(p_floors + i_line, _logit_of(key))
 
 
@@ -246,18 +260,18 @@ def _logit_of(b_key):
 
 
 @triton.jit
-def _added(p_logits, p_sums, length, key, maximum, scale, ADDED: tl.constexpr):
+def _added(p_logits, p_sums, length, key, maximum, scale, ADDED: tl.constexpr, SEARCHED: tl.constexpr):
     """Return what logits with at least a key add up to: COUNTS or WEIGHTS.
 
     The logits may be the maxima of tiles: then TILE_WEIGHTS are what each tile has at least in logits with that key:
     its maximum, and its sum less that of as many of the largest others as it may have.
     """
-    b_added = tl.zeros([SEARCHED_AT_ONCE], dtype=tl.float32)
+    b_added = tl.zeros([SEARCHED], dtype=tl.float32)
     if ADDED == TILE_WEIGHTS:
         logit = _logit_of(key)
         below = (TILE - 1) * weight(tl.where(logit < maximum, logit, maximum), NEVER, maximum, scale)
-    for start in range(0, length, SEARCHED_AT_ONCE):
-        o_logit = start + tl.arange(0, SEARCHED_AT_ONCE)
+    for start in range(0, length, SEARCHED):
+        o_logit = start + tl.arange(0, SEARCHED)
         is_logit = o_logit < length
         b_logits = tl.load(p_logits + o_logit, mask=is_logit, other=NEVER)
         is_kept = is_logit & (_key_of(b_logits) >= key)
@@ -273,11 +287,13 @@ def _added(p_logits, p_sums, length, key, maximum, scale, ADDED: tl.constexpr):
 
 
 @triton.jit
-def _largest_key(p_logits, p_sums, length, key, least, maximum, scale, ADDED: tl.constexpr):
+def _largest_key(
+    p_logits, p_sums, length, key, least, maximum, scale, ADDED: tl.constexpr, SEARCHED: tl.constexpr
+):  # fmt: skip
     """Return the largest key, not below `key`, whose logits add up to at least `least`; `key` if there is none."""
     found, bit = key * 0, key * 0 + 0x80000000
     for _ in range(32):
-        added = _added(p_logits, p_sums, length, tl.maximum(found | bit, key), maximum, scale, ADDED)
+        added = _added(p_logits, p_sums, length, tl.maximum(found | bit, key), maximum, scale, ADDED, SEARCHED)
         found = tl.where(added >= least, found | bit, found)
         bit = bit >> 1
     return tl.maximum(found, key)

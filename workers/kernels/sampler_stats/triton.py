@@ -33,7 +33,7 @@ def sampler_stats(a: SamplerStats) -> None:
     )  # fmt: skip
 
 
-@kernel("p_logits", "p_draft_logits", "logits_stride", "draft_stride")
+@kernel("p_logits", "p_draft_logits", "vocab_size", "logits_stride", "draft_stride")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_num_drafts, p_point_mass,
     p_max, p_sum, p_best, p_tile_sum,

@@ -53,7 +53,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
     )  # fmt: skip
 
 
-@kernel("p_logits", "p_draft_logits", "logits_stride", "draft_stride")
+@kernel("p_logits", "p_draft_logits", "vocab_size", "logits_stride", "draft_stride")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_num_scheduled,
     p_invalid, p_point_mass, p_rates, p_max, p_sum, p_best, p_tile_sum, p_residual, p_accept, p_select,
@@ -72,7 +72,6 @@ def _kernel(
     o_draft = i_row * (width - 1) + o_column
     b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN)
     b_noise = tl.load(p_accept + o_draft, mask=o_column < width - 1, other=1.0)
-    b_best, b_undefined = _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS)
     if (num_scheduled <= 0) | (invalid > 0):
         b_none = tl.zeros([COLUMNS], dtype=tl.int64) + NO_TOKEN
         tl.store(p_sampled + i_row * width + o_column, b_none, mask=o_column < width)
@@ -83,7 +82,7 @@ def _kernel(
         # The draft logits that may be read: of each draft, or none.
         proposed_size = tl.where(is_certain, 0, vocab_size)
         scale = scale_of(temperature)
-        usable, _b_draft, b_target_odds, b_draft_odds, _b_undefined, b_draft_undefined = draft_odds(
+        usable, _b_draft, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined = draft_odds(
             p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
             i_row, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
             num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
@@ -117,6 +116,7 @@ def _kernel(
                 num_blocks, vocab_size, logits_stride, draft_stride, num_tries, width, ENTRIES, BLOCKS, BLOCK, TILE,
             )  # fmt: skip
     else:
+        b_best, b_undefined = _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS)
         usable = _leading((b_draft >= 0) & (b_draft < vocab_size) & (b_undefined == 0), o_column, num_drafts)
         b_kept = b_draft == b_best
         if METHOD == SYNTHETIC:
