@@ -90,7 +90,7 @@ FEATURES = (
     Feature(
         "last match taken",
         {"prefix_cache": True, "last_match": "taken"},
-        {"recurrent_cache": "align", "drafter": "ngram_gpu"},
+        {"recurrent_cache": "align", "drafter": "dflash"},
         {"prompt": PromptDraw(tokens=9, common=9), "tick": 7},
         shows=("prefix_hit_but_one",),
     ),
