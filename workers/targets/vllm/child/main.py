@@ -4,6 +4,7 @@ torch and vLLM are imported here and nowhere in the process that judges.
 """
 
 import os
+import re
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from workers.targets.vllm.child.session import Session
 from workers.targets.vllm.child.simulated import SimulatedDevice
 from workers.targets.vllm.messages import Message, read_message, write_message
 
+_INSTALLED = re.compile(r"/\S*/site-packages/")
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
@@ -90,7 +92,9 @@ def failure(error: BaseException) -> Message:
     # Of what raises within torch, who called it there says more.
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
     place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
-    return {"error": f"{type(error).__name__}: {error}", "where": place}
+    # A path of this machine belongs to no finding.
+    text = _INSTALLED.sub("", str(error))
+    return {"error": f"{type(error).__name__}: {text}", "where": place}
 
 
 class Overlay:
