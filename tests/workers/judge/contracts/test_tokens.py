@@ -74,6 +74,7 @@ CASES: dict[str, Case] = {
     ),
     "so may a repetition": ({"logit_bias": ((3, -100.0),), "repetition_penalty": 0.125}, (3,) * 4, "length", None),
     "a high temperature": ({"logit_bias": ((3, 100.0),), "temperature": 8.0}, (4,) * 4, "length", None),
+    "a temperature above 1": ({"logit_bias": ((3, 100.0),), "temperature": 1.5}, (4,) * 4, "length", None),
     "a low temperature": ({"logit_bias": ((3, 100.0),), "temperature": 1.0}, (4,) * 4, "length", ("logit_bias", 0)),
     "nothing is left, whatever is pushed": (
         {"logit_bias": ((4, -100.0),), "allowed_tokens": (3, 4), "bad_words": ((3,),)},
@@ -103,6 +104,10 @@ def test_a_breach_says_what_was_demanded_and_what_was_delivered() -> None:
     found = judged(submit_of(stop=(5,), min_tokens=2), Output((0, 5), "stop"))
     assert found is not None
     assert (found.expected, found.actual) == ("no stop token among the first 2", "token 5")
+    for bias, demand in ((100.0, "a token with a bias of 100"), (-100.0, "a token without a bias of -100")):
+        found = judged(submit_of(logit_bias=((3, bias),)), Output((3 if bias < 0 else 4,), "length"))
+        assert found is not None
+        assert found.expected == demand
     found = judged(submit_of(), Output((0, 8), "stop"))
     assert found is not None
     assert (found.expected, found.actual) == ("0 to 7", "token 8")
