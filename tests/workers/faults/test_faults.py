@@ -20,8 +20,8 @@ from workers.targets.devices import CLEAN
 
 TAPES = Tapes()
 SEEDS = range(200)
-# Of a fault that needs a batch of four and drawn tokens few of them are enough of both.
-MORE_SEEDS = {"vllm-47066-padding-draws": range(500)}
+# Of a fault that needs a batch of four and drawn tokens, or an infinite logit among greedy rows alone, few are enough.
+MORE_SEEDS = {"vllm-47066-padding-draws": range(500), "specstorm-infinite-logit": range(500)}
 # Faults that an assertion of the engine, or the end of an array, meets now and then before anything is compared.
 ASSERTED = {
     "vllm-33377-aborted-goes-on": "ended twice",
