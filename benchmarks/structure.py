@@ -11,7 +11,8 @@ What is counted, and how:
   a name that stands for one of them;
 - long positional launches: calls of something named `launch` with ten or more positional arguments behind the op that
   is launched; a starred one counts as one;
-- device parameters: parameters named `device` of functions and methods, and of constructors: fields of dataclasses;
+- device parameters: parameters named `device` of functions and methods, and of constructors: fields of dataclasses; not
+  of foreign engines, where a device is PyTorch's;
 - changes without an assertion: see `benchmarks/state_changes.py`; in the engine, its pools, dispatch and storage. A
   method has to assert, functions outside classes are told for comparison;
 - places of a trace: modules that a trace is handed through from `Worker.judge` on, and moves of it to a module above,
@@ -195,10 +196,16 @@ def long_launches(modules: Sequence[Module]) -> list[str]:
     ]
 
 
+# Where a device is PyTorch's, not the one that a run is asked for.
+FOREIGN = ("workers.targets.simulated_torch.", "workers.targets.vllm.")
+
+
 def device_parameters(modules: Sequence[Module]) -> list[str]:
     """Return the functions and classes that have a parameter or a field named `device`."""
     found = []
     for module in modules:
+        if module.name.startswith(FOREIGN):
+            continue
         for node in ast.walk(module.tree):
             match node:
                 case ast.FunctionDef(name=name, args=given) | ast.AsyncFunctionDef(name=name, args=given):

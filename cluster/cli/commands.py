@@ -106,7 +106,7 @@ def run(
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    config = config_of(engine, device, engine_home, engine_path)
+    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     scenarios = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     if list_only:
         print("\n".join(scenario.name for scenario in scenarios))
@@ -231,7 +231,7 @@ def replay(
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
-    config = config_of(engine, device, engine_home, engine_path)
+    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})

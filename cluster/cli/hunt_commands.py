@@ -100,7 +100,7 @@ def hunt(
         raise InputError("--minutes and --traces were both given; one of them says when to stop")
     if num_traces is None and minutes is None:
         minutes = 1
-    config = config_of(engine, device, engine_home, engine_path)
+    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     known = _corpus(corpus, out)
     address = ray_address(ray, workers, config)
@@ -149,7 +149,7 @@ def nightly(
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    config = config_of(engine, device, engine_home, engine_path)
+    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     settings = _settings("labelled", seed, (), canary, config)
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
@@ -324,7 +324,7 @@ def shrink(
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
-    config = config_of(engine, device, engine_home, engine_path)
+    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent

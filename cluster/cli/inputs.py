@@ -21,7 +21,7 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, Device, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 
 # Bytes that a file system takes for one name.
 NAME_MAX = 255
@@ -42,13 +42,13 @@ def check_engine(engine: str) -> str:
     raise InputError(f"--engine is {engine}; known are {', '.join(known_engines())}")
 
 
-def config_of(engine: str, device: Device, home: str, path: str) -> RunConfig:
-    """Return the configuration that options ask for, with the folders they name, absolute.
+def config_of(asked: RunConfig) -> RunConfig:
+    """Return the configuration that options ask for, with the folders they name absolute, and what is in them.
 
     Raises:
         InputError: an engine is unknown, has no installation of its own, or a folder does not hold it.
     """
-    check_engine(engine)
+    engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
         if folder and engine == SPECSTORM:
@@ -59,7 +59,7 @@ def config_of(engine: str, device: Device, home: str, path: str) -> RunConfig:
         raise InputError(f"--engine-path is {path}; it holds no package {engine}, wanted the root of its sources")
     return RunConfig(
         engine=engine,
-        device=device,
+        device=asked.device,
         engine_home=os.path.abspath(home) if home else "",
         engine_path=os.path.abspath(path) if path else "",
         engine_digest=code_digest(Path(path), (engine,)) if path else "",

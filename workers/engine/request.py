@@ -119,8 +119,9 @@ class PlanWorkspace:
 
     def take_spoils(self, request: Request, samples: bool, verifies: bool) -> Spoils:
         """Return what becomes of a row that samples, or verifies drafts; the rest waits for another row."""
-        self.is_spoiled = True
         waiting = request.spoils_next
+        assert waiting is not UNSPOILED, f"nothing spoils a row of request {request.name}"
+        self.is_spoiled = True
         request.spoils_next = Spoils(None if samples else waiting.logit, None if verifies else waiting.draft)
         return Spoils(waiting.logit if samples else None, waiting.draft if verifies else None)
 

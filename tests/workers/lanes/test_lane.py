@@ -43,7 +43,7 @@ def test_what_does_not_take_one_object_of_arguments_is_no_op() -> None:
 def test_every_device_op_of_the_engine_declares_what_it_reads_and_writes() -> None:
     parts = Parts()
     kernels = [name for name in Parts.__slots__ if getattr(parts, name).__module__.startswith("workers.kernels.")]
-    assert len(kernels) == 52
+    assert len(kernels) == 54
     for name in kernels:
         modes = op_of(getattr(parts, name)).arguments.modes().values()
         assert "in" in modes, name
