@@ -16,6 +16,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.engine.request import PlanWorkspace, Request
 from workers.engine.scheduler import Scheduler
+from workers.judge.contracts.judge import Deliveries
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, Share, Standing
@@ -233,7 +234,7 @@ def test_a_mistake_of_engine_and_referee_breaks_a_property(name: str, monkeypatc
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_without_properties_nobody_sees_it(name: str, monkeypatch: Patch) -> None:
+def test_without_properties_and_contracts_nobody_sees_it(name: str, monkeypatch: Patch) -> None:
     apply, message = PAIRS[name]
     traces = [trace_of(seed) for seed in SEEDS]
     with monkeypatch.context() as patch:
@@ -241,6 +242,8 @@ def test_without_properties_nobody_sees_it(name: str, monkeypatch: Patch) -> Non
         guilty = next(trace for trace in traces if _says(trace, message))
         patch.setattr(Properties, "judge", lambda properties, entry: None)
         patch.setattr(Properties, "processed", lambda properties, observed: None)
+        # Where a request ends follows from it alone, too.
+        patch.setattr(Deliveries, "at_end", lambda deliveries, outputs: None)
         verdict = check(guilty, Tapes(), Options(races=False))
     assert isinstance(verdict, Agreed), verdict
 
