@@ -150,18 +150,24 @@ def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integer
 
 
 def slots_at(
-    positions: Integers, first: Integers, block_table: Integers, block_size: int, max_blocks: int, length: int
+    positions: Integers,
+    first: Integers,
+    block_table: Integers,
+    block_size: int,
+    max_blocks: int,
+    length: int,
+    out: Integers | None = None,
 ) -> Integers:
     """Return the slots of positions, for each of which `first` is its row's first entry of a block table [rows * max].
 
-    PAD_SLOT where a row has no block, and from position `length` on.
+    PAD_SLOT where a row has no block, and from position `length` on. In `out` if it is given.
     """
     entries, offsets = block_places(block_size, max_blocks, length)
     slots = block_table.take(first + entries.take(positions, mode="clip"), mode="clip")
     slots *= integer(block_size)
     slots += offsets.take(positions, mode="clip")
     # No block is -1, and past the end an offset is as good as minus infinity: what is no slot is PAD_SLOT at most.
-    return np.maximum(slots, integer(PAD_SLOT), out=slots)
+    return np.maximum(slots, integer(PAD_SLOT), out=slots if out is None else out)
 
 
 @cache
