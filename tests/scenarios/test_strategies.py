@@ -60,7 +60,7 @@ def test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less(trace:
 def test_drawn_traces_differ_in_every_key_that_numbers_stand_for_so_no_number_is_left_out() -> None:
     found: list[Trace] = []
 
-    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
     @given(traces())
     def collect(trace: Trace) -> None:
         found.append(trace)

@@ -132,7 +132,7 @@ def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_o
     assert "Python 3" in done.stderr, "the packages of the cluster were looked at"
     assert re.search(r"the job was stopped; go on with: .* submit --address .* hunt", done.stderr)
     folder = tmp_path / "campaigns" / "tonight"
-    assert sorted(path.name for path in folder.glob("campaign.sqlite*")) == ["campaign.sqlite"], "it has no journal"
+    assert sorted(path.name for path in folder.glob("campaign.sqlite*")) == ["campaign.sqlite"], done.stderr
     kept = shards_of(folder)
     assert kept
     command = ("hunt", "--traces", str(12 * (len(kept) + 1)), "--out", "campaigns/tonight")

@@ -34,7 +34,10 @@ EXCUSED = {
 }
 
 # Fields of other values that bear the name of a method in `scenarios`.
-NAMESAKES = {"of": "of an op's argument, and of an access to memory; the method belongs to draws of scenarios"}
+NAMESAKES = {
+    "of": "of an op's argument, and of an access to memory; the method belongs to draws of scenarios",
+    "rank": "of a lane in an order, and of a request among those that wait; the method belongs to explanations",
+}
 
 
 def files_of(*folders: str) -> list[Path]:

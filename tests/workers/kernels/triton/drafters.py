@@ -55,6 +55,8 @@ def arguments_of(op: Any, batch: Case, **more: Any) -> dict[str, Any]:
         "num_speculative_tokens": batch.k,
         "num_proposed": batch.k,
         "vocab_size": VOCAB_SIZE,
+        "vocab_block_min": 4096,
+        "tile_size": 128,
         "conv_width": WIDTH,
         "drafter_max_len": batch.max_model_len // 2,
     }
