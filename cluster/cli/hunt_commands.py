@@ -150,7 +150,7 @@ def nightly(
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
-    settings = _settings("labelled", seed, (), canary, config)
+    settings = _settings("mixed", seed, (), canary, config)
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = _corpus(corpus, out)
