@@ -13,9 +13,8 @@ from typing import Literal
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.record.log import Entry
-from workers.record.observation import Observation, Output
-from workers.record.verdict import Difference
+from workers.record.observation import Output
+from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import DeviceError, Progress, RunConfig, Watch
 
 Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless"]
@@ -32,7 +31,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class BlackBox:
+class BlackBox(OutputsAlone):
     """One engine; `in_flight` holds what each step has computed for whom."""
 
     trace: Trace
@@ -92,15 +91,6 @@ class BlackBox:
     def drained(self) -> bool:
         return all(request.finish_reason is not None for request in self.requests.values())
 
-    def take_log(self) -> list[Entry | Observation]:
-        return []
-
-    def take_captures(self) -> list[Observation]:
-        return []
-
-    def digest(self) -> str:
-        return ""
-
     def outputs(self) -> dict[str, Output]:
         assert not self.is_closed
         return {
@@ -110,18 +100,6 @@ class BlackBox:
 
     def progress(self) -> Progress:
         return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)
-
-    def drain(self) -> None:
-        pass
-
-    def left_over(self) -> Observation:
-        raise AssertionError("it shows outputs alone")
-
-    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
-        return ()
-
-    def differences(self) -> tuple[Difference, ...]:
-        return ()
 
     def close(self) -> None:
         assert not self.is_closed, "closed twice"

@@ -14,9 +14,8 @@ from scenarios.draw import below
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
-from workers.record.log import Entry
-from workers.record.observation import Observation, Output
-from workers.record.verdict import Difference
+from workers.record.observation import Output
+from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import Progress, RunConfig, Watch
 
 Delivered = tuple[int, tuple[int | float, ...]]
@@ -48,7 +47,7 @@ def logits_after(tokens: Sequence[int], vocab_size: int) -> list[float]:
 
 
 @dataclass(slots=True)
-class SamplerBox:
+class SamplerBox(OutputsAlone):
     """One engine; `in_flight` holds what each step has computed for whom."""
 
     trace: Trace
@@ -193,15 +192,6 @@ class SamplerBox:
     def drained(self) -> bool:
         return all(request.finish_reason is not None for request in self.requests.values())
 
-    def take_log(self) -> list[Entry | Observation]:
-        return []
-
-    def take_captures(self) -> list[Observation]:
-        return []
-
-    def digest(self) -> str:
-        return ""
-
     def outputs(self) -> dict[str, Output]:
         found = {
             name: Output(
@@ -217,18 +207,6 @@ class SamplerBox:
 
     def progress(self) -> Progress:
         return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)
-
-    def drain(self) -> None:
-        pass
-
-    def left_over(self) -> Observation:
-        raise AssertionError("it shows outputs alone")
-
-    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
-        return ()
-
-    def differences(self) -> tuple[Difference, ...]:
-        return ()
 
     def close(self) -> None:
         pass

@@ -9,9 +9,9 @@ from pathlib import Path
 from scenarios.capabilities import FEATURES, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import Output
 from workers.record.verdict import Difference
+from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
 from workers.targets.vllm.known_races import KNOWN_RACE, is_known
 from workers.targets.vllm.messages import Message
@@ -106,7 +106,7 @@ class Delivered:
     finish_reason: str | None = None
 
 
-class VllmTarget:
+class VllmTarget(OutputsAlone):
     """One trace on an engine of vLLM."""
 
     def __init__(self, trace: Trace, process: EngineProcess, races: bool) -> None:
@@ -168,18 +168,6 @@ class VllmTarget:
         """Tell whether nothing is left to do."""
         return self._is_drained and not self._pending
 
-    def take_log(self) -> list[Entry | Observation]:
-        """Return nothing: its decisions are its own."""
-        return []
-
-    def take_captures(self) -> list[Observation]:
-        """Return nothing: its device's memory is its own."""
-        return []
-
-    def digest(self) -> str:
-        """Return an empty hash: nothing is captured."""
-        return ""
-
     def outputs(self) -> dict[str, Output]:
         """Return what the client has of each request so far."""
         return {
@@ -190,17 +178,6 @@ class VllmTarget:
     def progress(self) -> Progress:
         """Return how far the engine has come."""
         return Progress(self._num_requests, self._num_outputs, self._depth - 1)
-
-    def drain(self) -> None:
-        """Do nothing: an engine that has drained has nothing enqueued."""
-
-    def left_over(self) -> Observation:
-        """Return nothing that is left."""
-        return Observation("drained", 0, (), {})
-
-    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
-        """Return nobody: its writes are its own."""
-        return ()
 
     def differences(self) -> tuple[Difference, ...]:
         """Return the races of the run that are not known."""
