@@ -19,7 +19,7 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 from workers.run.drive import Drive, scripts_of
-from workers.run.output_check import broken_contract, check_outputs, place_of
+from workers.run.output_check import broken_contract, check_outputs, not_hit, place_of
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, RunConfig, TargetKind, Watch
 
@@ -144,14 +144,9 @@ class Run:
 
     def _expected(self) -> Verdict:
         stats = self.stats()
-        probes = stats.probes
-        missing = [
-            f"{probe}: expected at least {least}, seen {probes.get(probe, 0)}"
-            for probe, least in self.trace.expect.items()
-            if probes.get(probe, 0) < least
-        ]
+        missing = not_hit(self.trace, stats)
         for fault in self.trace.faults:
-            if f"fault {fault}" not in probes:
+            if f"fault {fault}" not in stats.probes:
                 missing.append(f"fault {fault}: never reached")
         if missing:
             return Vacuous(stats=stats, missing=tuple(missing))

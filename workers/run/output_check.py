@@ -28,7 +28,7 @@ from workers.record.verdict import (
     is_finding,
 )
 from workers.run.drive import Drive, scripts_of
-from workers.run.references import references, undecided_trace
+from workers.run.references import NUM_UNDECIDED, references, undecided_trace
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, Progress, RunConfig, TargetKind, Watch
 
 STEPS_MAX = 4000
@@ -158,12 +158,17 @@ def _compared(
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:
     """Return agreement, unless something that had to happen did not."""
-    missing = [
+    missing = not_hit(trace, stats)
+    return Vacuous(stats=stats, missing=tuple(missing)) if missing else Agreed(stats=stats)
+
+
+def not_hit(trace: Trace, stats: Stats) -> list[str]:
+    """Say of each probe that a trace expects, and that was hit less often, how often it was."""
+    return [
         f"{probe}: expected at least {least}, seen {stats.probes.get(probe, 0)}"
         for probe, least in trace.expect.items()
         if stats.probes.get(probe, 0) < least
     ]
-    return Vacuous(stats=stats, missing=tuple(missing)) if missing else Agreed(stats=stats)
 
 
 def _is_narrow(found: OutputDifference, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig) -> bool:
@@ -174,7 +179,7 @@ def _is_narrow(found: OutputDifference, trace: Trace, tapes: Tapes, kind: Target
     outputs = outputs_of(asked, tapes, kind, config)
     if isinstance(outputs, str) or found.request not in outputs:
         return False
-    width, position = 2 * 4, found.position
+    width, position = 2 * NUM_UNDECIDED, found.position
     # A token's own id and logprob come first, those of the likeliest behind them.
     row = outputs[found.request].logprobs[width * position : width * (position + 1)]
     return len(row) == width and abs(float(row[3]) - float(row[5])) <= kind.capabilities.logit_margin

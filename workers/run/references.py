@@ -13,6 +13,8 @@ from scenarios.trace import Trace
 
 # Of a trace with many requests so many are run alone by an engine whose steps are costly.
 ALONE_MAX = 2
+# Logprobs of a token and of the three likeliest, in the run that is asked how near two of them were.
+NUM_UNDECIDED = 4
 
 
 def synchronous(trace: Trace) -> Trace:
@@ -51,7 +53,7 @@ def undecided_trace(trace: Trace, name: str) -> Trace:
     trace = without_drafts(alone(trace, name))
     spec = trace.spec.model_copy(update={"logprobs_mode": "processed"})
     events = [
-        event.model_copy(update={"params": event.params.model_copy(update={"num_logprobs": 4})})
+        event.model_copy(update={"params": event.params.model_copy(update={"num_logprobs": NUM_UNDECIDED})})
         if isinstance(event, Submit)
         else event
         for event in trace.events
