@@ -138,6 +138,14 @@ def repeated_multiples(count: int, step: int, times: int) -> Integers:
 
 
 @cache
+def steps_ahead(num_rows: int, num_real: int, k: int, num_fed: int) -> Integers:
+    """Return how far ahead of its row's last token each draft is, flat [num_rows * k]; past any end where not fed."""
+    ahead = np.full((num_rows, k), POSITIONS_MAX, dtype=np.int64)
+    ahead[:num_real, :num_fed] = 1 + arange(num_fed)
+    return _shared(ahead.ravel())
+
+
+@cache
 def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integers, Integers]:
     """Return for each position below `length`, and for the one behind, its entry of a block table and its offset there.
 

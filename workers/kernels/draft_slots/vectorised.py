@@ -1,10 +1,8 @@
 """Slot mapping of drafts: where a drafter that runs on its own output caches what it makes of them."""
 
-from functools import cache
-
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import POSITIONS_MAX, Integers, arange, repeated_multiples, slots_at
+from workers.kernels.arithmetic.vectorised import repeated_multiples, slots_at, steps_ahead
 from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.sentinels import PAD_SLOT
 
@@ -20,15 +18,3 @@ def draft_slots(a: DraftSlots) -> None:
     at += steps_ahead(num_rows, np.count_nonzero(a.num_scheduled), k, num_fed)
     first = repeated_multiples(num_rows, a.max_blocks, k)
     slots_at(at, first, a.block_table, a.block_size, a.max_blocks, a.max_model_len, a.draft_slots)
-
-
-@cache
-def steps_ahead(num_rows: int, num_real: int, k: int, num_fed: int) -> Integers:
-    """Return how far ahead of its row's last token each draft is, flat [num_rows * k]; past any end if it is not fed.
-
-    A read-only array.
-    """
-    ahead = np.full((num_rows, k), POSITIONS_MAX, dtype=np.int64)
-    ahead[:num_real, :num_fed] = 1 + arange(num_fed)
-    ahead.flags.writeable = False
-    return ahead.ravel()
