@@ -1,10 +1,11 @@
-"""CUDA graphs of what a benchmark measures."""
+"""CUDA graphs of what a benchmark measures, beside the launches themselves."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 
-from benchmarks.turns import Call
+from benchmarks.turns import Call, turn_times_us
+from workers.kernels.launch.triton import current_stream
 
 
 def captured(calls: Sequence[Call]) -> Callable[[], None]:
@@ -17,3 +18,25 @@ def captured(calls: Sequence[Call]) -> Callable[[], None]:
         for call in calls:
             call()
     return graph.replay
+
+
+def launched(launches: Sequence[Callable[[int], None]]) -> Callable[[], None]:
+    """Return a call that enqueues bound launches on the current stream."""
+
+    def run() -> None:
+        stream = current_stream()
+        for each in launches:
+            each(stream)
+
+    return run
+
+
+def eager_and_graph_us(calls: Sequence[Call], turns: int) -> tuple[list[float], list[float]]:
+    """Return the microseconds of all calls together in each turn: made one by one, and as a CUDA graph."""
+
+    def every() -> None:
+        for call in calls:
+            call()
+
+    eager = turn_times_us({"": every}, turns, torch.cuda.synchronize)[""]
+    return eager, turn_times_us({"": captured(calls)}, turns, torch.cuda.synchronize)[""]

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.graphs import captured
+from benchmarks.graphs import eager_and_graph_us, launched
 from benchmarks.rejection_sampling import BYTES_OF_SETS, SHAPES, TURNS, WIDTH, K, copy_rate
-from benchmarks.turns import Call, percentile, turn_times_us
-from workers.kernels.launch.triton import bind, current_stream
+from benchmarks.turns import Call, percentile
+from workers.kernels.launch.triton import bind
 from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of
 from workers.kernels.logit_floors.triton import logit_floors
 
@@ -60,14 +60,7 @@ class Step:
 
     def bound(self) -> Callable[[], None]:
         """Return the op as launches of compiled kernels."""
-        launches = bind(logit_floors, self.arguments)
-
-        def run() -> None:
-            stream = current_stream()
-            for each in launches:
-                each(stream)
-
-        return run
+        return launched(bind(logit_floors, self.arguments))
 
     def kept(self) -> float:
         """Return the largest share of a line that stays, after a check against a sort."""
@@ -104,13 +97,7 @@ def main() -> int:
             calls: list[Call] = [step.bound() for step in steps]
             torch.cuda.synchronize()
             kept = max(step.kept() for step in steps)
-
-            def every(calls: list[Call] = calls) -> None:
-                for call in calls:
-                    call()
-
-            eager = turn_times_us({"": every}, TURNS, torch.cuda.synchronize)[""]
-            graph = turn_times_us({"": captured(calls)}, TURNS, torch.cuda.synchronize)[""]
+            eager, graph = eager_and_graph_us(calls, TURNS)
             limit, replay = first.num_bytes / rate, statistics.median(graph) / num_sets
             print(
                 f"{vocab_size:7} {num_rows:4} {kind:15} {limit:6.1f} {replay:7.1f} {replay / limit:6.2f} "

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.graphs import captured
+from benchmarks.graphs import eager_and_graph_us, launched
 from benchmarks.turns import Call, percentile, turn_times_us
 from workers.kernels.argument import Arguments
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.draw_noise.triton import draw_noise
-from workers.kernels.launch.triton import bind, current_stream
+from workers.kernels.launch.triton import bind
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.triton import residual_mass
@@ -130,14 +130,7 @@ class Step:
 
     def bound(self) -> Callable[[], None]:
         """Return the decision as launches of compiled kernels."""
-        launches = [each for op, arguments in self.calls() for each in bind(op, arguments)]
-
-        def run() -> None:
-            stream = current_stream()
-            for each in launches:
-                each(stream)
-
-        return run
+        return launched([each for op, arguments in self.calls() for each in bind(op, arguments)])
 
     def check(self) -> None:
         """Make sure that what was decided is possible, and for temperature 0 that it is right."""
@@ -189,13 +182,7 @@ def main() -> int:
             torch.cuda.synchronize()
             for step in steps:
                 step.check()
-
-            def every(calls: list[Call] = calls) -> None:
-                for call in calls:
-                    call()
-
-            eager = turn_times_us({"": every}, TURNS, torch.cuda.synchronize)[""]
-            graph = turn_times_us({"": captured(calls)}, TURNS, torch.cuda.synchronize)[""]
+            eager, graph = eager_and_graph_us(calls, TURNS)
             limit, replay = first.num_bytes / rate, statistics.median(graph) / num_sets
             tokens = torch.cat([step.sampled.view(-1, WIDTH) for step in steps])
             print(
