@@ -1,11 +1,10 @@
-"""CUDA graphs of what a benchmark measures, beside the launches themselves."""
+"""CUDA graphs of what a benchmark measures."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 
 from benchmarks.turns import Call, turn_times_us
-from workers.kernels.launch.triton import current_stream
 
 
 def captured(calls: Sequence[Call]) -> Callable[[], None]:
@@ -18,17 +17,6 @@ def captured(calls: Sequence[Call]) -> Callable[[], None]:
         for call in calls:
             call()
     return graph.replay
-
-
-def launched(launches: Sequence[Callable[[int], None]]) -> Callable[[], None]:
-    """Return a call that enqueues bound launches on the current stream."""
-
-    def run() -> None:
-        stream = current_stream()
-        for each in launches:
-            each(stream)
-
-    return run
 
 
 def eager_and_graph_us(calls: Sequence[Call], turns: int) -> tuple[list[float], list[float]]:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.graphs import eager_and_graph_us, launched
-from benchmarks.rejection_sampling import BYTES_OF_SETS, SHAPES, TURNS, WIDTH, K, copy_rate
+from benchmarks.graphs import eager_and_graph_us
+from benchmarks.rejection_sampling import BYTES_OF_SETS, SHAPES, TURNS, WIDTH, K, copy_rate, launched
 from benchmarks.turns import Call, percentile
 from workers.kernels.launch.triton import bind
 from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of

@@ -8,18 +8,18 @@ call works on one of several sets of buffers, together larger than the cache.
 
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.graphs import eager_and_graph_us, launched
+from benchmarks.graphs import eager_and_graph_us
 from benchmarks.turns import Call, percentile, turn_times_us
 from workers.kernels.argument import Arguments
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.draw_noise.triton import draw_noise
-from workers.kernels.launch.triton import bind
+from workers.kernels.launch.triton import bind, current_stream
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.triton import residual_mass
@@ -160,6 +160,17 @@ def copy_rate() -> float:
     destination = torch.empty_like(source)
     times = turn_times_us({"copy": lambda: destination.copy_(source)}, 10, torch.cuda.synchronize)["copy"]
     return 2 * COPY_BYTES / statistics.median(times)
+
+
+def launched(launches: Sequence[Callable[[int], None]]) -> Callable[[], None]:
+    """Return a call that enqueues bound launches on the current stream."""
+
+    def run() -> None:
+        stream = current_stream()
+        for each in launches:
+            each(stream)
+
+    return run
 
 
 def main() -> int:
