@@ -2,10 +2,11 @@
 PYTHON ?= python3
 STEPS ?= 200000
 HOURS ?= 8
+SAMPLE ?= 200
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run quick quick-tests test check soak nightly bench vllm-cpu test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -32,6 +33,10 @@ soak: .venv/installed
 LAST = $(if $(wildcard campaigns/last/*/*.yaml campaigns/last/*/*/*.yaml),--corpus campaigns/last)
 nightly: .venv/installed
 	$(BIN)/specstorm nightly --hours $(HOURS) --out campaigns/tonight $(LAST)
+
+# Some of the small changes of the engine that docs/mutation.md tells of, the same ones each time.
+mutation: .venv/installed
+	$(BIN)/python -m benchmarks.mutation --sample $(SAMPLE) --workers 2
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.checked_steps
