@@ -1,9 +1,9 @@
 """Signatures of device ops, and how often they are written down again: in definitions, twins, arguments and launches.
 
 An op is a field of `Parts` whose name some function of `workers/kernels/` bears. Its parameters are listed by each such
-function, by the class of its arguments, and by each launch in the engine: `launch(parts.op, ...)`, or the call of the
-class. The longest list of an op is what has to be written; everything else repeats it. A list of one, the object that
-an op takes, is none. Bodies of kernels are not
+function, by the class of its arguments, and by each launch in the engine: `launch(parts.op, ...)`, the call of the
+class, or `bound(class, view, ...)`, of which what it names counts. The longest list of an op is what has to be
+written; everything else repeats it. A list of one, the object that an op takes, is none. Bodies of kernels are not
 counted: what a kernel takes is pointers.
 """
 
@@ -54,10 +54,16 @@ def launched_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
     """Yield the ops that a module of the engine launches, and how many arguments it gives them."""
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id=name), args=given, keywords=named) if (
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=given, keywords=named) if (
                 op_name(name) in ops and name[0].isupper()
             ):
                 yield op_name(name), len(given) + len(named)
+            case ast.Call(
+                func=ast.Attribute(attr="bound"),
+                args=[ast.Name(id=name) | ast.Attribute(attr=name), *_],
+                keywords=named,
+            ) if op_name(name) in ops:
+                yield op_name(name), len(named)
             case ast.Call(
                 func=ast.Name(id="launch") | ast.Attribute(attr="launch"), args=[ast.Attribute(attr=op), *given]
             ):

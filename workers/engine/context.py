@@ -1,6 +1,6 @@
 """Context of a model runner: what its parts share, from the specification to memory, lanes and captures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
@@ -9,10 +9,12 @@ from scenarios.spec import EngineSpec
 from workers.engine.captures import Captures
 from workers.engine.memory import Memory, ShapeView, View
 from workers.engine.parts import Parts
-from workers.lanes.lane import A, Lane
+from workers.kernels.argument import Arguments
+from workers.lanes.lane import A, Lane, Span
 
 Ts = TypeVarTuple("Ts")
 V = TypeVar("V", bound=ShapeView)
+B = TypeVar("B", bound=Arguments)
 # As many arguments of launches are kept: a view each has a few, and varies with the lengths of its rows.
 BUILT_MAX = 4096
 
@@ -30,6 +32,7 @@ class Context:
     d2h_output: Lane
     d2h_counts: Lane
     built: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    fixed: dict[type[Arguments], dict[str, Span | int]] = field(default_factory=dict)
 
     def once(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
         """Return what `build` makes of this context and what it is given: the same object for the same values.
@@ -52,6 +55,36 @@ class Context:
         """Return the arguments of an op that takes little, in their order: the same object for the same values."""
         found: A | None = self.built.get((op, given))
         return self._keep((op, given), op(*given)) if found is None else found
+
+    def bound(
+        self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
+    ) -> B:
+        """Return the arguments of an op: those `named` here, and for each other one what bears its name.
+
+        That is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
+
+        Raises:
+            TypeError: nothing bears the name of an argument; or the op says that a span of another name may be meant,
+                and none is named here.
+        """
+        assert named.keys() <= op.declared.keys(), f"{op.__name__} has no argument {named.keys() - op.declared.keys()}"
+        given = {**own, **named} if own else named
+        fixed = self.fixed.get(op)
+        if fixed is None:
+            fixed = self.fixed[op] = dict(self._fixed(op, view, given))
+        values = {**vars(view), **fixed, **given}
+        return op(*map(values.__getitem__, op.declared))
+
+    def _fixed(self, op: type[Arguments], view: ShapeView, given: Container[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the arguments of an op that are the same for every view."""
+        for name, declared in op.declared.items():
+            if name in given or (declared is not None and not declared.of and hasattr(view, name)):
+                continue
+            holder = self.memory if hasattr(self.memory, name) else self.spec
+            found = getattr(holder, name, None)
+            if found is None or (declared is not None and declared.of):
+                raise TypeError(f"{op.__name__}.{name}: nothing else bears this name, say at the launch what is meant")
+            yield name, found if declared is None else found.all
 
     def _keep(self, key: tuple[Any, ...], made: A) -> A:
         assert made is not None, f"nothing was made of {key}: it would be made again at every launch"

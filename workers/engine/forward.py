@@ -40,109 +40,37 @@ def _launch_attention(context: Context, forward: Forward) -> None:
 
 
 def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
-    memory, spec = context.memory, context.spec
-    return PrepareInputs(
-        prev_position=view.prev_position,
-        prev_num_scheduled=view.prev_num_scheduled,
-        prev_num_drafts=view.prev_num_drafts,
-        prev_num_computed=view.prev_num_computed,
-        prev_valid=memory.valid.all,
-        next_tokens=memory.next_tokens.all,
-        draft_tokens=memory.prev_drafts,
-        slot_accepted=memory.slot_accepted.all,
-        computed_host=view.computed_host,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        state_slot=view.state_slot,
-        host_ids=view.host_ids,
-        token_row=view.token_row,
-        block_table=view.block_table,
-        num_computed=view.num_computed,
-        seq_lens=view.seq_lens,
-        accepted=view.accepted_read,
-        positions=view.positions,
-        slots=view.slots,
-        input_ids=view.input_ids,
-        scheduled_drafts=view.scheduled_drafts,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        vocab_size=spec.vocab_size,
+    memory = context.memory
+    return context.bound(
+        PrepareInputs, view, prev_valid=memory.valid.all, draft_tokens=memory.prev_drafts, accepted=view.accepted_read
     )
 
 
 def _kv_write(context: Context, view: ShapeView) -> KvWrite:
-    memory = context.memory
-    return KvWrite(
-        input_ids=view.input_ids,
-        positions=view.positions,
-        slots=view.slots,
-        hidden=view.hidden,
-        kv=memory.kv.all,
-        layer=0,
-    )
+    return context.bound(KvWrite, view, layer=0)
 
 
 def _compute_logits(context: Context, view: ShapeView) -> ComputeLogits:
-    spec = context.spec
-    return ComputeLogits(
-        hidden=view.hidden,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        logits=view.logits,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        vocab_size=spec.vocab_size,
-    )
+    return context.bound(ComputeLogits, view)
 
 
 def _recurrent_update(context: Context, view: View, num_queries_max: int) -> RecurrentUpdate:
-    memory, spec = context.memory, context.spec
-    return RecurrentUpdate(
-        hidden=view.hidden,
-        num_computed=view.num_computed,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        state_slot=view.state_slot,
+    spec = context.spec
+    return context.bound(
+        RecurrentUpdate,
+        view,
         accepted=view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
-        states=memory.states.all,
-        conv=memory.conv.all,
         num_queries_max=num_queries_max,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        conv_width=spec.conv_width,
     )
 
 
 def _cascade_attention(
     context: Context, view: ShapeView, num_blocks_max: int, num_common_blocks: int
 ) -> CascadeAttention:
-    memory, spec = context.memory, context.spec
-    return CascadeAttention(
-        kv=memory.kv.all,
-        block_table=view.block_table,
-        token_row=view.token_row,
-        positions=view.positions,
-        hidden=view.hidden,
-        output=view.attended,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_blocks_max=num_blocks_max,
-        num_common_blocks=num_common_blocks,
+    return context.bound(
+        CascadeAttention, view, output=view.attended, num_blocks_max=num_blocks_max, num_common_blocks=num_common_blocks
     )
 
 
 def _attention(context: Context, view: ShapeView, num_blocks_max: int) -> Attention:
-    memory, spec = context.memory, context.spec
-    return Attention(
-        kv=memory.kv.all,
-        block_table=view.block_table,
-        token_row=view.token_row,
-        positions=view.positions,
-        hidden=view.hidden,
-        output=view.attended,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_blocks_max=num_blocks_max,
-    )
+    return context.bound(Attention, view, output=view.attended, num_blocks_max=num_blocks_max)

@@ -69,13 +69,4 @@ class Grammars:
 
 
 def _grammar_drafts(context: Context, view: ShapeView, rows: Span) -> GrammarDrafts:
-    return GrammarDrafts(
-        rows=rows,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        host_ids=view.host_ids,
-        input_ids=view.input_ids,
-        scheduled_drafts=view.scheduled_drafts,
-        num_speculative_tokens=context.spec.num_speculative_tokens,
-    )
+    return context.bound(GrammarDrafts, view, rows=rows)

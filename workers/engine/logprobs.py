@@ -75,18 +75,14 @@ class Logprobs:
         launch(parts.flatten_logprobs, context.once(self._flatten_logprobs, view, rows))
 
     def _token_logprobs(self, context: Context, view: View, rows: Span, logits: Span) -> ops.TokenLogprobs:
-        return ops.TokenLogprobs(
-            rows=rows,
-            logits=logits,
-            sampled=view.sampled,
-            ids=self._ids.all,
-            logprobs=self._logprobs.all,
-            num_speculative_tokens=context.spec.num_speculative_tokens,
-            vocab_size=context.spec.vocab_size,
+        return context.bound(
+            ops.TokenLogprobs, view, rows=rows, logits=logits, ids=self._ids.all, logprobs=self._logprobs.all
         )
 
     def _flatten_logprobs(self, context: Context, view: View, rows: Span) -> ops.FlattenLogprobs:
-        return ops.FlattenLogprobs(
+        return context.bound(
+            ops.FlattenLogprobs,
+            view,
             rows=rows,
             num_sampled=view.valid,
             ids=self._ids.all,

@@ -57,41 +57,13 @@ def launch(context: Context, forward: Forward) -> None:
 
 
 def _write_history(context: Context, view: View, rows: Span) -> WriteHistory:
-    memory, spec = context.memory, context.spec
-    return WriteHistory(
-        rows=rows,
-        state_slot=view.state_slot,
-        num_computed=view.num_computed,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        input_ids=view.input_ids,
-        lines=memory.lines.all,
-        line_length=memory.line_length,
-        vocab_size=spec.vocab_size,
-    )
+    return context.bound(WriteHistory, view, rows=rows)
 
 
 def _process_logits(context: Context, view: View, rows: Span) -> ProcessLogits:
-    memory, spec = context.memory, context.spec
-    return ProcessLogits(
-        rows=rows,
-        state_slot=view.state_slot,
-        num_computed=view.num_computed,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        lines=memory.lines.all,
-        logits=view.logits,
-        line_length=memory.line_length,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        vocab_size=spec.vocab_size,
-    )
+    return context.bound(ProcessLogits, view, rows=rows)
 
 
 def _spoil_logits(context: Context, view: ShapeView, rows: Span) -> SpoilLogits:
     spec = context.spec
-    return SpoilLogits(
-        rows=rows,
-        logits=view.logits,
-        num_logits=(1 + spec.num_speculative_tokens) * spec.vocab_size,
-    )
+    return context.bound(SpoilLogits, view, rows=rows, num_logits=(1 + spec.num_speculative_tokens) * spec.vocab_size)

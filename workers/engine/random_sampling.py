@@ -36,7 +36,8 @@ METHODS: dict[SamplingMethod, int] = {
 }
 GREEDY = SamplingParams()
 Call = Callable[[], None]
-Spans: TypeAlias = Mapping[str, Span]
+# Spans and numbers of sampling by chance, by the names that its ops have for them.
+Own: TypeAlias = Mapping[str, Span | int]
 
 
 def bits_of(number: float) -> int:
@@ -72,22 +73,29 @@ class Chance:
         self._context = context
         spec, rows = context.spec, context.memory.rows_max
         k = spec.num_speculative_tokens
-        self._method = METHODS[spec.sampling]
-        self._num_tries = NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
+        num_tries = NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
         self._rates = np.array([int(rate * RATE_STEPS) for rate in spec.rates] or [0] * k, dtype=np.int64)
-        self._block_size = block_size_of(spec.vocab_size, spec.vocab_tile, spec.vocab_block)
+        block_size = block_size_of(spec.vocab_size, spec.vocab_tile, spec.vocab_block)
+        self._numbers: dict[str, Span | int] = {
+            "method": METHODS[spec.sampling],
+            "num_tries": num_tries,
+            "logits_stride": spec.vocab_size,
+            "draft_stride": spec.vocab_size,
+            "block_size": block_size,
+            "tile_size": spec.vocab_tile,
+        }
         # How many elements a row has in each buffer.
-        blocks = -(-spec.vocab_size // self._block_size)
+        blocks = -(-spec.vocab_size // block_size)
         floats = {
             "temperature": 1,
             "top_p": 1,
             "floors": 1 + k,
             "floors_workspace": (1 + k) * workspace_length_of(spec.vocab_size),
             "accept_noise": k,
-            "select_noise": (1 + k) * (1 + self._num_tries) * 4,
+            "select_noise": (1 + k) * (1 + num_tries) * 4,
             "block_max": (1 + 2 * k) * blocks,
             "block_sum": (1 + 2 * k) * blocks,
-            "tile_sum": (1 + k) * blocks * (self._block_size // spec.vocab_tile),
+            "tile_sum": (1 + k) * blocks * (block_size // spec.vocab_tile),
             "residual": k * blocks,
         }
         integers = {"noise_positions": 1, "block_best": (1 + k) * blocks, "sampler_status": 1}
@@ -126,136 +134,40 @@ class Chance:
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
         """Return the calls that sample a step of this shape, and what to capture: both are the same at every step."""
         parts, lane, spec = self._context.parts, self._context.compute, self._context.spec
-        own = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
-        given = {name: self._context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
+        spans = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
+        spans |= {name: self._context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
+        own = {**self._numbers, **spans, "rates": self._kept_rates}
         calls: list[Call] = [
-            partial(lane.launch, parts.sampling_inputs, self._sampling_inputs(view, own, given)),
-            partial(lane.launch, parts.draw_noise, self._draw_noise(own, given)),
+            partial(lane.launch, parts.sampling_inputs, self._sampling_inputs(view, own)),
+            partial(lane.launch, parts.draw_noise, self._draw_noise(view, own)),
         ]
         if is_limited:
-            calls.append(partial(lane.launch, parts.logit_floors, self._logit_floors(view, own, given)))
-        calls.append(partial(lane.launch, parts.sampler_stats, self._sampler_stats(view, own, given)))
+            calls.append(partial(lane.launch, parts.logit_floors, self._logit_floors(view, own)))
+        calls.append(partial(lane.launch, parts.sampler_stats, self._sampler_stats(view, own)))
         # Nothing is left to add up before a single draft.
         if spec.sampling == "block" and spec.num_speculative_tokens > 1:
-            calls.append(partial(lane.launch, parts.residual_mass, self._residual_mass(view, own, given)))
-        calls.append(partial(lane.launch, parts.verify_drafts, self._verify_drafts(view, own, given)))
-        seen = (own["temperature"], own["top_p"], given["top_k"], given["seeds"], own["noise_positions"])
-        return calls, (*seen, own["sampler_status"])
+            calls.append(partial(lane.launch, parts.residual_mass, self._residual_mass(view, own)))
+        calls.append(partial(lane.launch, parts.verify_drafts, self._verify_drafts(view, own)))
+        seen = (spans["temperature"], spans["top_p"], spans["top_k"], spans["seeds"], spans["noise_positions"])
+        return calls, (*seen, spans["sampler_status"])
 
-    def _sampling_inputs(self, view: View, own: Spans, given: Spans) -> SamplingInputs:
-        return SamplingInputs(
-            temperature_bits=given["temperature_bits"],
-            top_p_bits=given["top_p_bits"],
-            rates_in_steps=self._context.memory.staged_rates(),
-            num_computed=view.num_computed,
-            num_scheduled=view.num_scheduled,
-            num_drafts=view.num_drafts,
-            temperature=own["temperature"],
-            top_p=own["top_p"],
-            rates=self._kept_rates,
-            positions=own["noise_positions"],
-            floors=own["floors"],
-            num_speculative_tokens=self._context.spec.num_speculative_tokens,
-        )
+    def _sampling_inputs(self, view: View, own: Own) -> SamplingInputs:
+        rates = self._context.memory.staged_rates()
+        return self._context.bound(SamplingInputs, view, own, rates_in_steps=rates, positions=own["noise_positions"])
 
-    def _draw_noise(self, own: Spans, given: Spans) -> DrawNoise:
-        return DrawNoise(
-            seeds=given["seeds"],
-            positions=own["noise_positions"],
-            accept_noise=own["accept_noise"],
-            select_noise=own["select_noise"],
-            num_speculative_tokens=self._context.spec.num_speculative_tokens,
-            num_tries=self._num_tries,
-        )
+    def _draw_noise(self, view: View, own: Own) -> DrawNoise:
+        return self._context.bound(DrawNoise, view, own, positions=own["noise_positions"])
 
-    def _logit_floors(self, view: View, own: Spans, given: Spans) -> LogitFloors:
-        spec = self._context.spec
-        return LogitFloors(
-            logits=view.logits,
-            temperature=own["temperature"],
-            top_k=given["top_k"],
-            top_p=own["top_p"],
-            num_drafts=view.num_drafts,
-            floors=own["floors"],
-            workspace=own["floors_workspace"],
-            num_speculative_tokens=spec.num_speculative_tokens,
-            vocab_size=spec.vocab_size,
-            logits_stride=spec.vocab_size,
-        )
+    def _logit_floors(self, view: View, own: Own) -> LogitFloors:
+        return self._context.bound(LogitFloors, view, own, workspace=own["floors_workspace"])
 
-    def _sampler_stats(self, view: View, own: Spans, given: Spans) -> SamplerStats:
-        spec = self._context.spec
-        return SamplerStats(
-            logits=view.logits,
-            draft_logits=self._context.memory.draft_logits.all,
-            draft_slots=view.state_slot,
-            floors=own["floors"],
-            temperature=own["temperature"],
-            num_drafts=view.num_drafts,
-            point_mass=given["point_mass"],
-            block_max=own["block_max"],
-            block_sum=own["block_sum"],
-            block_best=own["block_best"],
-            tile_sum=own["tile_sum"],
-            num_speculative_tokens=spec.num_speculative_tokens,
-            vocab_size=spec.vocab_size,
-            logits_stride=spec.vocab_size,
-            draft_stride=spec.vocab_size,
-            block_size=self._block_size,
-            tile_size=spec.vocab_tile,
-        )
+    def _sampler_stats(self, view: View, own: Own) -> SamplerStats:
+        return self._context.bound(SamplerStats, view, own, draft_slots=view.state_slot)
 
-    def _residual_mass(self, view: View, own: Spans, given: Spans) -> ResidualMass:
-        spec = self._context.spec
-        return ResidualMass(
-            logits=view.logits,
-            draft_logits=self._context.memory.draft_logits.all,
-            draft_slots=view.state_slot,
-            floors=own["floors"],
-            temperature=own["temperature"],
-            drafts=view.scheduled_drafts,
-            num_drafts=view.num_drafts,
-            point_mass=given["point_mass"],
-            block_max=own["block_max"],
-            block_sum=own["block_sum"],
-            accept_noise=own["accept_noise"],
-            residual=own["residual"],
-            num_speculative_tokens=spec.num_speculative_tokens,
-            vocab_size=spec.vocab_size,
-            logits_stride=spec.vocab_size,
-            draft_stride=spec.vocab_size,
-            block_size=self._block_size,
-        )
+    def _residual_mass(self, view: View, own: Own) -> ResidualMass:
+        drafts = view.scheduled_drafts
+        return self._context.bound(ResidualMass, view, own, draft_slots=view.state_slot, drafts=drafts)
 
-    def _verify_drafts(self, view: View, own: Spans, given: Spans) -> VerifyDrafts:
-        spec = self._context.spec
-        return VerifyDrafts(
-            logits=view.logits,
-            draft_logits=self._context.memory.draft_logits.all,
-            draft_slots=view.state_slot,
-            floors=own["floors"],
-            temperature=own["temperature"],
-            drafts=view.scheduled_drafts,
-            num_drafts=view.num_drafts,
-            num_scheduled=view.num_scheduled,
-            invalid=view.invalid,
-            point_mass=given["point_mass"],
-            rates=self._kept_rates,
-            block_max=own["block_max"],
-            block_sum=own["block_sum"],
-            block_best=own["block_best"],
-            tile_sum=own["tile_sum"],
-            residual=own["residual"],
-            accept_noise=own["accept_noise"],
-            select_noise=own["select_noise"],
-            sampled=view.sampled,
-            status=own["sampler_status"],
-            method=self._method,
-            num_tries=self._num_tries,
-            num_speculative_tokens=spec.num_speculative_tokens,
-            vocab_size=spec.vocab_size,
-            logits_stride=spec.vocab_size,
-            draft_stride=spec.vocab_size,
-            block_size=self._block_size,
-            tile_size=spec.vocab_tile,
-        )
+    def _verify_drafts(self, view: View, own: Own) -> VerifyDrafts:
+        drafts, status = view.scheduled_drafts, own["sampler_status"]
+        return self._context.bound(VerifyDrafts, view, own, draft_slots=view.state_slot, drafts=drafts, status=status)

@@ -27,38 +27,11 @@ def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
 
 
 def _state_copy(context: Context, view: View) -> StateCopy:
-    memory, spec = context.memory, context.spec
-    return StateCopy(
-        num_computed=view.num_computed,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        accepted=view.accepted,
-        state_slot=view.state_slot,
-        block_table=view.block_table,
-        states=memory.states.all,
-        conv=memory.conv.all,
-        block_states=memory.block_states.all,
-        block_windows=memory.block_windows.all,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        conv_width=spec.conv_width,
-    )
+    return context.bound(StateCopy, view)
 
 
 def _state_restore(context: Context, view: ShapeView) -> StateRestore:
-    memory, spec = context.memory, context.spec
-    return StateRestore(
-        taken_over=view.taken_over,
-        state_slot=view.state_slot,
-        block_states=memory.block_states.all,
-        block_windows=memory.block_windows.all,
-        slot_accepted=memory.slot_accepted.all,
-        states=memory.states.all,
-        conv=memory.conv.all,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        conv_width=spec.conv_width,
-    )
+    return context.bound(StateRestore, view)
 
 
 def _poison_states(context: Context, blocks: Span, num_blocks: int) -> PoisonStates:

@@ -71,35 +71,9 @@ class Sampler:
 
 
 def _count_sampled(context: Context, view: ShapeView) -> CountSampled:
-    memory, spec = context.memory, context.spec
-    return CountSampled(
-        sampled=view.sampled,
-        discard=view.discard,
-        backup=view.backup,
-        input_ids=view.input_ids,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        state_slot=view.state_slot,
-        slot_accepted=memory.slot_accepted.all,
-        accepted=view.accepted,
-        valid=view.valid,
-        next_tokens=view.next_tokens,
-        token_index=view.token_index,
-        width=1 + spec.num_speculative_tokens,
-        vocab_size=spec.vocab_size,
-    )
+    spec = context.spec
+    return context.bound(CountSampled, view, width=1 + spec.num_speculative_tokens)
 
 
 def _rejection_sample(context: Context, view: ShapeView) -> RejectionSample:
-    spec = context.spec
-    return RejectionSample(
-        logits=view.logits,
-        scheduled_drafts=view.scheduled_drafts,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        invalid=view.invalid,
-        sampled=view.sampled,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        vocab_size=spec.vocab_size,
-    )
+    return context.bound(RejectionSample, view)

@@ -44,30 +44,14 @@ def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> 
 def _draft_model_pass(
     context: Context, view: View, num_blocks_max: int, num_queries_max: int, conv_width: int
 ) -> DraftModelPass:
-    memory, spec = context.memory, context.spec
-    return DraftModelPass(
-        input_ids=view.input_ids,
-        positions=view.positions,
+    spec = context.spec
+    return context.bound(
+        DraftModelPass,
+        view,
         slots=view.drafter_slots,
-        token_row=view.token_row,
-        token_index=view.token_index,
-        block_table=view.block_table,
-        num_computed=view.num_computed,
-        query_start=view.query_start,
-        num_scheduled=view.num_scheduled,
-        num_drafts=view.num_drafts,
-        state_slot=view.state_slot,
         accepted=view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
-        drafter_hidden=view.drafter_hidden,
-        drafter_attended=view.drafter_attended,
-        drafter_states=memory.drafter_states.all,
-        drafter_conv=memory.drafter_conv.all,
-        drafter_kv=memory.drafter_kv.all,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
         num_blocks_max=num_blocks_max,
         num_queries_max=num_queries_max,
-        num_speculative_tokens=spec.num_speculative_tokens,
         conv_width=conv_width,
     )
 
@@ -75,74 +59,25 @@ def _draft_model_pass(
 def _draft_model_chain(
     context: Context, view: ShapeView, num_blocks_max: int, k_step: int, conv_width: int
 ) -> DraftModelChain:
-    memory, spec = context.memory, context.spec
-    return DraftModelChain(
-        next_tokens=view.next_tokens,
-        positions=view.positions,
-        token_index=view.token_index,
-        num_scheduled=view.num_scheduled,
-        valid=view.valid,
-        accepted=view.accepted,
-        state_slot=view.state_slot,
-        block_table=view.block_table,
-        script=memory.script.all,
-        drafter_states=memory.drafter_states.all,
-        drafter_conv=memory.drafter_conv.all,
-        drafter_kv=memory.drafter_kv.all,
-        raw=view.raw,
-        own=view.own,
-        draft_tokens=view.draft_tokens,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_blocks_max=num_blocks_max,
-        max_model_len=spec.max_model_len,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        num_proposed=k_step,
-        vocab_size=spec.vocab_size,
-        conv_width=conv_width,
+    return context.bound(
+        DraftModelChain, view, num_blocks_max=num_blocks_max, num_proposed=k_step, conv_width=conv_width
     )
 
 
 def _draft_noise(context: Context, view: ShapeView) -> DraftNoise:
-    memory, spec = context.memory, context.spec
-    return DraftNoise(
-        seeds=memory.sampling_field("seeds", view.num_rows),
-        positions=view.positions,
-        token_index=view.token_index,
-        draft_noise=view.draft_noise,
-        num_speculative_tokens=spec.num_speculative_tokens,
-    )
+    memory = context.memory
+    return context.bound(DraftNoise, view, seeds=memory.sampling_field("seeds", view.num_rows))
 
 
 def _drawn_chain(context: Context, view: ShapeView, num_blocks_max: int, k_step: int, conv_width: int) -> DrawnChain:
     memory, spec = context.memory, context.spec
-    return DrawnChain(
-        next_tokens=view.next_tokens,
-        positions=view.positions,
-        token_index=view.token_index,
-        num_scheduled=view.num_scheduled,
-        valid=view.valid,
-        accepted=view.accepted,
-        state_slot=view.state_slot,
-        block_table=view.block_table,
-        script=memory.script.all,
+    return context.bound(
+        DrawnChain,
+        view,
         temperature_bits=memory.sampling_field("temperature_bits", view.num_rows),
         point_mass=memory.sampling_field("point_mass", view.num_rows),
-        draft_noise=view.draft_noise,
-        drafter_states=memory.drafter_states.all,
-        drafter_conv=memory.drafter_conv.all,
-        drafter_kv=memory.drafter_kv.all,
-        draft_logits=memory.draft_logits.all,
-        raw=view.raw,
-        own=view.own,
-        draft_tokens=view.draft_tokens,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
         num_blocks_max=num_blocks_max,
-        max_model_len=spec.max_model_len,
-        num_speculative_tokens=spec.num_speculative_tokens,
         num_proposed=k_step,
-        vocab_size=spec.vocab_size,
         conv_width=conv_width,
         vocab_block_min=spec.vocab_block,
         tile_size=spec.vocab_tile,

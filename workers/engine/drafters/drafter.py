@@ -58,21 +58,8 @@ def drafter_of(spec: EngineSpec) -> Drafter:
 
 
 def _limit_slots(context: Context, view: ShapeView) -> LimitSlots:
-    spec = context.spec
-    return LimitSlots(
-        positions=view.positions,
-        slots=view.slots,
-        drafter_slots=view.drafter_slots,
-        drafter_max_len=spec.drafter_max_len,
-    )
+    return context.bound(LimitSlots, view)
 
 
 def _limit_drafts(context: Context, view: ShapeView, k_step: int) -> LimitDrafts:
-    return LimitDrafts(
-        positions=view.positions,
-        token_index=view.token_index,
-        draft_tokens=view.draft_tokens,
-        num_speculative_tokens=context.spec.num_speculative_tokens,
-        num_proposed=k_step,
-        drafter_max_len=context.spec.drafter_max_len,
-    )
+    return context.bound(LimitDrafts, view, num_proposed=k_step)

@@ -16,55 +16,12 @@ def launch(context: Context, forward: Forward) -> None:
 
 
 def _draft_first_pass(context: Context, view: ShapeView) -> DraftFirstPass:
-    memory = context.memory
-    return DraftFirstPass(
-        hidden=view.hidden,
-        input_ids=view.input_ids,
-        positions=view.positions,
-        slots=view.drafter_slots,
-        token_index=view.token_index,
-        next_tokens=view.next_tokens,
-        num_scheduled=view.num_scheduled,
-        drafter_hidden=view.drafter_hidden,
-        drafter_kv=memory.drafter_kv.all,
-    )
+    return context.bound(DraftFirstPass, view, slots=view.drafter_slots)
 
 
 def _draft_slots(context: Context, view: ShapeView, k_step: int) -> DraftSlots:
-    spec = context.spec
-    return DraftSlots(
-        positions=view.positions,
-        token_index=view.token_index,
-        num_scheduled=view.num_scheduled,
-        block_table=view.block_table,
-        draft_slots=view.draft_slots,
-        block_size=spec.block_size,
-        max_blocks=context.memory.max_blocks,
-        max_model_len=spec.max_model_len,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        num_proposed=k_step,
-    )
+    return context.bound(DraftSlots, view, num_proposed=k_step)
 
 
 def _draft_chain(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> DraftChain:
-    memory, spec = context.memory, context.spec
-    return DraftChain(
-        drafter_hidden=view.drafter_hidden,
-        positions=view.positions,
-        token_index=view.token_index,
-        num_scheduled=view.num_scheduled,
-        valid=view.valid,
-        state_slot=view.state_slot,
-        block_table=view.block_table,
-        draft_slots=view.draft_slots,
-        script=memory.script.all,
-        drafter_kv=memory.drafter_kv.all,
-        raw=view.raw,
-        draft_tokens=view.draft_tokens,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_blocks_max=num_blocks_max,
-        max_model_len=spec.max_model_len,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        num_proposed=k_step,
-    )
+    return context.bound(DraftChain, view, num_blocks_max=num_blocks_max, num_proposed=k_step)

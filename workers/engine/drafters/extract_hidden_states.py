@@ -14,14 +14,4 @@ def launch(context: Context, forward: Forward) -> None:
 
 
 def _extract_hidden_states(context: Context, view: ShapeView, k_step: int) -> ExtractHiddenStates:
-    memory, spec = context.memory, context.spec
-    return ExtractHiddenStates(
-        hidden=view.hidden,
-        slots=view.drafter_slots,
-        next_tokens=view.next_tokens,
-        valid=view.valid,
-        drafter_kv=memory.drafter_kv.all,
-        draft_tokens=view.draft_tokens,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        num_proposed=k_step,
-    )
+    return context.bound(ExtractHiddenStates, view, slots=view.drafter_slots, num_proposed=k_step)

@@ -12,18 +12,4 @@ def launch(context: Context, forward: Forward) -> None:
 
 
 def _medusa_heads(context: Context, view: ShapeView, k_step: int) -> MedusaHeads:
-    memory, spec = context.memory, context.spec
-    return MedusaHeads(
-        hidden=view.hidden,
-        positions=view.positions,
-        token_index=view.token_index,
-        num_scheduled=view.num_scheduled,
-        valid=view.valid,
-        state_slot=view.state_slot,
-        script=memory.script.all,
-        raw=view.raw,
-        draft_tokens=view.draft_tokens,
-        max_model_len=spec.max_model_len,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        num_proposed=k_step,
-    )
+    return context.bound(MedusaHeads, view, num_proposed=k_step)

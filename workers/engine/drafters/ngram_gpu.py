@@ -14,27 +14,8 @@ def launch(context: Context, forward: Forward) -> None:
 
 
 def _write_tokens(context: Context, view: ShapeView) -> WriteTokens:
-    memory = context.memory
-    return WriteTokens(
-        input_ids=view.input_ids,
-        slots=view.drafter_slots,
-        drafter_kv=memory.drafter_kv.all,
-    )
+    return context.bound(WriteTokens, view, slots=view.drafter_slots)
 
 
 def _ngram_search(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> NgramSearch:
-    memory, spec = context.memory, context.spec
-    return NgramSearch(
-        next_tokens=view.next_tokens,
-        positions=view.positions,
-        token_index=view.token_index,
-        valid=view.valid,
-        block_table=view.block_table,
-        drafter_kv=memory.drafter_kv.all,
-        draft_tokens=view.draft_tokens,
-        block_size=spec.block_size,
-        max_blocks=memory.max_blocks,
-        num_blocks_max=num_blocks_max,
-        num_speculative_tokens=spec.num_speculative_tokens,
-        num_proposed=k_step,
-    )
+    return context.bound(NgramSearch, view, num_blocks_max=num_blocks_max, num_proposed=k_step)

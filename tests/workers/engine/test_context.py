@@ -1,0 +1,55 @@
+"""Tests of the context of a model runner: what an op's arguments are taken from by their names."""
+
+import pytest
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.engine.context import Context
+from workers.engine.parts import Parts
+from workers.kernels.attention.arguments import Attention
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.lanes.lane import Span
+from workers.oracle.tape import Tapes
+from workers.run.check import Options, Run
+from workers.targets.specstorm import Specstorm, ours
+
+
+@pytest.fixture
+def context() -> Context:
+    trace = Trace(spec=EngineSpec(), seed=0, events=(Submit(tick=0, request="a", prompt=(1, 2), max_tokens=1),))
+    return ours(Run(trace, Tapes(), Options(), Specstorm(Parts())).target).engine.runner.context
+
+
+def test_spans_come_from_the_view_buffers_from_memory_and_numbers_from_either(context: Context) -> None:
+    view, memory, spec = context.memory.view(0, 2, 8), context.memory, context.spec
+    for _ in range(2):
+        bound = context.bound(Attention, view, output=view.attended, num_blocks_max=3)
+        assert (bound.kv, bound.positions, bound.output) == (memory.kv.all, view.positions, view.attended)
+        assert (bound.block_size, bound.max_blocks, bound.num_blocks_max) == (spec.block_size, memory.max_blocks, 3)
+
+
+def test_what_another_view_has_is_taken_from_that_view(context: Context) -> None:
+    first, second = context.memory.view(0, 1, 4), context.memory.view(0, 2, 8)
+    bound = [context.bound(KvWrite, view, layer=0) for view in (first, second, first)]
+    assert [each.positions for each in bound] == [first.positions, second.positions, first.positions]
+
+
+def test_what_the_caller_owns_comes_before_what_memory_has(context: Context) -> None:
+    view = context.memory.view(0, 1, 4)
+    own: dict[str, Span | int] = {"kv": context.memory.drafter_kv.all, "layer": 7}
+    assert context.bound(KvWrite, view, own).kv is context.memory.drafter_kv.all
+    assert context.bound(KvWrite, view, own, layer=1).layer == 1
+
+
+def test_a_name_that_several_spans_may_be_meant_by_is_said_at_the_launch(context: Context) -> None:
+    view = context.memory.view(0, 1, 4)
+    given = {"prev_valid": context.memory.valid.all, "draft_tokens": context.memory.prev_drafts}
+    with pytest.raises(TypeError, match=r"PrepareInputs\.accepted: nothing else bears this name"):
+        context.bound(PrepareInputs, view, **given)
+
+
+def test_an_argument_that_the_op_does_not_have_is_refused(context: Context) -> None:
+    with pytest.raises(AssertionError, match="KvWrite has no argument"):
+        context.bound(KvWrite, context.memory.view(0, 1, 4), layer=0, slot=context.memory.slots.all)
