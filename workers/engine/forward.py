@@ -41,8 +41,14 @@ def _launch_attention(context: Context, forward: Forward) -> None:
 
 def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
     memory = context.memory
+    # What the step before left, in as many rows as it had.
     return context.bound(
-        PrepareInputs, view, prev_valid=memory.valid.all, draft_tokens=memory.prev_drafts, accepted=view.accepted_read
+        PrepareInputs,
+        view,
+        prev_valid=memory.valid.all,
+        next_tokens=memory.next_tokens.all,
+        draft_tokens=memory.prev_drafts,
+        accepted=view.accepted_read,
     )
 
 
