@@ -1,6 +1,6 @@
 """The simulated device: activated once in a process, then run after run under schedules, each with its report."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +17,7 @@ from workers.targets.simulated_torch.backend import DEVICE_NAME, Event, Stream
 from workers.targets.simulated_torch.digests import TaskDigests, task_digests
 from workers.targets.simulated_torch.library import native
 from workers.targets.simulated_torch.native import Native
-from workers.targets.simulated_torch.reports import Report, bypass_of, race_of
+from workers.targets.simulated_torch.reports import Order, Report, SourceLine, bypass_of, orders_of, race_of
 from workers.targets.simulated_torch.schedule import check, draw_key, native_holds
 
 _POISON = 0xA5
@@ -90,6 +90,22 @@ class Device:
         races = tuple(race_of(race, self.root) for race in self._native.races())
         bypasses = tuple(bypass_of(bypass, self.root) for bypass in self._native.bypasses())
         return Report(races, bypasses, MappingProxyType(self._native.counts()), MappingProxyType(self._native.forced()))
+
+    def orders(self) -> tuple[Order, ...]:
+        """Return the calls of the run so far that order work: records, waits, synchronisations, blocking copies.
+
+        They are those of the program itself; what the device waits for because a value is asked for is none. A line
+        that makes a record and a wait is one of `wait_stream`. Nothing is known of a run that is not watched.
+        """
+        return orders_of(self._native.orders(), self.root)
+
+    def leave_out(self, lines: Iterable[SourceLine]) -> None:
+        """Leave out every call at these lines that orders work, in the watched run that has begun.
+
+        A program without an order that it needs has a race: so one sees whether a line is needed, and whether its
+        absence is found.
+        """
+        self._native.leave_out([(line.file, line.line) for line in lines])
 
     def digests(self) -> tuple[TaskDigests, ...]:
         """Run whatever is still enqueued, and return what each task read and wrote, in the order of launch."""

@@ -79,6 +79,12 @@ class Native(Protocol):
     def races(self) -> list[NativeRace]:
         """Return the races found since the run began."""
 
+    def orders(self) -> list[tuple[str, Lines, int]]:
+        """Return what the program made to order work since the run began: call, from where, how often."""
+
+    def leave_out(self, lines: Sequence[tuple[str, int]]) -> None:
+        """Leave out what orders work at these lines, each by the end of its file's path, until the next run begins."""
+
     def bypasses(self) -> list[NativeSide]:
         """Return the host's accesses to memory of the device since the run began."""
 

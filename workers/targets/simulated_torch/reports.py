@@ -1,6 +1,7 @@
 """Reports of the simulated device: races with buffer, op, stream and source line of both sides."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +100,18 @@ class Bypass:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """Calls made from one line that order work, by their names, and how often the line made one."""
+
+    line: SourceLine
+    calls: tuple[str, ...]
+    count: int
+
+    def __str__(self) -> str:
+        return f"{'+'.join(self.calls)} at {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a run on the device showed.
 
@@ -110,6 +123,16 @@ class Report:
     bypasses: tuple[Bypass, ...]
     counts: Mapping[str, int]
     forced: Mapping[str, int]
+
+
+def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Order, ...]:
+    """Return the calls that order work by the line that made them, whoever called it, in the order of lines."""
+    calls: dict[SourceLine, Counter[str]] = {}
+    for call, lines, count in native:
+        for line in source_lines(lines, root)[:1]:
+            calls.setdefault(line, Counter())[call] += count
+    by_place = sorted(calls, key=lambda line: (line.file, line.line))
+    return tuple(Order(line, tuple(sorted(calls[line])), max(calls[line].values())) for line in by_place)
 
 
 def race_of(native: NativeRace, root: Path) -> Race:

@@ -74,6 +74,10 @@ def loop(device: Device, sound: bool, mistake: str) -> Values:
     return values
 
 
+def sound_loop(device: Device) -> Values:
+    return loop(device, True, "")
+
+
 def staging_reused(device: Device, sound: bool) -> Values:
     return loop(device, sound, "staging reused")
 

@@ -36,7 +36,7 @@ struct DeviceMemory final : c10::DeviceAllocator {
   // Cached memory takes nothing from anybody here, and a program that empties caches is to meet the same blocks again.
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    machine().record_use(reinterpret_cast<uintptr_t>(data.get()), stream_of(stream));
+    if (orders("record_stream")) machine().record_use(reinterpret_cast<uintptr_t>(data.get()), stream_of(stream));
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -94,22 +94,29 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Machine::set_current(stream_of(stream));
     return handle_of(before);
   }
-  bool queryStream(const c10::Stream& stream) const override { return machine().query_stream(stream_of(stream)); }
-  void synchronizeStream(const c10::Stream& stream) const override { machine().synchronize_stream(stream_of(stream)); }
-  void synchronizeDevice(c10::DeviceIndex) const override { machine().synchronize_device(); }
+  bool queryStream(const c10::Stream& stream) const override {
+    return !orders("query") || machine().query_stream(stream_of(stream));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    if (orders("synchronize")) machine().synchronize_stream(stream_of(stream));
+  }
+  void synchronizeDevice(c10::DeviceIndex) const override {
+    if (orders("synchronize")) machine().synchronize_device();
+  }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    if (!orders("record")) return;
     if (*event == nullptr) *event = new Event();
     static_cast<Event*>(*event)->record = machine().record(stream_of(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {
-    machine().wait(stream_of(stream), event == nullptr ? nullptr : static_cast<Event*>(event)->record);
+    if (orders("wait")) machine().wait(stream_of(stream), event == nullptr ? nullptr : static_cast<Event*>(event)->record);
   }
   bool queryEvent(void* event) const override {
-    return machine().query(event == nullptr ? nullptr : static_cast<Event*>(event)->record);
+    return !orders("query") || machine().query(event == nullptr ? nullptr : static_cast<Event*>(event)->record);
   }
   void synchronizeEvent(void* event) const override {
-    machine().synchronize(event == nullptr ? nullptr : static_cast<Event*>(event)->record);
+    if (orders("synchronize")) machine().synchronize(event == nullptr ? nullptr : static_cast<Event*>(event)->record);
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   // The device has no clock: each task takes it a microsecond.
@@ -120,7 +127,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return 1e-3 * (static_cast<double>(last->tasks_run) - static_cast<double>(first->tasks_run));
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    machine().record_use(reinterpret_cast<uintptr_t>(data.get()), stream_of(stream));
+    if (orders("record_stream")) machine().record_use(reinterpret_cast<uintptr_t>(data.get()), stream_of(stream));
   }
 };
 

@@ -91,6 +91,15 @@ py::list races() {
   return found;
 }
 
+// (call, lines, count)
+py::list made_orders() {
+  Locked lock(machine());
+  py::list found;
+  for (const auto& [call, count] : machine().orders.made())
+    found.append(py::make_tuple(call.first, lines(call.second), count));
+  return found;
+}
+
 py::list bypasses() {
   Locked lock(machine());
   py::list found;
@@ -138,12 +147,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("step", [](int64_t number) { machine().step(number); });
   module.def("point", [](const std::string& name) { machine().point(machine().number_of(name)); }, released());
   module.def("races", &races);
+  module.def("orders", &made_orders);
+  module.def("leave_out", [](std::vector<Line> lines) {
+    Locked lock(machine());
+    machine().orders.leave_out(std::move(lines));
+  });
   module.def("bypasses", &bypasses);
   module.def("digests", &digests);
   module.def("counts", &counts);
   module.def("forced", [] { return machine().forced; });
   module.def("memory_limit", [](size_t bytes) { machine().memory.limit = bytes; });
-  module.def("synchronize", [] { machine().synchronize_device(); }, released());
+  module.def("synchronize", [] {
+    if (orders("synchronize")) machine().synchronize_device();
+  }, released());
   module.def("current_stream", &Machine::current);
   module.def("set_stream", [](int stream) {
     int before = Machine::current();

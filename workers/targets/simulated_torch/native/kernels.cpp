@@ -51,7 +51,7 @@ at::Tensor& set_storage(at::Tensor& tensor, at::Storage storage, int64_t offset,
 }
 
 void record_stream(at::Tensor& tensor, c10::Stream stream) {
-  machine().record_use(storage_base(tensor), static_cast<int>(stream.id()));
+  if (orders("record_stream")) machine().record_use(storage_base(tensor), static_cast<int>(stream.id()));
 }
 
 // A copy between tensors of the device is a task like any other.
@@ -70,13 +70,14 @@ void copy_to_device(const at::Tensor& source, const at::Tensor& target, bool non
   bool alike = source.dtype() == target.dtype() && source.is_conj() == target.is_conj() &&
                source.is_neg() == target.is_neg();
   bool reads_later = alike && source.is_contiguous() && is_pinned(source);
+  bool waits = !non_blocking && (!reads_later || orders("blocking copy"));
   Uses uses;
   if (reads_later) add_use(uses, source, false);
   add_use(uses, target, true);
   auto from = reads_later ? host_view(source) : source.clone();
   launch(reads_later ? direct : staged, std::move(uses), [from, to = host_view(target)] { to.copy_(from); });
   if (reads_later) machine().record_use(storage_base(source), Machine::current());
-  if (!non_blocking) machine().synchronize_stream(Machine::current());
+  if (waits) machine().synchronize_stream(Machine::current());
 }
 
 // As CUDA: the host does not wait for a copy into contiguous pinned memory; every other it does.
@@ -86,13 +87,14 @@ void copy_to_host(const at::Tensor& source, const at::Tensor& target, bool non_b
   Uses uses;
   add_use(uses, source, false);
   if (pinned) {
+    bool waits = !non_blocking && orders("blocking copy");
     add_use(uses, target, true);
     int byte = machine().settings.poison;
     auto to = host_view(target);
-    if (byte >= 0 && non_blocking) machine().poison(uses.back(), byte);
+    if (byte >= 0 && !waits) machine().poison(uses.back(), byte);
     launch(direct, std::move(uses), [from = host_view(source), to] { to.copy_(from); });
     machine().record_use(storage_base(target), Machine::current());
-    if (!non_blocking) machine().synchronize_stream(Machine::current());
+    if (waits) machine().synchronize_stream(Machine::current());
     return;
   }
   auto through = at::empty(target.sizes(), target.options().pinned_memory(false));

@@ -271,6 +271,7 @@ void Machine::begin(const Settings& wanted, bool new_streams) {
   pages.clear();
   memory.renew();
   races.clear();
+  orders.clear();
   bypasses.clear();
   digests.clear();
   forced.clear();

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "orders.h"
 #include "pages.h"
 #include "races.h"
 
@@ -117,6 +118,7 @@ class Machine {
   // Hold an access of the host against what is in flight there. Called for a page fault.
   bool host_touched(Block& block, const Span& bytes, bool write);
 
+  bool watched() const { return settings.races || settings.guard || settings.digests; }
   uint32_t number_of(const std::string& name);
   const std::string& name_of(uint32_t number) const { return names_[number]; }
   // The key words of the labelled draws of an op's name; asked once for each name.
@@ -127,6 +129,7 @@ class Machine {
   Memory memory;
   Races races;
   Pages pages;
+  Orders orders;
   Counts counts;
   std::vector<Side> bypasses;
   std::vector<Digests> digests;  // in the order of launch
@@ -139,7 +142,6 @@ class Machine {
   uint32_t count(uint32_t op);
   // Order what follows on the host after a clock.
   void know(const Clock& clock);
-  bool watched() const { return settings.races || settings.guard || settings.digests; }
   void note_uses(const Task& task, int stream);
   void push(int stream, Task task);
   void run(int stream, Task task);
