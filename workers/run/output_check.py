@@ -1,20 +1,23 @@
 """Check of outputs: run an engine for them alone, judge them by contracts, and compare them with other runs.
 
-Verifies: what follows from each request alone; an asynchronous run against a synchronous one, where the engine has
-both, that one against one without speculation, and requests batched against the same requests alone. A finding on an
-engine that was used before is verified on a new one.
+Verifies: what follows from each request alone; identities of the steps that an engine shows; an asynchronous run
+against a synchronous one, where the engine has both, that one against one without speculation, and requests batched
+against the same requests alone. A finding on an engine that was used before is verified on a new one.
 Does not verify: a mistake that all of these runs share and no contract forbids.
 """
 
 import traceback
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.outputs import OutputDifference, Outputs, compare
+from workers.judge.step_identities import PLANES, StepIdentities, difference_of
 from workers.lanes.lane import Deadlock
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.oracle.tape import Tapes
+from workers.record.observation import Observation
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
@@ -40,10 +43,18 @@ class OutputRun:
     """One run of an engine with nothing looked at but its outputs."""
 
     def __init__(
-        self, trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, races: bool = False
+        self,
+        trace: Trace,
+        tapes: Tapes,
+        kind: TargetKind,
+        config: RunConfig = DEFAULT_CONFIG,
+        races: bool = False,
+        steps: bool = False,
     ) -> None:
-        self.target = kind.open(trace, config, Watch(races=races))
         capabilities = kind.capabilities
+        steps = steps and set(PLANES) <= set(capabilities.planes)
+        self.target = kind.open(trace, config, Watch(races=races, steps=steps))
+        self.identities = StepIdentities(trace.spec.vocab_size, trace.spec.block_size) if steps else None
         # What they come to depends on which drafts they get, and a race may change those.
         self.left_to_drafts = {
             event.request
@@ -61,11 +72,30 @@ class OutputRun:
             if self.drive.tick > steps_max:
                 return False
             self.drive.step()
-            self.target.take_log()
+            self._look()
             self.target.take_captures()
             if watches:
                 self.drive.deliveries.shown(self.target.outputs())
         return True
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        """The planes of its steps, if it has shown any."""
+        return PLANES if self.identities is not None and self.identities.has_seen else ()
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield what is wrong within the run, once it has ended: what the target says itself, then of its steps."""
+        yield from self.target.differences()
+        self._look()
+        broken = self.identities.breach() if self.identities is not None else None
+        if broken is not None:
+            yield difference_of(broken)
+
+    def _look(self) -> None:
+        """Take the log of what was done since the last look."""
+        seen = self.target.take_log()
+        if self.identities is not None:
+            self.identities.see(entry for entry in seen if isinstance(entry, Observation))
 
 
 def outputs_of(
@@ -99,7 +129,7 @@ def check_outputs(
 
 def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, races: bool) -> Verdict:
     try:
-        run = OutputRun(trace, tapes, kind, config, races)
+        run = OutputRun(trace, tapes, kind, config, races, steps=True)
     except DeviceError:
         raise
     except Exception as error:
@@ -108,15 +138,15 @@ def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, rac
         if not run.to_end(STEPS_MAX, watches=True):
             return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
         seen, stats, breach = run.target.outputs(), _stats(run), run.drive.breach()
-        differences = run.target.differences()
+        wrong = next(run.differences(), None)
     except Deadlock as deadlock:
         return Stuck(stats=_stats(run), reason=str(deadlock))
     except Exception as error:
         return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error))
     finally:
         run.target.close()
-    if differences:
-        return Diverged(stats=stats, difference=differences[0])
+    if wrong is not None:
+        return Diverged(stats=stats, difference=wrong)
     others = list(references(trace, list(seen), kind.capabilities))
     if breach is not None:
         difference = broken_contract(breach, run.drive.tick)
@@ -244,7 +274,7 @@ def _stats(run: OutputRun) -> Stats:
         run_ahead_max=progress.run_ahead_max,
         digest=blake2b(text.encode(), digest_size=16).hexdigest(),
         probes={name: count for name, count in sorted(run.target.probes.items()) if count},
-        planes=(PLANE, "liveness", "tokens"),
+        planes=(PLANE, "liveness", "tokens", *run.planes),
     )
 
 

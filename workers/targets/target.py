@@ -77,7 +77,7 @@ class Watch:
     `watcher` is told of every access to memory, where there are lanes; `blame` keeps the last writers of every buffer
     (slower); `without` removes waits, records and synchronisations, see `workers.lanes.base`. An `observer` takes the
     watcher's place on simulated lanes, and is told besides when each op runs (slower still). `races` is for a target
-    that watches its own accesses.
+    that watches its own accesses, `steps` for one that shows its steps only if it is asked to.
     """
 
     watcher: Watcher | None = None
@@ -85,6 +85,7 @@ class Watch:
     without: frozenset[tuple[str, str]] = frozenset()
     observer: Observer | None = None
     races: bool = True
+    steps: bool = False
 
 
 class Progress(NamedTuple):

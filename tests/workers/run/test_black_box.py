@@ -69,6 +69,13 @@ def test_an_engine_that_does_not_end_is_stuck() -> None:
     assert isinstance(check(trace_of(0), TAPES, kind=BlackBoxKind("endless")), Stuck)
 
 
+def test_what_an_engine_shows_of_its_steps_is_judged_though_its_outputs_are_right() -> None:
+    verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("leak"))
+    assert isinstance(verdict, Diverged)
+    told = verdict.difference
+    assert (told.plane, told.variable, told.expected, told.actual) == ("books", "leaks", "no rows held at the end", "2")
+
+
 REFUSED = {
     "{tick: 1, do: preempt, request: a}": "events.1: preempt; events are submit, abort",
     "{tick: 1, do: abort, request: a, at: after_launch}": "events.1.at: after_launch; places are before_schedule",

@@ -13,11 +13,13 @@ from typing import Literal
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.record.observation import Output
+from workers.judge.step_identities import PLANES
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
 from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import DeviceError, Progress, RunConfig, Watch
 
-Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless"]
+Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "leak"]
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class BlackBox(OutputsAlone):
 
     trace: Trace
     mistake: Mistake
+    shows_steps: bool = False
     requests: dict[str, Request] = field(default_factory=dict)
     in_flight: deque[dict[str, int]] = field(default_factory=deque)
     num_commits: int = 0
@@ -98,6 +101,12 @@ class BlackBox(OutputsAlone):
             for name, request in self.requests.items()
         }
 
+    def take_log(self) -> list[Entry | Observation]:
+        """Show what is held, as an engine does that was asked for its steps and has nothing left to do."""
+        if not self.shows_steps or not self.drained():
+            return []
+        return [Observation("drained", self.num_commits, (), {"leaks": {"rows": 2} if self.mistake == "leak" else {}})]
+
     def progress(self) -> Progress:
         return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)
 
@@ -123,6 +132,7 @@ class BlackBoxKind:
             events=("abort",),
             places=("before_schedule",),
             spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": ()},
+            planes=PLANES,
         )
 
     def unmet(self, trace: Trace) -> str | None:
@@ -139,6 +149,6 @@ class BlackBoxKind:
         self.require(config)
         if self.mistake == "start":
             raise RuntimeError("no memory is left")
-        box = BlackBox(trace, self.mistake)
+        box = BlackBox(trace, self.mistake, watch.steps)
         self.opened.append(box)
         return box

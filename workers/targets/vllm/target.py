@@ -9,7 +9,8 @@ from pathlib import Path
 from scenarios.capabilities import FEATURES, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.record.observation import Output
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
 from workers.record.verdict import Difference
 from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
@@ -42,8 +43,9 @@ _ENVIRONMENT = {
 class Keeper:
     """The process of a configuration: started when it is needed, and again after it has died."""
 
-    def __init__(self, home: Path, overlay: str, device: str) -> None:
+    def __init__(self, home: Path, overlay: str, device: str, child: str = _CHILD) -> None:
         self._home = home
+        self._child = child
         self._device = device
         self._overlay = overlay
         self._process: EngineProcess | None = None
@@ -71,7 +73,7 @@ class Keeper:
         command = [
             str(self.python()),
             "-m",
-            _CHILD,
+            self._child,
             self._device,
             str(self._home / "models"),
             *([self._overlay] if self._overlay else []),
@@ -109,7 +111,7 @@ class Delivered:
 class VllmTarget(OutputsAlone):
     """One trace on an engine of vLLM."""
 
-    def __init__(self, trace: Trace, process: EngineProcess, races: bool) -> None:
+    def __init__(self, trace: Trace, process: EngineProcess, watch: Watch) -> None:
         self.probes: Mapping[str, int] = {}
         self._process = process
         self._depth = trace.spec.depth
@@ -118,8 +120,9 @@ class VllmTarget(OutputsAlone):
         self._is_drained = True
         self._num_requests = 0
         self._num_outputs = 0
-        opened = {"spec": trace.spec.model_dump_json(), "schedule": trace.schedule.model_dump_json(), "races": races}
-        process.ask({"do": "open", **opened})
+        self._seen: list[Observation] = []
+        opened = {"spec": trace.spec.model_dump_json(), "schedule": trace.schedule.model_dump_json()}
+        process.ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps})
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
         """Take a request in."""
@@ -153,6 +156,7 @@ class VllmTarget(OutputsAlone):
                 self._deliver(str(name), list(tokens), reason, list(logprobs))
             self._is_drained = bool(answer["drained"])
             self.probes = dict(answer["probes"])
+            self._seen += _observations(answer)
         except (KeyError, TypeError, ValueError) as error:
             raise EngineFailed(f"the engine's process answered a step with {answer!r}", "its process") from error
 
@@ -179,9 +183,16 @@ class VllmTarget(OutputsAlone):
         """Return how far the engine has come."""
         return Progress(self._num_requests, self._num_outputs, self._depth - 1)
 
+    def take_log(self) -> list[Entry | Observation]:
+        """Return what was observed of its steps since the last call, if that was asked for."""
+        taken, self._seen = self._seen, []
+        return [*taken]
+
     def differences(self) -> tuple[Difference, ...]:
         """Return the races of the run that are not known."""
-        races = self._process.ask({"do": "report"})["races"]
+        answer = self._process.ask({"do": "report"})
+        self._seen += _observations(answer)
+        races = answer["races"]
         new = [race for race in races if not is_known(race["first"]["function"], race["second"]["function"])]
         self.probes = {**self.probes, KNOWN_RACE: len(races) - len(new)}
         return tuple(_unordered(race) for race in new)
@@ -190,6 +201,14 @@ class VllmTarget(OutputsAlone):
         """Give the engine back to its process, which keeps it if it has drained."""
         if self._process.is_alive():
             self._process.ask({"do": "close"})
+
+
+def _observations(answer: Message) -> list[Observation]:
+    """Return the observations in an answer."""
+    return [
+        Observation(str(seen["point"]), int(seen["step"]), tuple(seen["requests"]), dict(seen["values"]))
+        for seen in answer["seen"]
+    ]
 
 
 def _unordered(race: Message) -> Difference:
@@ -260,7 +279,7 @@ class Vllm:
         lanes=("streams",),
         policies=("eager", "lazy", "random"),
         devices_without_lanes=("cpu",),
-        planes=("races",),
+        planes=("races", "blocks", "books", "counts", "inputs"),
         logit_margin=1e-4,
         words_from_prompt=False,
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
@@ -284,7 +303,7 @@ class Vllm:
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> VllmTarget:
         """Start a trace on an engine as it specifies."""
-        return VllmTarget(trace, self._keeper(config).process(), watch.races)
+        return VllmTarget(trace, self._keeper(config).process(), watch)
 
     def renew(self, config: RunConfig) -> bool:
         """Give up all engines that are kept."""

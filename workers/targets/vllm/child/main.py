@@ -44,14 +44,19 @@ class Host:
         match message["do"]:
             case "open":
                 schedule = Schedule.model_validate_json(message["schedule"])
-                return self._open(EngineSpec.model_validate_json(message["spec"]), schedule, message["races"])
+                spec = EngineSpec.model_validate_json(message["spec"])
+                return self._open(spec, schedule, message["races"], message["steps"])
             case "step":
                 assert self._session is not None, "no session is open"
                 for event in _EVENTS.validate_python(message["events"]):
                     self._session.happen(event)
                 return self._session.step() | {"probes": dict(self._session.probes)}
             case "report":
-                return {"races": self._device.report() if self._device is not None else []}
+                races = self._device.report() if self._device is not None else []
+                if self._session is None:
+                    return {"races": races, "seen": []}
+                self._session.ended()
+                return {"races": races, "seen": self._session.seen()}
             case "close":
                 self._close()
                 return {}
@@ -65,7 +70,7 @@ class Host:
         """Give up the session, and its engine with it: whatever went wrong may go on."""
         self._session = None
 
-    def _open(self, spec: EngineSpec, schedule: Schedule, races: bool) -> Message:
+    def _open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool) -> Message:
         assert self._session is None, "a session is open"
         if self._device is not None:
             self._device.idle()
@@ -75,7 +80,7 @@ class Host:
         torch.manual_seed(0)
         self._opened += 1
         self._spec = spec
-        self._session = Session(engine, self._opened, self._device)
+        self._session = Session(engine, self._opened, self._device, steps)
         if self._device is not None:
             self._device.begin(engine, schedule, races)
         return {}
@@ -126,8 +131,8 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def main() -> None:
-    """Answer messages until there are no more."""
+def main(kind: type[Host] = Host) -> None:
+    """Answer messages until there are no more; a `kind` of host may know further ones."""
     # What the engine's libraries print would be read as an answer.
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -141,7 +146,7 @@ def main() -> None:
         torch.set_num_threads(1)
         device = SimulatedDevice() if where == "sim" else None
         apply_all(vllm.__version__, where)
-        host = Host(Path(models), device)
+        host = kind(Path(models), device)
         write_message(answers, {"vllm": vllm.__version__})
     except Exception as error:
         write_message(answers, failure(error))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
+from workers.targets.vllm.child.observer import StepObserver
 from workers.targets.vllm.child.simulated import SimulatedDevice
 from workers.targets.vllm.messages import Message
 
@@ -19,7 +20,7 @@ class Session:
     An engine has seen every id once: names may come again.
     """
 
-    def __init__(self, engine: Any, number: int, device: SimulatedDevice | None) -> None:
+    def __init__(self, engine: Any, number: int, device: SimulatedDevice | None, observed: bool) -> None:
         self._device = device
         self.engine = engine
         self.probes: Counter[str] = Counter()
@@ -36,11 +37,14 @@ class Session:
         self._preempt: Callable[..., Any] = scheduler._preempt_request
         scheduler.schedule = self._schedule_all_but_the_stalled
         scheduler._preempt_request = self._counted_preemption
+        self._observer = StepObserver(engine, device is not None, _submit_of) if observed else None
 
     def release(self) -> Any:
         """Return the engine as it was given."""
         scheduler = self.engine.scheduler
         del scheduler.schedule, scheduler._preempt_request
+        if self._observer is not None:
+            self._observer.release()
         return self.engine
 
     def happen(self, event: AnyEvent) -> None:
@@ -72,7 +76,20 @@ class Session:
         engine.post_step(executed)
         self._tick += 1
         told = [self._told(output) for per_client in (outputs or {}).values() for output in per_client.outputs]
-        return {"outputs": told, "drained": self.drained()}
+        if self._observer is not None:
+            self._observer.stepped()
+        return {"outputs": told, "drained": self.drained(), "seen": self.seen()}
+
+    def seen(self) -> list[Message]:
+        """Return what was observed since the last call."""
+        if self._observer is None:
+            return []
+        return self._observer.take()
+
+    def ended(self) -> None:
+        """Observe what is left, if nothing is to be done any more."""
+        if self._observer is not None and self.drained():
+            self._observer.drained()
 
     def drained(self) -> bool:
         """Tell whether the engine has nothing left to do."""
@@ -159,6 +176,8 @@ class Session:
 
     def _count(self, plan: Any) -> None:
         """Count what is seen in a step that has been scheduled."""
+        if self._observer is not None:
+            self._observer.scheduled(plan)
         self.probes["empty_step"] += not plan.total_num_scheduled_tokens
         self.probes["admit"] += len(plan.scheduled_new_reqs)
         self.probes["resume"] += len(plan.scheduled_cached_reqs.resumed_req_ids)
@@ -181,6 +200,11 @@ class Session:
                 for token, logprob in zip(ids[:width].tolist(), logprobs[:width].tolist(), strict=True):
                     flat += [token, logprob]
         return [self._names[request_id], list(output.new_token_ids), reason, flat]
+
+
+def _submit_of(request_id: str) -> int:
+    """Return the number of the request of the trace that bears an id of the engine."""
+    return int(request_id.rpartition("-")[2])
 
 
 def _sampling_params(event: Submit) -> Any:

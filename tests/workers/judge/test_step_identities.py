@@ -1,0 +1,177 @@
+"""Identities of steps: steps that keep them are passed over, and each value that does not is told for what it is."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from workers.judge.step_identities import Breach, StepIdentities, difference_of
+from workers.record.observation import Observation
+
+VOCABULARY, BLOCK = 32, 4
+Values = dict[str, Any]
+Step = dict[str, Values]
+
+
+def planned(requests: list[int], computed: list[int], drafts: list[int], begun: Any, blocks: Any) -> Values:
+    return {
+        "requests": requests,
+        "scheduled_computed": computed,
+        "planned_drafts": drafts,
+        "begun": begun,
+        "blocks": blocks,
+    }
+
+
+def inputs(drafts: list[int], ids: list[int], positions: list[int], starts: list[int], tables: Any) -> Values:
+    rows = [row for row, (start, stop) in enumerate(pairwise(starts)) for _ in range(start, stop)]
+    slots = [
+        tables[row][position // BLOCK] * BLOCK + position % BLOCK for row, position in zip(rows, positions, strict=True)
+    ]
+    lengths = [positions[stop - 1] + 1 for stop in starts[1:]]
+    return {
+        "drafts": drafts,
+        "input_ids": ids,
+        "positions": positions,
+        "slots": slots,
+        "starts": starts,
+        "seq_lens": lengths,
+        "tables": tables,
+    }
+
+
+def steps() -> list[Step]:
+    """Two requests whose prompts begin with the same block, to which the second comes by a hit; a draft is rejected."""
+    prompt, other = [1, 2, 3, 4, 5], [1, 2, 3, 4, 9]
+    first, second = [0, [7, 8]], [1, [7, 3]]
+    return [
+        {
+            "scheduled": planned([0], [0], [0], [[0, prompt]], [first]),
+            "inputs": inputs([0], list(prompt), [0, 1, 2, 3, 4], [0, 5], [[7, 8]]),
+            "corrected": {"mirror_computed": [0]},
+            "processed": {"sampled": [[6]]},
+        },
+        {
+            "scheduled": planned([0, 1], [5, 4], [2, 0], [[1, other]], [first, second]),
+            "inputs": inputs([2, 0], [6, 11, 12, 9], [5, 6, 7, 4], [0, 3, 4], [[7, 8], [7, 3]]),
+            "corrected": {"mirror_computed": [5, 4]},
+            "processed": {"sampled": [[11, 13], [20]]},
+        },
+        {
+            # One draft of the step before is taken for accepted, and is not; two planned drafts are taken out again.
+            "scheduled": planned([1, 0], [5, 8], [0, 2], [], [[0, [7, 8, 9]], second]),
+            "inputs": inputs([0, 0], [20, 13], [5, 7], [0, 1, 2], [[7, 3], [7, 8, 9]]),
+            "corrected": {"mirror_computed": [5, 7]},
+            "processed": {"sampled": [[21], [14]]},
+        },
+    ]
+
+
+def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Breach | None:
+    judge = StepIdentities(VOCABULARY, BLOCK)
+    # A step comes back once the next has been launched.
+    order = [(number, point) for number in range(len(run)) for point in ("scheduled", "inputs", "corrected")]
+    for number in range(len(run)):
+        place = order.index((number + 1, "corrected")) + 1 if number + 1 < len(run) else len(order)
+        order.insert(place, (number, "processed"))
+    for number, point in order:
+        if point in run[number]:
+            values = run[number][point]
+            judge.see([Observation(point, number, tuple(run[number]["scheduled"]["requests"]), values)])
+    judge.see([Observation("drained", len(run), (), {"leaks": leaks or {}})])
+    return judge.breach()
+
+
+def test_steps_that_keep_all_identities_are_passed_over() -> None:
+    assert judged(steps()) is None
+
+
+def _set(step: int, point: str, name: str, index: int, value: Any) -> Callable[[list[Step]], None]:
+    def change(run: list[Step]) -> None:
+        run[step][point][name][index] = value
+
+    return change
+
+
+def _move(run: list[Step]) -> None:
+    run[2]["inputs"]["tables"][1] = [7, 3, 9]
+    run[2]["inputs"]["slots"][1] = 3 * BLOCK + 3
+
+
+def _lose(run: list[Step]) -> None:
+    del run[1]["inputs"]
+
+
+WRONG: dict[str, tuple[Callable[[list[Step]], None], tuple[str, int | None, int, int | None]]] = {
+    "a draft that is none": (_set(1, "inputs", "input_ids", 2, -1), ("input_ids", 0, 1, 7)),
+    "a draft beyond the vocabulary": (_set(1, "inputs", "input_ids", 1, 32), ("input_ids", 0, 1, 6)),
+    "a token of the prompt": (_set(0, "inputs", "input_ids", 3, 5), ("input_ids", 0, 0, 3)),
+    "a token that was sampled": (_set(2, "inputs", "input_ids", 1, 11), ("input_ids", 0, 2, 7)),
+    "a position": (_set(1, "inputs", "positions", 1, 7), ("positions", 0, 1, 6)),
+    "a length": (_set(1, "inputs", "seq_lens", 1, 6), ("seq_lens", 1, 1, None)),
+    "a slot": (_set(1, "inputs", "slots", 3, 12 + 1), ("slots", 1, 1, 4)),
+    "a slot of another": (_set(1, "inputs", "slots", 3, 8 * BLOCK + 1), ("slots", 1, 1, 4)),
+    "a block of another": (_move, ("tables", 0, 2, 7)),
+    "a block handed out twice": (_set(1, "scheduled", "blocks", 1, [1, [7, 8]]), ("tables", 0, 1, 5)),
+    "a count below the true one": (
+        _set(2, "scheduled", "scheduled_computed", 0, 4),
+        ("scheduled_computed", 1, 2, None),
+    ),
+    "a count above what is in flight": (
+        _set(2, "scheduled", "scheduled_computed", 1, 10),
+        ("scheduled_computed", 0, 2, None),
+    ),
+    "a count that is not corrected": (_set(2, "corrected", "mirror_computed", 1, 8), ("mirror_computed", 0, 2, None)),
+    "inputs that are not shown": (_lose, ("inputs", None, 1, None)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_value_that_breaks_an_identity_is_told_with_request_step_and_position(wrong: str) -> None:
+    run = deepcopy(steps())
+    change, expected = WRONG[wrong]
+    change(run)
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.variable, breach.request, breach.step, breach.position) == expected, breach
+
+
+def test_a_block_that_two_requests_write_is_told_even_if_it_was_planned_so() -> None:
+    run = steps()
+    run[1]["scheduled"]["blocks"] = [[0, [7, 8]], [1, [7, 8]]]
+    run[1]["inputs"]["tables"][1] = [7, 8]
+    run[1]["inputs"]["slots"][3] = 8 * BLOCK
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.plane, breach.variable, breach.request) == ("blocks", "tables", 0)
+
+
+def test_what_is_held_at_the_end_is_told_and_a_breach_is_a_difference() -> None:
+    breach = judged(steps(), {"blocks": 2})
+    assert breach is not None
+    told = difference_of(breach)
+    assert (told.plane, told.variable, told.expected, told.actual) == (
+        "books",
+        "leaks",
+        "no blocks held at the end",
+        "2",
+    )
+
+
+def test_a_resumed_request_begins_again_from_what_it_is_given() -> None:
+    run = steps()
+    resumed = planned([0], [0], [0], [[0, [1, 2, 3, 4, 5, 6, 11, 13, 14]]], [[0, [5, 6, 4]]])
+    run.append(
+        {
+            "scheduled": resumed,
+            "inputs": inputs([0], [1, 2, 3, 4, 5, 6, 11, 13, 14], list(range(9)), [0, 9], [[5, 6, 4]]),
+            "processed": {"sampled": [[15]]},
+        }
+    )
+    assert judged(run) is None
+    run[-1]["inputs"]["input_ids"][8] = 12
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.variable, breach.step, breach.position) == ("input_ids", 3, 8)

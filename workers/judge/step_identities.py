@@ -1,0 +1,237 @@
+"""Identities of a batched engine's steps: what holds of every step, whatever the model and whoever computes it.
+
+Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts; at positions
+that go on from what was computed; lengths and slots that follow from these and from the blocks planned; no block
+written that is another's but for a prefix that both have, and so no slot twice in a step; counts of the scheduler that
+are the true ones, or above them by drafts in flight, and mirrors that are the true ones once corrected; that every
+planned step is shown, and that nothing is left at the end.
+Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from workers.record.observation import Observation
+from workers.record.verdict import Difference
+
+PLANES = ("blocks", "books", "counts", "inputs")
+
+
+class Breach(NamedTuple):
+    """An identity that does not hold: of which variable, of which request or of all, where, and how."""
+
+    plane: str
+    variable: str
+    request: int | None
+    step: int
+    position: int | None
+    expected: str
+    actual: str
+
+
+@dataclass(slots=True, eq=False)
+class Residency:
+    """One stay of a request in the batch: from where it is scheduled first, or again after a preemption.
+
+    `tokens` are all that are known of it, `computed` how many are; `last` is the last step that scheduled it, with how
+    many tokens it had and how many of them were drafts; of `num_planned` drafts some may have been taken out again.
+    `is_followed` is false where a result of an earlier stay may come in.
+    """
+
+    first: int
+    computed: int
+    hit: int
+    tokens: list[int]
+    last: int = -1
+    num_scheduled: int = 0
+    num_drafts: int = 0
+    num_planned: int = 0
+    is_followed: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """All that was seen of one step; `num_processed` steps had come back when it was planned."""
+
+    planned: Observation
+    num_processed: int
+    inputs: Observation | None = None
+    corrected: Observation | None = None
+    sampled: Mapping[int, list[int]] = field(default_factory=dict)
+
+
+class StepIdentities:
+    """Judge of the observations of one run, in the order in which they were made; asked at its end."""
+
+    def __init__(self, vocab_size: int, block_size: int) -> None:
+        self._vocab_size, self._block_size = vocab_size, block_size
+        self._steps: dict[int, Step] = {}
+        self._num_processed = 0
+        self._loose: list[Breach] = []
+        self._residencies: dict[int, Residency] = {}
+
+    def see(self, observations: Iterable[Observation]) -> None:
+        """Take observations in."""
+        for seen in observations:
+            match seen.point:
+                case "scheduled":
+                    assert seen.step not in self._steps, f"step {seen.step} is planned twice"
+                    self._steps[seen.step] = Step(seen, self._num_processed)
+                case "inputs":
+                    self._steps[seen.step].inputs = seen
+                case "corrected":
+                    self._steps[seen.step].corrected = seen
+                case "processed":
+                    assert seen.step == self._num_processed, f"step {seen.step} comes back out of turn"
+                    self._num_processed += 1
+                    self._steps[seen.step].sampled = dict(zip(seen.requests, seen.values["sampled"], strict=True))
+                case "drained":
+                    self._loose += _left_over(seen)
+
+    @property
+    def has_seen(self) -> bool:
+        """Tell whether any step was shown."""
+        return bool(self._steps)
+
+    def breach(self) -> Breach | None:
+        """Return the first identity that does not hold, once the run has ended."""
+        for number in sorted(self._steps):
+            found = next(self._of_step(number, self._steps[number]), None)
+            if found is not None:
+                return found
+        return next(iter(self._loose), None)
+
+    def _of_step(self, number: int, step: Step) -> Iterator[Breach]:
+        self._begin(number, step)
+        yield from self._counts(number, step)
+        if step.inputs is None:
+            yield Breach("inputs", "inputs", None, number, None, "inputs of every step", "none are shown")
+            return
+        shown, planned = step.inputs.requests, step.planned.requests
+        if sorted(shown) != sorted(planned):
+            yield Breach("inputs", "rows", None, number, None, f"requests {sorted(planned)}", str(sorted(shown)))
+            return
+        yield from self._inputs(number, step, step.inputs)
+        if step.corrected is not None:
+            yield from self._mirrors(number, step.corrected)
+        self._go_on(number, step)
+
+    def _begin(self, number: int, step: Step) -> None:
+        """Let the stays begin that a plan begins, and say of all that it schedules how much of them is computed."""
+        values = step.planned.values
+        begun = dict(values["begun"])
+        for request, computed in zip(step.planned.requests, values["scheduled_computed"], strict=True):
+            if request in begun:
+                before = self._residencies.get(request)
+                is_followed = before is None or len(before.tokens) <= len(begun[request])
+                stay = Residency(number, computed, computed, list(begun[request]), is_followed=is_followed)
+                self._residencies[request] = stay
+                continue
+            stay = self._residencies[request]
+            stay.computed += _progress(stay, self._steps[stay.last].sampled.get(request, []))
+
+    def _counts(self, number: int, step: Step) -> Iterator[Breach]:
+        """Yield counts of a plan that are below the true ones, or beyond what is in flight."""
+        for request, planned in zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True):
+            stay = self._residencies[request]
+            most = stay.computed + (stay.num_planned if stay.last >= step.num_processed else 0)
+            if not stay.computed <= planned <= most:
+                wanted = f"{stay.computed} to {most}"
+                yield Breach("counts", "scheduled_computed", request, number, None, wanted, str(planned))
+
+    def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Breach]:
+        values = inputs.values
+        owners = _owners(step.planned.values["blocks"])
+        rows = zip(inputs.requests, values["starts"], values["starts"][1:], strict=False)
+        for row, (request, start, stop) in enumerate(rows):
+            stay = self._residencies[request]
+            stay.num_scheduled, stay.num_drafts = stop - start, values["drafts"][row]
+            seen = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
+            yield from self._row(number, request, seen, values["seq_lens"][row])
+            yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
+
+    def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Breach]:
+        """Yield what is wrong with tokens, positions and length of a row."""
+        stay = self._residencies[request]
+        first, count = stay.computed, stay.num_scheduled
+        for index, (token, position) in enumerate(zip(seen["input_ids"], seen["positions"], strict=True)):
+            if position != first + index:
+                yield Breach("inputs", "positions", request, number, first + index, str(first + index), str(position))
+            if not 0 <= token < self._vocab_size:
+                wanted = f"a token below {self._vocab_size}"
+                yield Breach("inputs", "input_ids", request, number, position, wanted, str(token))
+            known = stay.tokens[first + index : first + index + 1]
+            if stay.is_followed and known and index < count - stay.num_drafts and token != known[0]:
+                yield Breach("inputs", "input_ids", request, number, position, str(known[0]), str(token))
+        if length != first + count:
+            yield Breach("inputs", "seq_lens", request, number, None, str(first + count), str(length))
+
+    def _slots(
+        self, number: int, request: int, slots: list[int], table: list[int], owners: Mapping[int, Mapping[int, int]]
+    ) -> Iterator[Breach]:
+        """Yield slots that are not those of the blocks planned, and blocks that are somebody else's."""
+        size, stay = self._block_size, self._residencies[request]
+        for position, slot in enumerate(slots, stay.computed):
+            block, held = table[position // size], owners.get(table[position // size], {})
+            if slot != block * size + position % size:
+                wanted = str(block * size + position % size)
+                yield Breach("inputs", "slots", request, number, position, wanted, str(slot))
+            if held.get(request) != position // size:
+                wanted = f"a block that is its own, number {position // size}"
+                yield Breach("blocks", "tables", request, number, position, wanted, f"block {block}")
+            for other, index in held.items():
+                shared = index == position // size and (index + 1) * size <= self._residencies[other].hit
+                if other != request and not shared:
+                    actual = f"block {block}, which request {other} holds too"
+                    yield Breach("blocks", "tables", request, number, position, "a block of its own", actual)
+
+    def _mirrors(self, number: int, corrected: Observation) -> Iterator[Breach]:
+        """Yield counts of the host that are not the true ones once they have been corrected."""
+        for request, count in zip(corrected.requests, corrected.values["mirror_computed"], strict=True):
+            true = self._residencies[request].computed
+            if count != true:
+                yield Breach("counts", "mirror_computed", request, number, None, str(true), str(count))
+
+    def _go_on(self, number: int, step: Step) -> None:
+        """Add what a step sampled to what is known of each request that it scheduled."""
+        values = step.planned.values
+        for request, num_drafts in zip(step.planned.requests, values["planned_drafts"], strict=True):
+            stay = self._residencies[request]
+            stay.last, stay.num_planned = number, num_drafts
+            stay.tokens += step.sampled.get(request, [])
+
+
+def _progress(stay: Residency, sampled: list[int]) -> int:
+    """Return how much of a request a step has computed: all but the drafts that were rejected."""
+    if stay.last < 0:
+        return 0
+    return stay.num_scheduled - (stay.num_drafts + 1 - len(sampled) if sampled else 0)
+
+
+def _owners(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, int]]:
+    """Return by block who holds it, and as which of its blocks."""
+    owners: dict[int, dict[int, int]] = {}
+    for request, held in blocks:
+        for index, block in enumerate(held):
+            owners.setdefault(block, {})[request] = index
+    return owners
+
+
+def _left_over(seen: Observation) -> Iterator[Breach]:
+    for what, count in seen.values["leaks"].items():
+        yield Breach("books", "leaks", None, seen.step, None, f"no {what} held at the end", str(count))
+
+
+def difference_of(breach: Breach) -> Difference:
+    """Return a breach as a difference."""
+    return Difference(
+        plane=breach.plane,
+        variable=breach.variable,
+        request="" if breach.request is None else f"submit {breach.request}",
+        commit="",
+        step=breach.step,
+        position=breach.position,
+        expected=breach.expected,
+        actual=breach.actual,
+    )
