@@ -6,10 +6,10 @@ any for all, neighbouring arguments exchanged, conditions negated, statements de
 and launches among them), assignments, returns, `break` and `continue`.
 
 Not made, because nothing that runs could differ or only our own mistakes would: docstrings and other strings, type
-annotations, decorators, imports, assertions and what they say, exceptions that are raised, `strict=` of `zip`, and what
-tells the observer of an engine what happens, which counts probes and which no engine reads. Nor are statements deleted
-without which a name has no value, for whoever reads it would find that: all outside functions, and in a function the
-only assignment of a local name.
+annotations, decorators, imports, assertions and what they say, exceptions that are raised, `strict=` of `zip`, the
+arguments of a minimum or maximum exchanged, and what tells the observer of an engine what happens, which counts probes
+and which no engine reads. Nor are statements deleted without which a name has no value, for whoever reads it would find
+that: all outside functions, and in a function the only assignment of a local name.
 """
 
 import ast
@@ -45,6 +45,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitXor: ast.BitAnd,
 }
 OTHER_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
+# Of which the order of arguments is all one.
+SYMMETRIC = {"min", "max", "minimum", "maximum"}
 DELETED = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Return, ast.Break, ast.Continue)
 LEFT_ALONE = (ast.Assert, ast.Raise, ast.Import, ast.ImportFrom, ast.JoinedStr, ast.Pass, ast.Global, ast.Nonlocal)
 # Fields of a node that say nothing that runs, or run when a module is loaded and are the language's.
@@ -302,7 +304,8 @@ def _replacements(node: ast.AST, is_condition: bool = False) -> Iterator[ast.AST
 def _calls_like(call: ast.Call) -> Iterator[ast.Call]:
     """Yield a call with neighbouring arguments exchanged, of the opposite function, and over a range one longer."""
     positional, keywords, name = call.args, call.keywords, call.func
-    for at in range(len(positional) - 1):
+    is_symmetric = isinstance(name, ast.Name | ast.Attribute) and ast.unparse(name).split(".")[-1] in SYMMETRIC
+    for at in range(0 if is_symmetric else len(positional) - 1):
         if not any(isinstance(each, ast.Starred) for each in positional[at : at + 2]):
             exchanged = [*positional[:at], positional[at + 1], positional[at], *positional[at + 2 :]]
             yield ast.Call(name, exchanged, keywords)

@@ -13,6 +13,7 @@ command goes on from there, and with more traces survivors go on to those that t
 import argparse
 import json
 import os
+import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,9 +171,11 @@ _runners: list[Runner] = []
 
 
 def _prepare(traces: int, clean: Sequence[Clean]) -> None:
-    """Make the runner of a process of the pool."""
+    """Make the runner of a process of the pool, which whoever stops the benchmark ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare_process()
-    _runners.append(Runner(list(traces_from(0, traces)), clean))
+    if clean:
+        _runners.append(Runner(list(traces_from(0, traces)), clean))
 
 
 def _outcome(task: Task) -> Outcome:
@@ -197,8 +200,7 @@ def clean_runs(files: Sequence[str], count: int, workers: int) -> list[Clean]:
 def _pool(workers: int, traces: int = 0, clean: Sequence[Clean] = ()) -> Pool:
     # Threads of a library are not there in a fork.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    context = get_context("spawn")
-    return context.Pool(workers, _prepare, (traces, clean)) if clean else context.Pool(workers)
+    return get_context("spawn").Pool(workers, _prepare, (traces, clean))
 
 
 def meeting(mutant: Mutant, clean: Sequence[Clean]) -> tuple[int, ...]:
@@ -305,6 +307,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped" + (f"; the same command goes on from {options.results}" if options.results else ""))
+        return 130
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -50,7 +50,6 @@ def test_a_function_has_these_changes_and_no_other() -> None:
             "not keep → keep",
             "total += min(lengths[index], 3) → pass",
             "total += min(lengths[index], 3) → total -= min(lengths[index], 3)",
-            "min(lengths[index], 3) → min(3, lengths[index])",
             "min(lengths[index], 3) → max(lengths[index], 3)",
             *("3 → 4", "3 → 2"),
             "values.wait(index, total) → pass",
