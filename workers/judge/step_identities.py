@@ -62,10 +62,13 @@ class Step:
 
 
 class StepIdentities:
-    """Judge of the observations of one run, in the order in which they were made; asked at its end."""
+    """Judge of the observations of one run, in the order in which they were made; asked at its end.
 
-    def __init__(self, vocab_size: int, block_size: int) -> None:
-        self._vocab_size, self._block_size = vocab_size, block_size
+    The first of them says how large the vocabulary and a block are.
+    """
+
+    def __init__(self) -> None:
+        self._vocab_size, self._block_size = 0, 0
         self._steps: dict[int, Step] = {}
         self._num_processed = 0
         self._loose: list[Breach] = []
@@ -75,6 +78,8 @@ class StepIdentities:
         """Take observations in."""
         for seen in observations:
             match seen.point:
+                case "opened":
+                    self._vocab_size, self._block_size = seen.values["vocab_size"], seen.values["block_size"]
                 case "scheduled":
                     assert seen.step not in self._steps, f"step {seen.step} is planned twice"
                     self._steps[seen.step] = Step(seen, self._num_processed)

@@ -54,7 +54,7 @@ class OutputRun:
         capabilities = kind.capabilities
         steps = steps and set(PLANES) <= set(capabilities.planes)
         self.target = kind.open(trace, config, Watch(races=races, steps=steps))
-        self.identities = StepIdentities(trace.spec.vocab_size, trace.spec.block_size) if steps else None
+        self.identities = StepIdentities() if steps else None
         # What they come to depends on which drafts they get, and a race may change those.
         self.left_to_drafts = {
             event.request

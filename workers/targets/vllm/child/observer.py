@@ -28,6 +28,11 @@ class StepObserver:
         self._prepare: Callable[..., Any] = self._runner._prepare_inputs
         self._forward: Callable[..., Any] = self._runner._model_forward
         self._update: Callable[..., Any] = self._scheduler.update_from_output
+        sizes = {
+            "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
+            "block_size": engine.vllm_config.cache_config.block_size,
+        }
+        self._note("opened", [], **sizes)
         self._runner._prepare_inputs = self._observed_prepare
         self._runner._model_forward = self._observed_forward
         self._scheduler.update_from_output = self._observed_update
