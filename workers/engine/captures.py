@@ -91,8 +91,8 @@ class Captures:
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
         hybrid = self._spec.layers == "hybrid"
-        names = ["drafter_kv", "raw", "proposed"]
-        names += ["slot_accepted", "state", "window"] if hybrid else []
+        names: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
+        names += ("slot_accepted", "state", "window") if hybrid else ()
         k, width = self._spec.num_speculative_tokens, self._spec.conv_width
         record = self._recorder.capture
 
@@ -132,13 +132,24 @@ class Captures:
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
         """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""
+        if self._spec.drafter == "mtp":
+            self._carried(view, step, requests)
+        if self._spec.drafter == "draft_model":
+            self._draft_model(view, step, requests)
+
+    def _carried(self, view: View, step: int, requests: Requests) -> None:
+        record = self._recorder.capture
+
+        def look(carried: Array, state_slot: Array) -> None:
+            record("drafted", step, requests, ("carried",), (carried[np.maximum(state_slot, 0)],))
+
+        self._compute.capture(look, self._memory.carried.all, view.state_slot)
+
+    def _draft_model(self, view: View, step: int, requests: Requests) -> None:
         spec, memory, record = self._spec, self._memory, self._recorder.capture
         k, width = spec.num_speculative_tokens, spec.conv_width
 
-        def look_carried(carried: Array, state_slot: Array) -> None:
-            record("drafted", step, requests, ("carried",), (carried[np.maximum(state_slot, 0)],))
-
-        def look_model(own: Array, state_slot: Array, accepted: Array, states: Array, conv: Array) -> None:
+        def look(own: Array, state_slot: Array, accepted: Array, states: Array, conv: Array) -> None:
             names, arrays = ["own"], [own]
             if spec.layers == "hybrid":
                 row, committed = np.maximum(state_slot, 0), np.clip(accepted, 0, 1 + k)
@@ -147,11 +158,8 @@ class Captures:
                 arrays += [states[row * (2 + k) + committed], conv[window].ravel()]
             record("drafted", step, requests, names, arrays)
 
-        if spec.drafter == "mtp":
-            self._compute.capture(look_carried, memory.carried.all, view.state_slot)
-        if spec.drafter == "draft_model":
-            caches = (memory.drafter_states.all, memory.drafter_conv.all)
-            self._compute.capture(look_model, view.own, view.state_slot, view.accepted, *caches)
+        caches = (memory.drafter_states.all, memory.drafter_conv.all)
+        self._compute.capture(look, view.own, view.state_slot, view.accepted, *caches)
 
     def block_states(self, view: View, step: int, requests: Requests) -> None:
         """Capture the states kept with the blocks of each row, from that of the token before the verified ones on."""

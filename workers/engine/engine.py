@@ -102,7 +102,9 @@ class Engine:
         begun = self._machine.step_begun
         plan = self.scheduler.schedule(self.tick)
         self.log.append(host_observations.scheduled(self.tick, self.scheduler))
-        self.observer.scheduled(plan.rows, self._in_flight, begun, self._num_gaps())
+        # Where everybody who runs has a row nobody is left out.
+        num_gaps = self._num_gaps() if len(plan.rows) < len(self.scheduler.running) else 0
+        self.observer.scheduled(plan.rows, self._in_flight, begun, num_gaps)
         return plan
 
     def _launch(self, plan: Plan) -> Step:

@@ -22,8 +22,9 @@ def scheduled(tick: int, scheduler: Scheduler) -> Observation:
         "scheduled_computed": [request.num_computed for request in running],
         "scheduled_placeholders": [request.num_placeholders for request in running],
         "scheduled_known": [len(request.tokens) for request in running],
-        **_cached(scheduler.cache),
     }
+    if scheduler.cache is not None:
+        values |= _cached(scheduler.cache)
     return Observation("scheduled", tick, tuple([request.index for request in running]), values)
 
 
@@ -61,8 +62,9 @@ def processed(
         "placeholders": [request.num_placeholders for request in requests],
         "free_blocks": scheduler.blocks.num_free,
         "free_state_slots": scheduler.state_slots.num_free,
-        **_cached(scheduler.cache),
     }
+    if scheduler.cache is not None:
+        values |= _cached(scheduler.cache)
     if logprobs is not None:
         values["logprobs"] = [*logprobs]
     if drafts is not None:
@@ -85,10 +87,8 @@ def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts
     return Observation("drained", tick, (), values)
 
 
-def _cached(cache: Prefixes | None) -> dict[str, tuple[int, ...]]:
+def _cached(cache: Prefixes) -> dict[str, tuple[int, ...]]:
     """Show what the prefix cache holds, block by block, and in which order blocks would lose it."""
-    if cache is None:
-        return {}
     pool = cache.pool
     return {
         "block_references": tuple(pool.references),

@@ -4,6 +4,7 @@ Scheduler, loop and runner tell it what happens, one line a place; the engine re
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from scenarios.spec import EngineSpec
 from workers.engine.context import NamedRows
@@ -19,6 +20,7 @@ _LEFT_OUT_RUNNING: dict[SkipReason, str] = {"stalled": "stall", "grammar": "gram
 _LEFT_OUT_WAITING: dict[SkipReason, str] = {"stale": "stale_wait"}
 _SHORT_WORD = 3
 _SHORT_REQUEST = 64
+_DISCARD, _DRAFTS = attrgetter("discard"), attrgetter("d")
 
 
 class StepObserver:
@@ -34,6 +36,7 @@ class StepObserver:
         self.num_commits = 0
         self._spec = spec
         self._is_aligned = spec.is_aligned
+        self._last_block = spec.num_blocks - 1
 
     # What the scheduler decides.
 
@@ -56,20 +59,27 @@ class StepObserver:
 
     def row_planned(self, row: PlanRow) -> None:
         """Note that a request gets a row of the step."""
-        probes, request, spec = self.probes, row.request, self._spec
-        probes["no_valid_token"] += row.invalid
-        probes["nan_logits"] += row.spoiled
+        probes, request = self.probes, row.request
+        if row.invalid or row.spoiled:
+            probes["no_valid_token"] += row.invalid
+            probes["nan_logits"] += row.spoiled
         if row.spoils is not UNSPOILED:
             probes["spoiled_logit"] += row.spoils.logit is not None
             probes["spoiled_draft"] += row.spoils.draft is not None
-        probes["discard"] += row.discard
-        probes["third_chunk"] += row.discard and row.step_in_epoch == 2
-        probes["padded_decode"] += row.padded
-        probes["padded_decode_restored"] += self._is_aligned and row.padded and bool(row.shared_blocks)
-        probes["last_block"] += spec.num_blocks - 1 in request.blocks
-        probes["first_block"] += 0 in request.blocks
-        probes["draftless_decode"] += row.num_computed > 0 and row.n == 1 and row.d == 0
-        probes["trimmed_drafts"] += 0 < row.d < request.num_drafts_next
+        if row.discard:
+            probes["discard"] += 1
+            probes["third_chunk"] += row.step_in_epoch == 2
+        if row.padded:
+            probes["padded_decode"] += 1
+            probes["padded_decode_restored"] += self._is_aligned and bool(row.shared_blocks)
+        if self._last_block in request.blocks:
+            probes["last_block"] += 1
+        if 0 in request.blocks:
+            probes["first_block"] += 1
+        if row.d:
+            probes["trimmed_drafts"] += row.d < request.num_drafts_next
+        else:
+            probes["draftless_decode"] += row.num_computed > 0 and row.n == 1
 
     def row_withdrawn(self) -> None:
         """Note that a row is taken out of the step again, because its request gives way."""
@@ -133,13 +143,18 @@ class StepObserver:
 
     def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
         """Note that a step is scheduled beside others in flight; `num_gaps` requests that could go on are left out."""
-        ahead = sum(step.number > step_begun for step in in_flight if step.rows)
+        ahead = 0
+        for step in in_flight:
+            if step.rows and step.number > step_begun:
+                ahead += 1
         assert ahead < self._spec.depth, f"{ahead} steps that have not begun, at depth {self._spec.depth}"
-        self.run_ahead_max = max(self.run_ahead_max, ahead)
+        if ahead > self.run_ahead_max:
+            self.run_ahead_max = ahead
         probes = self.probes
         probes["gap"] += num_gaps
         probes["full_batch"] += len(rows) == self._spec.max_num_seqs
-        probes["discard_while_drafting"] += any(row.discard for row in rows) and any(row.d for row in rows)
+        if any(map(_DISCARD, rows)) and any(map(_DRAFTS, rows)):
+            probes["discard_while_drafting"] += 1
 
     def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         """Note that the results of a step have been processed."""
@@ -183,8 +198,9 @@ class StepObserver:
         probes = self.probes
         probes["padding"] += num_rows > len(rows)
         probes["uniform"] += is_uniform
-        probes["cascade"] += num_common_blocks > 0
-        probes["cascade_of_rows"] += num_common_blocks > 0 and len(rows) > 1
+        if num_common_blocks > 0:
+            probes["cascade"] += 1
+            probes["cascade_of_rows"] += len(rows) > 1
         probes["state_taken_over"] += is_restored
 
     def sampled_by_name(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
@@ -212,15 +228,21 @@ class StepObserver:
 
     def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
         """Note that a row brings its request these tokens."""
-        probes, spec = self.probes, self._spec
-        probes["partial_accept"] += 1 < len(sampled) <= row.d
-        probes["full_accept"] += row.d > 0 and len(sampled) == 1 + row.d
-        probes["no_accept"] += row.d > 0 and len(sampled) == 1
+        probes, spec, num_drafts, count = self.probes, self._spec, row.d, len(sampled)
+        if num_drafts and count:
+            if count == 1:
+                probes["no_accept"] += 1
+            elif count <= num_drafts:
+                probes["partial_accept"] += 1
+            elif count == 1 + num_drafts:
+                probes["full_accept"] += 1
         length = len(request.tokens)
-        probes["long_request"] += length + len(sampled) > _SHORT_REQUEST
-        probes["drafter_full"] += 0 < spec.drafter_max_len < length + len(sampled) + spec.num_speculative_tokens
+        if length + count > _SHORT_REQUEST:
+            probes["long_request"] += 1
+        if spec.drafter_max_len:
+            probes["drafter_full"] += spec.drafter_max_len < length + count + spec.num_speculative_tokens
         if self._is_aligned and sampled:
-            crossed = (length - 1 + len(sampled)) // spec.block_size - (length - 1) // spec.block_size
+            crossed = (length - 1 + count) // spec.block_size - (length - 1) // spec.block_size
             probes["boundary_in_run"] += crossed > 0
             probes["boundaries_in_run"] += crossed > 1
 

@@ -86,8 +86,7 @@ class PlanRow(NamedTuple):
     spoils: Spoils = UNSPOILED
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """One step: its rows in scheduling order, how many drafts each of them is to propose, and blocks to poison.
 
     Of one that `is_spoiled` some row has something to spoil.

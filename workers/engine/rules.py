@@ -143,11 +143,12 @@ def runs_drafter(rows: Sequence[PlanRow]) -> bool:
 def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
     """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
     in_grammar = length_in_grammar(request, sampled) if request.params.grammar else len(sampled) + 1
-    for index, token in enumerate(sampled):
-        if token in request.stop or index + 1 == in_grammar:
-            return index + 1, "stop"
-        if len(request.tokens) + index + 1 >= request.length_limit:
-            return index + 1, "length"
+    stop, left = request.stop, request.length_limit - len(request.tokens)
+    for count, token in enumerate(sampled, 1):
+        if token in stop or count == in_grammar:
+            return count, "stop"
+        if count >= left:
+            return count, "length"
     return len(sampled), None
 
 

@@ -26,6 +26,7 @@ from workers.engine.staging import (
     Shape,
     backup_tokens,
     blocks_to_poison,
+    extent_of,
     shape_of,
     write_block_table,
     write_rows,
@@ -142,9 +143,8 @@ class Runner:
         if named is not processing.NOBODY:
             self._observer.sampled_by_name(named, rows)
         self._stage(plan, step, previous, shape, named)
-        length_max = max(row.num_computed + row.plan.n for row in batch.rows)
+        length_max, num_queries_max = extent_of(batch.rows)
         num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
-        num_queries_max = max(row.n for row in rows)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.shared_blocks for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)

@@ -5,8 +5,8 @@ places with `fill`: assigned to a slice, NumPy makes an array of it first.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,31 @@ from scenarios.features import is_switched_off
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
-from workers.engine.memory import capture_size
+from workers.engine.memory import FIELDS, capture_size
 from workers.engine.request import Plan, PlanRow
 from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, UNKNOWN_TOKEN
 from workers.lanes.lane import Event, Lane
 
 _GREEDY = SamplingParams()
+# Where each of `memory.FIELDS` lies in a table of them.
+(
+    COMPUTED_HOST,
+    NUM_SCHEDULED,
+    NUM_DRAFTS,
+    PREV_POSITION,
+    PREV_NUM_SCHEDULED,
+    PREV_NUM_DRAFTS,
+    STATE_SLOT,
+    DISCARD,
+    BACKUP,
+    ACCEPTED_HOST,
+    INVALID,
+    QUERY_START,
+    TAKEN_OVER,
+) = range(len(FIELDS))
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """The padded layout of a batch: its rows and tokens, and where each row's tokens start.
 
     A uniform batch (every row verifies K drafts) has 1 + K tokens in every row, padding rows too; any other is ragged
@@ -54,13 +69,13 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
     """Lay out the rows of a step."""
     width, num_rows = 1 + spec.num_speculative_tokens, len(plans)
     uniform = is_uniform(plans, width)
+    padded = capture_size(num_rows) if spec.pad else num_rows
+    if uniform:
+        return Shape(padded, padded * width, tuple(range(0, padded * width, width)), True)
     ends = tuple(accumulate((plan.n for plan in plans), initial=0))
     starts, total = ends[:-1], ends[-1]
     if not spec.pad:
-        return Shape(num_rows, total, starts, uniform)
-    padded = capture_size(num_rows)
-    if uniform:
-        return Shape(padded, padded * width, tuple(range(0, padded * width, width)), True)
+        return Shape(num_rows, total, starts, False)
     num_tokens = -(-total // spec.token_multiple) * spec.token_multiple
     return Shape(padded, num_tokens, starts + (total,) * (padded - num_rows), False)
 
@@ -80,6 +95,19 @@ def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
     if not spec.cascade or is_switched_off(spec, "cascade"):
         return 0
     return shared_prefix(rows, spec.block_size)
+
+
+def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
+    """Return how long the longest row of a batch becomes, and the most tokens that a row computes."""
+    length_max = num_queries_max = 0
+    for row in rows:
+        num_queries = row.plan.n
+        length = row.num_computed + num_queries
+        if length > length_max:
+            length_max = length
+        if num_queries > num_queries_max:
+            num_queries_max = num_queries
+    return length_max, num_queries_max
 
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
@@ -114,25 +142,35 @@ def write_rows(
     `accepted` and `taken_over` may be shorter than `rows`: what they do not say is 0 and PAD_BLOCK.
     """
     table.fill(0)
-    computed, scheduled, drafts, previous, prev_scheduled, prev_drafts, slot, discard, backup = table[:9]
-    accepted_host, invalid, query_start, taken = table[9:]
-    previous.fill(NO_PREVIOUS_ROW)
+    table[PREV_POSITION].fill(NO_PREVIOUS_ROW)
+    table[TAKEN_OVER].fill(PAD_BLOCK)
+    cells = table.data
     for index, row in enumerate(rows):
         plan = row.plan
-        computed[index], scheduled[index], drafts[index] = row.num_computed, plan.n, plan.d
-        slot[index], discard[index], invalid[index] = plan.request.state_slot, plan.discard, plan.invalid
-        previous[index], backup[index] = prev_positions[index], backups[index]
+        cells[COMPUTED_HOST, index] = row.num_computed
+        cells[NUM_SCHEDULED, index] = plan.n
+        cells[NUM_DRAFTS, index] = plan.d
+        cells[PREV_POSITION, index] = prev_positions[index]
+        cells[STATE_SLOT, index] = plan.request.state_slot
+        cells[BACKUP, index] = backups[index]
+        if plan.discard:
+            cells[DISCARD, index] = 1
+        if plan.invalid:
+            cells[INVALID, index] = 1
     for index, plan in enumerate(before):
-        prev_scheduled[index], prev_drafts[index] = plan.n, plan.d
+        cells[PREV_NUM_SCHEDULED, index] = plan.n
+        cells[PREV_NUM_DRAFTS, index] = plan.d
     for index, start in enumerate(shape.starts):
-        query_start[index] = start
-    count, width = len(rows), max(shape.num_rows, len(before))
-    slot[count:width] = pad_state_slots(rows, width - count)
+        cells[QUERY_START, index] = start
+    num_pads = max(shape.num_rows, len(before)) - len(rows)
+    pads = pad_state_slots(rows, num_pads)
+    assert len(pads) == num_pads, f"{len(pads)} state slots for {num_pads} rows of padding"
+    for index, slot in enumerate(pads, len(rows)):
+        cells[STATE_SLOT, index] = slot
     if accepted:
-        accepted_host[: len(accepted)] = accepted
-    taken.fill(PAD_BLOCK)
+        table[ACCEPTED_HOST, : len(accepted)] = accepted
     if taken_over:
-        taken[: len(taken_over)] = taken_over
+        table[TAKEN_OVER, : len(taken_over)] = taken_over
 
 
 def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:

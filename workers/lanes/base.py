@@ -32,12 +32,13 @@ class BaseLane:
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self._prepared: dict[tuple[Function, Arguments], Prepared] = {}
+        self._prepared: dict[Arguments, Prepared] = {}
 
     def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
+        """Check what an op is launched with; an op that is given the arguments of another takes its place."""
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
-        prepared = self._prepared[op, arguments] = Prepared(self.name, op_of(op), arguments)
+        prepared = self._prepared[arguments] = Prepared(self.name, op_of(op), arguments)
         return prepared
 
 
@@ -97,7 +98,8 @@ class BaseMachine:
 
     def point(self, name: str) -> None:
         """Pass a named point of the host; what is held until then is released."""
-        self.decide(name)
+        if self.pending:
+            self.decide(name)
         if self.held:
             self.passed((name, self.step))
 

@@ -120,7 +120,9 @@ class CudaLane(BaseLane):
             OpFailed: the op could not be launched.
         """
         machine = self._host
-        prepared = self._prepared.get((op, arguments)) or self._prepare(op, arguments)
+        prepared = self._prepared.get(arguments)
+        if prepared is None or prepared.op.function is not op:
+            prepared = self._prepare(op, arguments)
         name, step = prepared.op.name, machine.step
         machine.decide(name)
         if machine.watcher is not None and prepared.accesses:

@@ -29,7 +29,9 @@ class SimulatedLane(BaseLane):
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
         """Enqueue a device op; see `lane.Lane.launch`."""
         machine = self._machine
-        prepared = self._prepared.get((op, arguments)) or self._prepare(op, arguments)
+        prepared = self._prepared.get(arguments)
+        if prepared is None or prepared.op.function is not op:
+            prepared = self._prepare(op, arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
         if machine.watcher is not None and prepared.accesses:
@@ -59,10 +61,10 @@ class SimulatedLane(BaseLane):
         if machine.pending:
             machine.decide("wait " + event.name)
         assert isinstance(event, SimulatedEvent)
-        record = event.record_newest
-        if record is None or (self.name, event.name) in machine.without:
+        record, label = event.record_newest, (self.name, event.name)
+        if record is None or label in machine.without:
             return
-        machine.seen_waits.add((self.name, event.name))
+        machine.seen_waits.add(label)
         if machine.watcher is not None:
             machine.watcher.waited(self.index, record)
         if self.queue or not record.done:
@@ -152,9 +154,10 @@ class SimulatedEvent(BaseEvent):
         if machine.pending:
             machine.decide("record " + self.name)
         assert isinstance(lane, SimulatedLane)
-        if ("record", self.name) in machine.without:
+        label = ("record", self.name)
+        if label in machine.without:
             return
-        machine.seen_waits.add(("record", self.name))
+        machine.seen_waits.add(label)
         record = Record(lane.index, machine.step)
         if machine.watcher is not None:
             machine.watcher.recorded(record)

@@ -53,9 +53,9 @@ def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
     run.to_end()
     lanes: Any = ours(run.target).machine
     return {
-        op.__name__: (lane.name, lane._prepared[op, given].op, given)
+        prepared.op.function.__name__: (lane.name, prepared.op, given)
         for lane in lanes.lanes
-        for op, given in lane._prepared
+        for given, prepared in lane._prepared.items()
     }
 
 
