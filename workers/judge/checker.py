@@ -14,6 +14,7 @@ from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
     Expectation,
+    Segment,
     are_close,
     expected_drafted,
     expected_inputs,
@@ -185,18 +186,9 @@ class Checker:
             if actual is None:
                 return _difference(variable, capture.step, "", "", None, "values", "none was captured")
             for segment in segments:
-                offset, values, row, _ = segment
-                seen = actual[offset : offset + len(values)]
-                wanted = values if type(values) is list else [*values]
-                if seen != wanted:
-                    if len(seen) != len(wanted):
-                        sizes = f"{offset + len(wanted)} values", f"{len(actual)} values"
-                        return _difference(variable, capture.step, "", "", None, *sizes)
-                    index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
-                    position = position_of(segment, index)
-                    owner = row[index] if isinstance(row, list) else row
-                    name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
-                    return _difference(variable, capture.step, name, commit, position, wanted[index], seen[index])
+                offset, wanted, _, _ = segment
+                if actual[offset : offset + len(wanted)] != wanted:
+                    return _first_in(segment, variable, actual, capture.step)
         return None
 
     @property
@@ -210,22 +202,24 @@ class Checker:
         self._variables.update(names)
 
     def _host(self, observed: Observation) -> Difference | None:
-        oracle, columns = self.oracle, {}
-        self.num_compared += len(observed.values)
-        if self._sizes.get(observed.point) != len(observed.values):
-            self._note(observed.point, observed.values)
+        point, step, _, values = observed
+        oracle = self.oracle
+        self.num_compared += len(values)
+        if self._sizes.get(point) != len(values):
+            self._note(point, values)
         rows: Sequence[RowTruth] = ()
-        truths: Sequence[Truth]
-        match observed.point:
+        columns: dict[str, list[Any]]
+        match point:
             case "scheduled":
-                truths = running = oracle.running
+                truths = oracle.running
                 columns = {
-                    "scheduled_computed": [truth.sched_computed for truth in running],
-                    "scheduled_placeholders": [truth.sched_placeholders for truth in running],
-                    "scheduled_known": [truth.committed for truth in running],
+                    "scheduled_computed": [truth.sched_computed for truth in truths],
+                    "scheduled_placeholders": [truth.sched_placeholders for truth in truths],
+                    "scheduled_known": [truth.committed for truth in truths],
                 }
             case "launched":
-                rows = oracle.steps[observed.step].rows
+                rows = oracle.steps[step].rows
+                truths = [row.truth for row in rows]
                 columns = {
                     "mirror_computed": [row.sched_computed for row in rows],
                     "mirror_no_spec": [row.no_spec for row in rows],
@@ -234,21 +228,21 @@ class Checker:
                 if True in columns["discard"]:
                     columns["backup"] = [row.backup if row.discard else UNDEFINED for row in rows]
             case "corrected":
-                rows = [row for row in oracle.steps[observed.step].rows if oracle.still_in_batch(row)]
+                rows = oracle.still_in_batch(step)
+                truths = [row.truth for row in rows]
                 columns = {"corrected_computed": [row.kept for row in rows]}
             case _:
-                rows = oracle.steps[observed.step].rows
-                columns = _processed_columns(rows, oracle.delivered)
+                rows = oracle.steps[step].rows
+                truths = [row.truth for row in rows]
+                columns = _processed_columns(truths, oracle.delivered)
                 if self.spec.drafter in THROUGH_THE_HOST:
                     columns["host_drafts"] = _host_drafts(rows)
-        if observed.point != "scheduled":
-            truths = [row.truth for row in rows]
         found = _compare_columns(truths, rows, columns, observed)
-        if found is None and self._has_logprobs and observed.point == "processed":
+        if found is None and self._has_logprobs and point == "processed":
             found = self._logprobs(observed)
-        if found is None and self.oracle.cache is not None and observed.point in ("scheduled", "processed"):
-            found = _cached(self.oracle.cache, observed)
-        return found or (self._books(observed) if observed.point == "processed" else None)
+        if found is None and oracle.cache is not None and point in ("scheduled", "processed"):
+            found = _cached(oracle.cache, observed)
+        return found or (self._books(observed) if point == "processed" else None)
 
     def _logprobs(self, observed: Observation) -> Difference | None:
         """Compare logprobs, which are close to what is expected, not equal."""
@@ -266,13 +260,12 @@ class Checker:
 
     def _books(self, observed: Observation) -> Difference | None:
         """Compare what is free once a step has been processed."""
-        running = self.oracle.running
-        cache = self.oracle.cache
-        held = sum([len(truth.blocks) for truth in running])
-        free = (
-            ("free_blocks", self.spec.num_blocks - held if cache is None else cache.num_free),
-            ("free_state_slots", self.spec.max_num_seqs - len(running)),
-        )
+        running, cache = self.oracle.running, self.oracle.cache
+        if cache is None:
+            num_free = self.spec.num_blocks - sum([len(truth.blocks) for truth in running])
+        else:
+            num_free = cache.num_free
+        free = (("free_blocks", num_free), ("free_state_slots", self.spec.max_num_seqs - len(running)))
         for variable, count in free:
             seen = observed.values.get(variable)
             if seen != count:
@@ -305,6 +298,19 @@ class Checker:
         return None
 
 
+def _first_in(segment: Segment, variable: str, actual: list[Any], step: int) -> Difference:
+    """Return the first difference of a segment from what was captured of its variable."""
+    offset, wanted, row, _ = segment
+    seen = actual[offset : offset + len(wanted)]
+    if len(seen) != len(wanted):
+        sizes = f"{offset + len(wanted)} values", f"{len(actual)} values"
+        return _difference(variable, step, "", "", None, *sizes)
+    index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
+    owner = row[index] if isinstance(row, list) else row
+    name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
+    return _difference(variable, step, name, commit, position_of(segment, index), wanted[index], seen[index])
+
+
 def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
     """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
     columns = {
@@ -321,17 +327,12 @@ def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
     return None
 
 
-def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
+def _processed_columns(truths: Sequence[Truth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
     """Return what each row of a processed step brings its request; counts only where the request goes on."""
-    alive = [row.truth.finish_reason is None for row in rows]
-    return {
-        "tokens": delivered,
-        "finish_reason": [row.truth.finish_reason for row in rows],
-        "computed": [row.truth.sched_computed if on else UNDEFINED for row, on in zip(rows, alive, strict=True)],
-        "placeholders": [
-            row.truth.sched_placeholders if on else UNDEFINED for row, on in zip(rows, alive, strict=True)
-        ],
-    }
+    ends = [truth.finish_reason for truth in truths]
+    computed = [truth.sched_computed if truth.finish_reason is None else UNDEFINED for truth in truths]
+    placeholders = [truth.sched_placeholders if truth.finish_reason is None else UNDEFINED for truth in truths]
+    return {"tokens": delivered, "finish_reason": ends, "computed": computed, "placeholders": placeholders}
 
 
 def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
@@ -348,19 +349,20 @@ def _compare_columns(
     truths: Sequence[Truth], rows: Sequence[RowTruth], columns: dict[str, list[Any]], observed: Observation
 ) -> Difference | None:
     """Compare values of the host, one a request or, if there are rows, one a row, which come in the oracle's order."""
+    _, step, requests, values = observed
     order = tuple([truth.index for truth in truths])
-    if order != observed.requests:
-        return _difference("log", observed.step, "", "", None, f"requests {order}", f"requests {observed.requests}")
+    if order != requests:
+        return _difference("log", step, "", "", None, f"requests {order}", f"requests {requests}")
     for variable, wanted in columns.items():
-        actual = observed.values.get(variable)
+        actual = values.get(variable)
         if actual == wanted:
             continue
         if actual is None or len(actual) != len(wanted):
-            return _difference(variable, observed.step, "", "", None, f"{len(wanted)} values", actual)
+            return _difference(variable, step, "", "", None, f"{len(wanted)} values", actual)
         for index, (truth, expected, seen) in enumerate(zip(truths, wanted, actual, strict=True)):
             if expected is not UNDEFINED and expected != seen:
                 commit = rows[index].commit if rows else f"{truth.who}/{truth.epoch}"
-                return _difference(variable, observed.step, truth.name, commit, None, expected, seen)
+                return _difference(variable, step, truth.name, commit, None, expected, seen)
     return None
 
 

@@ -70,7 +70,7 @@ class DrafterTruth:
         self.sums: list[tuple[int, int]] = []
         self._tape = tape
         self._spec = spec
-        self._known: dict[tuple[int, int, bool, tuple[int, ...]], Drafts] = {}
+        self._known: dict[tuple[object, ...], Drafts] = {}
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
@@ -82,13 +82,12 @@ class DrafterTruth:
 
     def drafts(self, ask: Ask) -> Drafts:
         """Return what is proposed behind the kept tokens."""
+        kept, k_step, num_drafts, script, deltas, params = ask
         limit = self._spec.drafter_max_len
-        if limit and ask.kept + 1 + ask.k_step > limit:
-            return Drafts((NO_DRAFT,) * ask.num_drafts)
-        if ask.deltas:
-            return self._drafts(ask)
+        if limit and kept + 1 + k_step > limit:
+            return Drafts((NO_DRAFT,) * num_drafts)
         # Whoever shares a tape has the same parameters.
-        key = ask.kept, ask.k_step, ask.params is None, tuple(ask.script[ask.kept + 1 : ask.kept + 1 + ask.num_drafts])
+        key = kept, k_step, params is None, *script[kept + 1 : kept + 1 + num_drafts], *deltas.items()
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._drafts(ask)

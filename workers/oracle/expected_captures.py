@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
 from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.logits_processing import ONE, hash_of
-from workers.oracle.tape import Tape
 from workers.oracle.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
@@ -23,7 +22,7 @@ Flat: TypeAlias = tuple[int | float, ...]
 # Expected values from an offset on; whose they are (a row, one row a value, or None: padding); where the first of them
 # is in its request, or where each is.
 Owner: TypeAlias = RowTruth | Release
-Segment: TypeAlias = tuple[int, Sequence[Any], Owner | list[RowTruth] | None, int | list[int] | None]
+Segment: TypeAlias = tuple[int, list[Any], Owner | list[RowTruth] | None, int | list[int] | None]
 Expectation: TypeAlias = dict[str, list[Segment]]
 
 
@@ -35,7 +34,7 @@ def position_of(segment: Segment, index: int) -> int | None:
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what must be fed to the model, padding included."""
-    k, rows = spec.num_speculative_tokens, list(step.rows)
+    k, last_token, rows = spec.num_speculative_tokens, spec.vocab_size - 1, list(step.rows)
     # Token by token, for the tokens of all rows lie one after the other.
     owners: list[RowTruth] = []
     positions: list[int] = []
@@ -43,15 +42,15 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
     input_ids: list[int] = []
     drafts: list[Segment] = []
     for index, row in enumerate(rows):
-        computed, n = row.computed, row.row.n
+        computed, n, base = row.computed, row.row.n, row.base
         owners += [row] * n
         positions += range(computed, computed + n)
         slots += row.slots
-        input_ids += row.tape.tokens[computed : row.base + 1]
+        input_ids += row.tape.tokens[computed : base + 1]
         if row.drafts:
-            drafts.append((index * k, row.drafts, row, row.base + 1))
+            drafts.append((index * k, row.drafts, row, base + 1))
             # What is no token is fed as the nearest one.
-            input_ids += [min(max(0, draft), spec.vocab_size - 1) for draft in row.drafts]
+            input_ids += [0 if draft < 0 else last_token if draft > last_token else draft for draft in row.drafts]
     expected: Expectation = {
         "num_computed": [(0, [row.computed for row in rows], rows, None)],
         "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
@@ -116,31 +115,28 @@ def _bits(number: float) -> int:
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what the model must compute, and what must be sampled and counted."""
     width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
-    kept: list[tuple[int, Tape, RowTruth, int, int]] = [
-        (start, row.tape, row, row.computed, row.kept) for row, start in zip(rows, step.starts, strict=True)
-    ]
-    expected: Expectation = {
-        "kv": [(start, tape.kv[first:end], row, first) for start, tape, row, first, end in kept],
-        "attention": [(start, tape.attention[first:end], row, first) for start, tape, row, first, end in kept],
-        "hidden": [(start, tape.hidden[first:end], row, first) for start, tape, row, first, end in kept],
-    }
-    hashes: list[Segment] = [
-        (index * width, row.tape.logits_at(row.base, row.valid), row, row.base)
-        for index, row in enumerate(rows)
-        if row.tape.logits and row.valid
-    ]
-    if hashes:
-        expected["logits"] = hashes
-    return expected | {
-        "sampled": [
-            (index * width, row.tape.tokens[row.base + 1 : row.base + 1 + row.valid], row, row.base + 1)
-            for index, row in enumerate(rows)
-            if row.valid
-        ],
-        "accepted": [(0, [row.accepted for row in rows], rows, None)],
-        "valid": [(0, [row.valid for row in rows], rows, None)],
-        "next_tokens": [(0, [row.next_token for row in rows], rows, None)],
-    }
+    kv: list[Segment] = []
+    attention: list[Segment] = []
+    hidden: list[Segment] = []
+    logits: list[Segment] = []
+    sampled: list[Segment] = []
+    for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
+        tape, computed, kept, base, valid = row.tape, row.computed, row.kept, row.base, row.valid
+        kv.append((start, tape.kv[computed:kept], row, computed))
+        attention.append((start, tape.attention[computed:kept], row, computed))
+        hidden.append((start, tape.hidden[computed:kept], row, computed))
+        if valid:
+            sampled.append((index * width, tape.tokens[base + 1 : base + 1 + valid], row, base + 1))
+            if tape.logits:
+                logits.append((index * width, tape.logits_at(base, valid), row, base))
+    expected: Expectation = {"kv": kv, "attention": attention, "hidden": hidden}
+    if logits:
+        expected["logits"] = logits
+    expected["sampled"] = sampled
+    expected["accepted"] = [(0, [row.accepted for row in rows], rows, None)]
+    expected["valid"] = [(0, [row.valid for row in rows], rows, None)]
+    expected["next_tokens"] = [(0, [row.next_token for row in rows], rows, None)]
+    return expected
 
 
 def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
@@ -148,18 +144,19 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
     k, rows = spec.num_speculative_tokens, list(step.rows)
     expected: Expectation = {"drafter_kv": [], "raw": [], "proposed": []}
     drafter_kv, raw, proposed = expected.values()
+    has_cache, length_max = spec.drafter not in THROUGH_THE_HOST, spec.drafter_max_len
     on_device = () if spec.drafter in ON_THE_HOST else zip(rows, step.starts, strict=True)
     for index, (row, start) in enumerate(on_device):
-        computed, kept, tape = row.computed, row.kept, row.tape
-        words = tape.drafter.words[computed:kept]
-        if row.discard:
-            words[-1] = row.chunk_end
-        if spec.drafter_max_len:
-            words = words[: max(0, spec.drafter_max_len - computed)]
-        if spec.drafter not in THROUGH_THE_HOST:
+        computed, kept = row.computed, row.kept
+        if has_cache:
+            words = row.tape.drafter.words[computed:kept]
+            if row.discard:
+                words[-1] = row.chunk_end
+            if length_max:
+                words = words[: max(0, length_max - computed)]
             drafter_kv.append((start, words, row, computed))
-        raw.append((index * k, row.raw, row, kept + 1))
-        proposed.append((index * k, row.proposed, row, kept + 1))
+        raw.append((index * k, [*row.raw], row, kept + 1))
+        proposed.append((index * k, [*row.proposed], row, kept + 1))
     if spec.layers == "hybrid":
         count = spec.conv_width - 1
         kept_all = [row.kept for row in rows]
@@ -182,7 +179,7 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
         return {"carried": _where(rows, carried, [row.kept for row in rows])}
     if spec.drafter != "draft_model":
         return {}
-    expected: Expectation = {"own": [(index * k, row.own, row, row.kept + 1) for index, row in enumerate(rows)]}
+    expected: Expectation = {"own": [(index * k, [*row.own], row, row.kept + 1) for index, row in enumerate(rows)]}
     if spec.layers == "hybrid":
         limit = spec.drafter_max_len or spec.max_model_len
         here = [(index, row, row.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
@@ -216,8 +213,8 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 def expected_release(release: Release, spec: EngineSpec) -> Expectation:
     """Return what the caches of a request must hold when its blocks go back."""
     expected: Expectation = {
-        "kv_at_end": [(0, release.kv, release, 0)],
-        "drafter_kv_at_end": [(0, release.drafter_kv, release, 0)],
+        "kv_at_end": [(0, [*release.kv], release, 0)],
+        "drafter_kv_at_end": [(0, [*release.drafter_kv], release, 0)],
     }
     if keeps_states_with_blocks(spec):
         tape, size, count, length = release.tape, spec.block_size, spec.conv_width - 1, len(release.kv)

@@ -79,14 +79,16 @@ class Oracle:
             LogError: no engine may do what the entry says.
         """
         match entry:
-            case Submitted():
-                self._submitted(entry)
             case Scheduled():
                 self._take_schedule(entry)
             case Launched():
                 self._launched(entry)
             case Processed(step=step):
                 self._processed(step)
+            case Corrected():
+                pass
+            case Submitted():
+                self._submitted(entry)
             case Preempted():
                 self._preempted(entry)
             case Aborted(request=request):
@@ -96,8 +98,6 @@ class Oracle:
             case CacheReset():
                 if self.cache is not None:
                     self.cache.reset()
-            case Corrected():
-                pass
 
     def newest(self, name: str) -> Truth | None:
         """Return the request that bears a name: the one submitted last under it."""
@@ -132,10 +132,12 @@ class Oracle:
             limit,
             frozenset(event.stop),
             len(prompt),
+            event.params,
             event.params.num_logprobs,
+            event.params.grammar,
+            event.priority,
+            event.params if draws_drafts(event.params, self.spec) else None,
         )
-        truth.priority, truth.grammar, truth.params = event.priority, event.params.grammar, event.params
-        truth.draft_params = event.params if draws_drafts(event.params, self.spec) else None
         self.requests.append(truth)
         self.alive[truth.index] = truth
 
@@ -213,8 +215,8 @@ class Oracle:
             total += row.row.n
         step = StepTruth(entry.step, scheduled.k_step, rows, entry.num_rows, entry.num_tokens, tuple(starts))
         self.steps[entry.step] = step
-        self._in_batch = {(row.row.request, row.row.epoch) for row in rows}
-        self._previous = {(row.row.request, row.row.epoch) for row in rows if not row.discard}
+        self._in_batch = {row.key for row in rows}
+        self._previous = {row.key for row in rows if not row.discard}
 
     def _inherit(self, rows: Sequence[ScheduledRow]) -> None:
         """Let requests that join keep the drafter's words of the blocks they took over, those of this step too."""
@@ -238,11 +240,11 @@ class Oracle:
         sched_computed, placeholders, committed = self._before[row.request]
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
-        was_sampled = (row.request, row.epoch) in self._previous
-        drafts, drawn = drafts_of(truth, row, base, was_sampled, self.spec)
-        samples = not (discard or row.invalid or row.spoiled)
-        outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
-        if samples:
+        key = row.request, row.epoch
+        drafts, drawn = drafts_of(truth, row, base, key in self._previous, self.spec)
+        if discard or row.invalid or row.spoiled:
+            outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
+        else:
             outcome = self._verify(truth, base + 1, drafts, drawn, spoil_of(row, self.spec))
         valid, status = outcome.valid, 0
         if not outcome.has_target or row.spoils is not UNSPOILED:
@@ -251,42 +253,44 @@ class Oracle:
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, IncrementalTape):
             raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
-        next_token = tape.tokens[committed - 1] if discard else tape.tokens[base + valid]
+        backup = tape.tokens[committed - 1]
+        accepted, next_token = (1, backup) if discard else (valid, tape.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
         if valid:
             num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
             ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
             drafted = tape.drafter.drafts(ask)
-            self.num_decisions += len(drafted.drawn)
-            self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
+            if drafted.drawn:
+                self.num_decisions += len(drafted.drawn)
+                self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         else:
             drafted = Drafts((NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
             tape,
             row,
+            key,
             computed,
             truth.accepted,
             kept,
             discard,
             valid,
-            1 if discard else valid,
+            accepted,
             next_token,
-            tuple(drafts),
+            drafts,
             drafted.raw,
             drafted.own,
             () if discard else drafted.proposed,
             sched_computed,
             committed + placeholders,
-            tape.tokens[committed - 1],
+            backup,
             truth.slots[computed : computed + row.n],
             chunk_end,
             base,
             drawn,
             status,
         )
-        truth.computed = kept
-        truth.accepted = 1 if discard else valid
+        truth.computed, truth.accepted = kept, accepted
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
@@ -333,10 +337,11 @@ class Oracle:
 
     def _commit(self, truth: Truth, count: int) -> None:
         """Append the next `count` tokens, up to the one the request stops at."""
-        for _ in range(count):
-            truth.committed += 1
-            stopped = truth.tape.tokens[truth.committed - 1] in truth.stop or truth.committed == truth.tape.final
-            if stopped or truth.committed >= truth.limit:
+        tokens, final, stop, limit = truth.tape.tokens, truth.tape.final, truth.stop, truth.limit
+        for committed in range(truth.committed + 1, truth.committed + 1 + count):
+            truth.committed = committed
+            stopped = tokens[committed - 1] in stop or committed == final
+            if stopped or committed >= limit:
                 self._finish(truth, "stop" if stopped else "length")
                 return
 
@@ -389,6 +394,6 @@ class Oracle:
             self.cache.release(truth.blocks)
         truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0
 
-    def still_in_batch(self, row: RowTruth) -> bool:
-        """Tell whether a row of the step before is also a row of the step launched last."""
-        return (row.row.request, row.row.epoch) in self._in_batch
+    def still_in_batch(self, step: int) -> list[RowTruth]:
+        """Return the rows of the step before that are also rows of the step launched last."""
+        return [row for row in self.steps[step].rows if row.key in self._in_batch]

@@ -1,7 +1,6 @@
 """Expected state of a request, of a row, of a step, and of caches that are given back: values of the state oracle."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from scenarios.sampling import Grammar, SamplingParams
 from workers.oracle.prefix_cache import Contents
@@ -34,10 +33,10 @@ class Truth:
     limit: int
     stop: frozenset[int]
     committed: int
-    num_logprobs: int = 0
-    priority: int = 0
-    grammar: Grammar = ()
-    params: SamplingParams = field(default_factory=SamplingParams)
+    params: SamplingParams
+    num_logprobs: int
+    grammar: Grammar
+    priority: int
     draft_params: SamplingParams | None = None
     epoch: int = 0
     drop_before: int = 0
@@ -85,9 +84,11 @@ class Truth:
         return self.hashes[:count]
 
 
-class RowTruth(NamedTuple):
-    """What is true of one row of one step: counts before it, and what it must come to.
+@dataclass(slots=True, eq=False)
+class RowTruth:
+    """What is true of one row of one step: counts before it, and what it must come to. Nobody changes it.
 
+    `key` is its request and epoch.
     Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
     drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
     of the token that is verified first. `drawn` says what those of the `drafts` were drawn from that are not certain.
@@ -98,6 +99,7 @@ class RowTruth(NamedTuple):
     truth: Truth
     tape: Tape
     row: ScheduledRow
+    key: tuple[int, int]
     computed: int
     accepted_read: int
     kept: int
@@ -105,7 +107,7 @@ class RowTruth(NamedTuple):
     valid: int
     accepted: int
     next_token: int
-    drafts: tuple[int, ...]
+    drafts: list[int]
     raw: tuple[int, ...]
     own: tuple[int, ...]
     proposed: tuple[int, ...]
