@@ -153,6 +153,22 @@ def recorded_memory_is_handed_out_again_once_the_host_knows_of_its_end(device: D
     assert after.data_ptr() == address
 
 
+def a_race_names_its_first_owner_however_often_the_memory_changed_hands(device: Device) -> None:
+    device.begin(new_streams=True)
+    output, side, numbers = torch.zeros(64, pin_memory=True), Stream(), torch.ones(64, device=SIM)
+    device.name(numbers, "numbers")
+    side.wait_stream(current_stream())
+    with stream(side):
+        output.copy_(numbers, non_blocking=True)
+    del numbers
+    for _ in range(20):
+        torch.empty(64, device=SIM)
+    torch.full((64,), 2.0, device=SIM)
+    (race,) = device.end().races
+    assert race.buffer == "numbers"
+    assert race.reused_as is not None
+
+
 def pinned_memory_is_not_handed_out_again_while_a_copy_needs_it(device: Device) -> None:
     device.begin(LAZY)
     target = torch.zeros(8, device=SIM)

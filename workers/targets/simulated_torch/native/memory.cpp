@@ -35,6 +35,18 @@ const Tenancy& Block::tenancy(uint32_t number) const {
   return tenancies.back();
 }
 
+void Block::forget_owners() {
+  auto is_needed = [&](const Tenancy& owner) {
+    auto is_its = [&](const Access& access) { return access.tenancy == owner.number; };
+    return std::any_of(accesses.begin(), accesses.end(), is_its) || std::any_of(flights.begin(), flights.end(), is_its);
+  };
+  while (tenancies.size() > kTenanciesMax) {
+    auto gone = std::find_if_not(tenancies.begin(), tenancies.end() - 1, is_needed);
+    if (gone == tenancies.end() - 1) return;
+    tenancies.erase(gone);
+  }
+}
+
 Block* Memory::take(size_t size, bool pinned, int stream, const Clock& host, const Clock& asking, uint32_t site) {
   if (!waiting_.empty()) sweep(host, asking, stream);
   size_t capacity = capacity_of(size, pinned);
@@ -49,7 +61,7 @@ Block* Memory::take(size_t size, bool pinned, int stream, const Clock& host, con
   block->recorded.clear();
   uint32_t number = block->tenancies.empty() ? 1 : block->tenancies.back().number + 1;
   block->tenancies.push_back({number, size, site, ""});
-  if (block->tenancies.size() > kTenanciesMax) block->tenancies.pop_front();
+  block->forget_owners();
   if (!pinned) {
     counts_.used += block->capacity;
     counts_.used_max = std::max(counts_.used_max, counts_.used);

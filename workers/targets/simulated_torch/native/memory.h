@@ -28,7 +28,7 @@ struct Block {
   bool pinned = false;
   int stream = 0;
   BlockState state = BlockState::kFree;
-  std::deque<Tenancy> tenancies;                   // newest last; the last few
+  std::deque<Tenancy> tenancies;                   // newest last; the last few, and those of accesses still known
   std::vector<Access> accesses;                    // what a later use must be ordered after
   std::vector<int> streams;                        // beside its own, which use it and are known to
   std::vector<std::pair<int, uint64_t>> recorded;  // once released: what must be over before it is handed out again
@@ -36,6 +36,8 @@ struct Block {
   std::vector<uint8_t> protection;                 // pinned: of each page
 
   const Tenancy& tenancy(uint32_t number) const;
+  // Forget owners of long ago, but for those whose accesses may still be told of.
+  void forget_owners();
 };
 
 struct MemoryCounts {
