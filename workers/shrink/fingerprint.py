@@ -70,8 +70,17 @@ def _rule(difference: Difference, trace: Trace) -> str:
     if difference.variable == "log":
         # A referee says what was seen, a comma, and what is due.
         return _general(difference.actual, trace).partition(", ")[0]
-    _, is_compared, reference = difference.expected.rpartition(", as in ")
-    return f"unlike {reference}" if is_compared else ""
+    expected, is_compared, reference = difference.expected.rpartition(", as in ")
+    if not is_compared:
+        return ""
+    where = ", where min_tokens let it stop" if _lets_stop(difference, expected, trace) else ""
+    return f"unlike {reference}{where}"
+
+
+def _lets_stop(difference: Difference, expected: str, trace: Trace) -> bool:
+    """Tell whether the other run's token is a stop of a request that has a minimum, and so ends it there."""
+    submits = [event for event in trace.submits() if event.request == difference.request and event.params.min_tokens]
+    return difference.variable == "tokens" and any(expected in map(str, event.stop) for event in submits)
 
 
 def _lanes(missing_order: str | None) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from scenarios.events import Abort, Submit
+from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stats, Stuck, Vacuous, Verdict
 from workers.shrink.fingerprint import Signature, signature_of
@@ -91,6 +92,27 @@ def test_a_missing_order_is_one_bug_whatever_comes_of_it(plane: str) -> None:
     assert other is not None
     assert harmless.bug == other.bug == "lanes d2h_counts before host"
     assert harmless.matches(other) is (plane == "races")
+
+
+@pytest.mark.parametrize(
+    ("request_name", "expected", "is_stop"), [("a", "7", True), ("a", "6", False), ("b", "7", False), ("c", "7", False)]
+)
+def test_a_stop_that_a_minimum_no_longer_holds_back_is_told_from_other_tokens(
+    request_name: str, expected: str, is_stop: bool
+) -> None:
+    asked = {
+        "a": ((7,), SamplingParams(min_tokens=2)),
+        "b": ((7,), SamplingParams()),
+        "c": ((), SamplingParams(min_tokens=2)),
+    }
+    submits = [
+        Submit(tick=0, request=name, prompt=(1,), max_tokens=4, stop=stop, params=params)
+        for name, (stop, params) in asked.items()
+    ]
+    verdict = diverged("tokens", "tokens", 3, request=request_name, expected=f"{expected}, as in another run")
+    signature = signature_of(verdict, Trace(events=tuple(submits)))
+    assert signature is not None
+    assert signature.rule == "unlike another run" + ", where min_tokens let it stop" * is_stop
 
 
 def test_what_is_no_finding_has_no_signature() -> None:

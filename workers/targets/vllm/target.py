@@ -193,7 +193,7 @@ class VllmTarget(OutputsAlone):
         answer = self._process.ask({"do": "report"})
         self._seen += _observations(answer)
         races = answer["races"]
-        new = [race for race in races if not is_known(race["first"]["function"], race["second"]["function"])]
+        new = [race for race in races if not is_known_race(race)]
         self.probes = {**self.probes, KNOWN_RACE: len(races) - len(new)}
         return tuple(_unordered(race) for race in new)
 
@@ -209,6 +209,11 @@ def _observations(answer: Message) -> list[Observation]:
         Observation(str(seen["point"]), int(seen["step"]), tuple(seen["requests"]), dict(seen["values"]))
         for seen in answer["seen"]
     ]
+
+
+def is_known_race(race: Message) -> bool:
+    """Tell whether a race that an engine's process reports is known."""
+    return is_known(race["first"]["function"], race["second"]["function"], race["memory"])
 
 
 def _unordered(race: Message) -> Difference:

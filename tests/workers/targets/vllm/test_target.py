@@ -11,6 +11,7 @@ from scenarios.rescale import rescaled
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.targets.target import VLLM, DeviceError, RunConfig
+from workers.targets.vllm.known_races import KNOWN_RACES, is_known
 from workers.targets.vllm.target import Vllm
 
 KIND = Vllm()
@@ -110,6 +111,31 @@ def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
     spec = "spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0}"
     submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {logit_bias: [[3, -100]]}}"
     assert lacking(loads(f"{spec}\nevents:\n  - {submit}\n", "x"), KIND.capabilities) is None
+
+
+COUNTS = "a buffer of 8 bytes allocated at vllm/v1/spec_decode/llm_base_proposer.py:1078"
+STAGED = "runner.drafter.backup_next_token_ids.cpu"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "memory", "known"),
+    [
+        ("copy_to_gpu", "prepare_next_token_ids_padded", STAGED, True),
+        ("copy_to_gpu", "prepare_next_token_ids_padded", "runner.input_ids.cpu", False),
+        ("copy_to_gpu", "_prepare_inputs", STAGED, False),
+        ("_copy_valid_sampled_token_count", "forward", f"{COUNTS}, handed out again as a buffer of 8 bytes", True),
+        ("_copy_valid_sampled_token_count", "forward", COUNTS, False),
+        # The host reads what is still being copied.
+        ("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu", False),
+    ],
+)
+def test_a_race_is_known_by_both_sides_and_the_memory(first: str, second: str, memory: str, known: bool) -> None:
+    assert is_known(first, second, memory) is known
+
+
+def test_every_known_race_has_its_page() -> None:
+    folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
+    assert all((folder / f"{race.page}.md").is_file() for race in KNOWN_RACES)
 
 
 def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
