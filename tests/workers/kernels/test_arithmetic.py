@@ -1,5 +1,7 @@
 """The arithmetic of the ops' definitions, and the vectorised one, equal `workers.record.model`, word by word."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,11 +77,23 @@ def test_kv_words_equals_the_scalar_function_on_every_element(pairs: list[tuple[
 
 
 @quick
-@given(st.lists(st.tuples(WORD, WORD, POSITION), min_size=1, max_size=9))
-def test_attention_equals_the_scalar_function_on_every_element(values: list[tuple[int, int, int]]) -> None:
-    sums, sums_position = array([value[0] for value in values]), array([value[1] for value in values])
-    found = arithmetic.attention(sums, sums_position, integers([value[2] for value in values]))
-    assert found.tolist() == [model.attention(*value) for value in values]
+@given(st.lists(st.lists(WORD | EDGES, min_size=5, max_size=5), min_size=1, max_size=3))
+def test_attention_equals_the_scalar_function_at_every_position(rows: list[list[int]]) -> None:
+    index = integers(range(5 * len(rows)))
+    seen, sums = arithmetic.attention(np.array(rows, dtype=np.uint64), index)
+    for row, position in product(range(len(rows)), range(5)):
+        words = rows[row][: 1 + position]
+        weighted = sum(word * at for at, word in enumerate(words))
+        assert int(sums[5 * row + position]) == sum(words) & model.MASK
+        assert int(seen[5 * row + position]) == model.attention(sum(words), weighted, position)
+
+
+@quick
+@given(st.lists(WORD | EDGES, min_size=8, max_size=8), st.lists(st.integers(-1, 3), min_size=4, max_size=4))
+def test_cached_words_are_those_of_the_first_blocks_of_each_row(values: list[int], table: list[int]) -> None:
+    found = arithmetic.cached_words(array(values), integers(table), block_size=2, max_blocks=2, num_blocks_max=1)
+    for row, block in enumerate(table[::2]):
+        assert block < 0 or found[row].tolist() == values[2 * block : 2 * block + 2]
 
 
 @quick
@@ -92,18 +106,15 @@ def test_draft_hidden_equals_the_scalar_function_on_every_element(pairs: list[tu
 @quick
 @given(st.lists(WORD, min_size=2, max_size=8))
 def test_taps_weigh_a_window_as_convolve_does(window: list[int]) -> None:
-    weights = arithmetic.taps(len(window))
-    total = array([0])
-    for word, weight in zip(window, weights, strict=True):
-        total += array([word]) * weight
-    assert arithmetic.mix(total).tolist() == [model.convolve(window)]
+    total = arithmetic.taps(len(window)).dot(array(window))
+    assert arithmetic.mix(np.array([total])).tolist() == [model.convolve(window)]
 
 
 @quick
-@given(WORD, st.integers(1, 40))
-def test_a_logit_is_what_the_vocabulary_adds_to_a_hidden_word(hidden: int, size: int) -> None:
-    scores = arithmetic.mix(array([hidden]) + arithmetic.vocabulary(size)) >> arithmetic.LOGIT_SHIFT
-    assert scores.tolist() == [model.logit(hidden, token) for token in range(size)]
+@given(WORDS, st.integers(1, 40))
+def test_scores_are_the_logits_of_every_token(hidden: list[int], size: int) -> None:
+    found = arithmetic.scores(array(hidden), size).tolist()
+    assert found == [[model.logit(word, token) for token in range(size)] for word in hidden]
 
 
 def test_powers_of_the_decay_and_their_inverses() -> None:
@@ -126,9 +137,16 @@ def test_tables_hold_what_their_names_say() -> None:
     assert arithmetic.tiled(3, 2).tolist() == [0, 1, 2, 0, 1, 2]
     assert arithmetic.repeated(3, 2).tolist() == [0, 0, 1, 1, 2, 2]
     assert arithmetic.below(2).tolist() == [[False, False], [True, False], [True, True]]
-    assert arithmetic.capped(3).tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 2]]
-    assert arithmetic.first_of(2).tolist() == [[0, 0], [1, 0], [1, 1]]
-    assert arithmetic.ones_and_positions(3).tolist() == [[1, 0], [1, 1], [1, 2]]
+    assert arithmetic.from_on(2).tolist() == [[True, True], [False, True], [False, False]]
+    assert arithmetic.to_end(3).tolist() == [[1, 1, 1], [2, 1, 1], [3, 2, 1]]
+    assert arithmetic.runs(2, 3).tolist() == [[0, 1, 2], [1, 2, 3]]
+    assert arithmetic.lines(2, 3).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert arithmetic.first_entries(2, 3, 2).tolist() == [0, 1, 3, 4]
+    assert arithmetic.columns(3, 4, num_real=2, count=3).tolist() == [0, 4, 1, 5, 2, 6]
+    assert arithmetic.widened(2, 2).tolist() == [0, 1, 1, 2, 3, 3]
+    assert arithmetic.following(3).tolist() == [1, 2, 0]
+    assert arithmetic.last_columns(3).tolist() == [0, 0, 1, 2]
+    assert arithmetic.ones(2).tolist() == [1, 1]
 
 
 def test_every_id_and_position_that_a_specification_allows_is_in_its_table() -> None:

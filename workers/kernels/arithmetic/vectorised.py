@@ -3,15 +3,15 @@
 Arrays of a step are small, so a call costs more than its elements. Numbers that ops use again and again are arrays
 without dimensions, of the type they are combined with: NumPy takes several times as long with a Python number or
 another type, which it converts at each call. And it takes three times as long where shapes differ or memory is not in
-one piece: so what repeats is repeated, and looked up.
+one piece: so what repeats is repeated, and looked up. Indexing by an array costs half of a call, with a mask as much as
+one: where a mask is used more than once, its indexes are. Lines of a table are taken, which is faster than an index.
 """
 
 from functools import cache, lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy import bitwise_xor, multiply, right_shift
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy import add, bitwise_xor, multiply, right_shift
 from numpy.typing import NDArray
 
 from workers.kernels.arithmetic import definition
@@ -24,7 +24,7 @@ _MASK = (1 << 64) - 1
 _WORD = np.dtype(np.uint64)
 
 
-def _shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
+def shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """Return an array that nobody may write."""
     array.flags.writeable = False
     return array
@@ -33,13 +33,13 @@ def _shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
 @cache
 def integer(value: int) -> Integers:
     """Return an int64, shared and read-only."""
-    return _shared(np.array(value, dtype=np.int64))
+    return shared(np.array(value, dtype=np.int64))
 
 
 @cache
 def word(value: int) -> Words:
     """Return an integer modulo 2^64 as a uint64, shared and read-only."""
-    return _shared(np.array(value & _MASK, dtype=np.uint64))
+    return shared(np.array(value & _MASK, dtype=np.uint64))
 
 
 GOLDEN = word(definition.GOLDEN)
@@ -52,8 +52,10 @@ LOGIT_SHIFT = word(definition.LOGIT_SHIFT)
 VOCAB_SIZE_MAX = 1 << 16
 POSITIONS_MAX = (1 << 16) + 64
 ONE, TWO, THREE = word(1), word(2), word(3)
-ZERO = integer(0)
+ZERO, NOTHING = integer(0), word(0)
 
+# What `kv_places` grows by from one position to the next.
+PLACE_STEP = word(2 * definition.POSITION)
 _MULTIPLIER = word(definition.MULTIPLIER)
 _SHIFT_0, _SHIFT_1 = word(23), word(47)
 
@@ -66,6 +68,16 @@ def mix(x: Words) -> Words:
     multiply(x, _MULTIPLIER, x)
     right_shift(x, _SHIFT_1, shifted)
     bitwise_xor(x, shifted, x)
+    return x
+
+
+def scores(hidden: Words, vocab_size: int) -> Words:
+    """Return the logits of all token ids after hidden words [N], as integers below 2^24: [N, vocab_size]."""
+    x = hidden[:, None] + vocabulary(vocab_size)
+    bitwise_xor(x, right_shift(x, _SHIFT_0), x)
+    multiply(x, _MULTIPLIER, x)
+    # The last step of `mix` changes the lowest 17 bits alone, and a logit is the highest 24.
+    right_shift(x, LOGIT_SHIFT, x)
     return x
 
 
@@ -91,13 +103,30 @@ def kv_words(hidden: Words, positions: Integers, layer: int) -> Words:
     return mix(x)
 
 
-def attention(sums: Words, sums_position: Words, positions: Integers) -> Words:
-    """Return (2 i + 1) * sum of kv - 2 * sum of kv times position."""
-    x = words(positions) * sums
-    x -= sums_position
-    x *= TWO
-    x += sums
-    return x
+def cached_words(kv: Words, block_table: Integers, block_size: int, max_blocks: int, num_blocks_max: int) -> Words:
+    """Return the first words that each row has cached, [num_rows, num_blocks_max * block_size].
+
+    Shapes: kv [num_blocks * block_size], block_table [num_rows * max_blocks]. Where a row has no block the words are
+    anything.
+    """
+    num_rows = len(block_table) // max_blocks
+    blocks = block_table[first_entries(num_rows, max_blocks, num_blocks_max)]
+    return kv.reshape(-1, block_size).take(blocks, axis=0, mode="clip").reshape(num_rows, num_blocks_max * block_size)
+
+
+def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple[Words, Words]:
+    """Return what positions see of their row's words, in `out` if it is given, and the sum of the words up to each.
+
+    Shapes: cached [num_rows, length], which is overwritten; index, flat in it, and both results [N].
+    """
+    # Every weight grows by 2 with each position: what is seen is twice the sum of all sums, less the last of them.
+    # Clipped: padding is of no row.
+    add.accumulate(cached, axis=1, out=cached)
+    sums = cached.take(index, mode="clip")
+    seen = add.accumulate(cached, axis=1, out=cached).take(index, out=out, mode="clip")
+    seen += seen
+    seen -= sums
+    return seen, sums
 
 
 def draft_hidden(hidden: Words, tokens: Integers, out: Words | None = None) -> Words:
@@ -110,31 +139,55 @@ def draft_hidden(hidden: Words, tokens: Integers, out: Words | None = None) -> W
 @cache
 def arange(stop: int) -> Integers:
     """Return 0, 1, ..., stop - 1: one shared read-only array a length, as of all that follow."""
-    return _shared(np.arange(stop, dtype=np.int64))
+    return shared(np.arange(stop, dtype=np.int64))
 
 
 @cache
 def multiples(count: int, step: int) -> Integers:
     """Return 0, step, ..., (count - 1) * step."""
-    return _shared(arange(count) * step)
+    return shared(arange(count) * step)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def tiled(stop: int, count: int) -> Integers:
     """Return `arange(stop)`, `count` times one after the other, flat."""
-    return _shared(np.tile(arange(stop), count))
+    return shared(np.tile(arange(stop), count))
+
+
+@lru_cache(maxsize=1024)
+def repeated(stop: int, count: int) -> Integers:
+    """Return 0 `count` times, then 1 as often, and so on up to stop - 1, flat."""
+    return shared(np.repeat(arange(stop), count))
 
 
 @cache
-def repeated(stop: int, count: int) -> Integers:
-    """Return 0 `count` times, then 1 as often, and so on up to stop - 1, flat."""
-    return _shared(np.repeat(arange(stop), count))
+def runs(stop: int, count: int) -> Integers:
+    """Return for each n below `stop` the numbers n, n + 1, ..., n + count - 1: [stop, count]."""
+    return shared(column(stop) + arange(count))
+
+
+@cache
+def lines(count: int, width: int) -> Integers:
+    """Return the places of `count` lines of `width` elements each: [count, width]."""
+    return shared(np.arange(count * width).reshape(count, width))
+
+
+@cache
+def first_entries(num_lines: int, width: int, count: int) -> Integers:
+    """Return the places of the first `count` elements of each of `num_lines` lines of `width`, flat."""
+    return shared(lines(num_lines, width)[:, :count].ravel())
+
+
+@cache
+def following(count: int) -> Integers:
+    """Return the index behind each of `count`, and the first one behind the last."""
+    return shared(np.roll(arange(count), -1))
 
 
 @cache
 def repeated_multiples(count: int, step: int, times: int) -> Integers:
     """Return `multiples(count, step)`, each `times` times, flat."""
-    return _shared(multiples(count, step).repeat(times))
+    return shared(multiples(count, step).repeat(times))
 
 
 @cache
@@ -142,7 +195,13 @@ def steps_ahead(num_rows: int, num_real: int, k: int, num_fed: int) -> Integers:
     """Return how far ahead of its row's last token each draft is, flat [num_rows * k]; past any end where not fed."""
     ahead = np.full((num_rows, k), POSITIONS_MAX, dtype=np.int64)
     ahead[:num_real, :num_fed] = 1 + arange(num_fed)
-    return _shared(ahead.ravel())
+    return shared(ahead.ravel())
+
+
+@cache
+def columns(num_rows: int, width: int, num_real: int, count: int) -> Integers:
+    """Return the places of the first `count` columns of [num_rows, width], `num_real` elements each, one by one."""
+    return shared(lines(num_rows, width)[:num_real, :count].T.ravel())
 
 
 @cache
@@ -154,7 +213,7 @@ def block_places(block_size: int, max_blocks: int, length: int) -> tuple[Integer
     positions = arange(length + 1)
     entries, offsets = np.minimum(positions // block_size, max_blocks - 1), positions % block_size
     offsets[-1] = -(1 << 40)
-    return _shared(entries), _shared(offsets)
+    return shared(entries), shared(offsets)
 
 
 def slots_at(
@@ -178,16 +237,46 @@ def slots_at(
     return np.maximum(slots, integer(PAD_SLOT), out=slots if out is None else out)
 
 
+def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> None:
+    """Write values of tokens to memory, those that have a slot."""
+    (mapped,) = (slots >= ZERO).nonzero()
+    memory[slots[mapped]] = values[mapped]
+
+
 @cache
 def below(stop: int) -> NDArray[np.bool_]:
     """Return for each n up to `stop` which of the numbers below `stop` are below n: [stop + 1, stop]."""
-    return _shared(arange(stop) < column(stop + 1))
+    return shared(arange(stop) < column(stop + 1))
 
 
 @cache
-def capped(stop: int) -> Integers:
-    """Return for each n below `stop` the numbers below `stop`, those above n replaced by it: [stop, stop]."""
-    return _shared(np.minimum(arange(stop), column(stop)))
+def from_on(stop: int) -> NDArray[np.bool_]:
+    """Return for each n up to `stop` which of the numbers below `stop` are n or more: [stop + 1, stop]."""
+    return shared(~below(stop))
+
+
+@cache
+def widened(num_lines: int, width: int) -> Integers:
+    """Return the places of lines of `width` elements, the last of each twice, flat."""
+    return shared(np.minimum(arange(1 + width), width - 1)[None] + multiples(num_lines, width)[:, None]).ravel()
+
+
+@cache
+def last_columns(width: int) -> Integers:
+    """Return for each number of columns up to `width` the last of them, the first of none."""
+    return shared(np.maximum(arange(1 + width) - 1, 0))
+
+
+@cache
+def ones(count: int) -> Integers:
+    """Return 1, `count` times."""
+    return shared(np.ones(count, dtype=np.int64))
+
+
+@cache
+def to_end(stop: int) -> Integers:
+    """Return for each n below `stop`, and each number below `stop`, how far it lies before n + 1, 1 at least."""
+    return shared(np.maximum(column(stop) - arange(stop), 0) + 1)
 
 
 @cache
@@ -203,42 +292,29 @@ def decay_powers(count: int, num_rows: int) -> tuple[Words, Words]:
     factors[:, 0] = 1
     both = np.multiply.accumulate(factors, axis=1).repeat(num_rows, axis=1)
     powers, inverses = both.reshape(2, count, num_rows)
-    return _shared(powers), _shared(inverses)
+    return shared(powers), shared(inverses)
 
 
 @cache
-def taps(width: int) -> tuple[Any, ...]:
+def taps(width: int) -> Words:
     """Return the weights of a convolution window, oldest input first."""
-    return tuple(word((2 * (width - 1 - index) + 1) * int(GOLDEN)) for index in range(width))
-
-
-@cache
-def first_of(count: int) -> Words:
-    """Return for each n up to `count` n times 1, then 0: [count + 1, count], windows of one array of 2 * count."""
-    ones = np.repeat(np.array((1, 0), dtype=np.uint64), count)
-    return sliding_window_view(ones, count)[::-1]
-
-
-@cache
-def ones_and_positions(count: int) -> Words:
-    """Return 1 and its position for each of `count` positions: [count, 2]."""
-    return _shared(np.stack((np.ones(count, dtype=np.uint64), words(arange(count))), axis=1))
+    return shared(words(np.arange(2 * width - 1, 0, -2)) * GOLDEN)
 
 
 @cache
 def embeddings() -> Words:
     """Return the hidden words of all ids that the largest vocabulary can have, and of the one behind it."""
-    return _shared(mix(words(np.arange(1, VOCAB_SIZE_MAX + 2)) * GOLDEN))
+    return shared(mix(words(np.arange(1, VOCAB_SIZE_MAX + 2)) * GOLDEN))
 
 
 @cache
 def places(layer: int) -> Words:
     """Return (2 i + 1) * POSITION, and what the layer adds, for all positions i of the longest model and its drafts."""
     odd = words(np.arange(1, 2 * POSITIONS_MAX, 2))
-    return _shared(odd * POSITION + word(layer * LAYER))
+    return shared(odd * POSITION + word(layer * LAYER))
 
 
 @cache
 def vocabulary(size: int) -> Words:
     """Return what the logit of each token id adds to a hidden word."""
-    return words(np.arange(1, size + 1)) * VOCABULARY
+    return shared(words(np.arange(1, size + 1)) * VOCABULARY)

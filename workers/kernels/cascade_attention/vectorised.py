@@ -2,26 +2,28 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import arange, mix, words
-from workers.kernels.arithmetic.vectorised import attention as weighted
+from workers.kernels.arithmetic.vectorised import NOTHING, ONE, TWO, ZERO, arange, cached_words, integer, mix, words
 from workers.kernels.cascade_attention.arguments import CascadeAttention
 
 
 def cascade_attention(a: CascadeAttention) -> None:
     """Do what `attention` does, for rows whose first `num_common_blocks` blocks are those of row 0."""
-    start = a.num_common_blocks * a.block_size
-    num_rows, length = len(a.block_table) // a.max_blocks, (a.num_blocks_max - a.num_common_blocks) * a.block_size
-    table = np.maximum(a.block_table.reshape(num_rows, a.max_blocks)[:, : a.num_blocks_max], 0)
-    blocks = a.kv.reshape(-1, a.block_size)
-    common = blocks[table[0, : a.num_common_blocks]].ravel()
-    cached = blocks[table[:, a.num_common_blocks :]].reshape(num_rows, length)
-    index = np.maximum(a.token_row, 0) * length + np.maximum(a.positions - start, 0)
-    sums = np.add.accumulate(cached, axis=1).take(index)
+    start, end = a.num_common_blocks * a.block_size, a.num_blocks_max * a.block_size
+    cached = cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
+    common, rest = cached[0, :start], cached[:, start:]
+    index = np.maximum(a.token_row, ZERO) * integer(end - start)
+    index += np.maximum(a.positions - integer(start), ZERO)
+    position = words(arange(end))
+    sums = np.add.accumulate(rest, axis=1).take(index)
     sums += np.add.reduce(common)
-    sums_position = np.add.accumulate(cached * words(arange(start + length)[start:]), axis=1).take(index)
-    sums_position += np.add.reduce(common * words(arange(start)))
-    attended = weighted(sums, sums_position, a.positions)
-    real = a.token_row >= 0
-    np.multiply(attended, real, out=a.output)
-    attended += a.hidden
-    np.copyto(a.hidden, mix(attended), where=real)
+    sums_position = np.add.accumulate(rest * position[start:], axis=1).take(index)
+    sums_position += np.add.reduce(common * position[:start])
+    # The weight of position j at position i is 2 i + 1 - 2 j.
+    sums *= words(a.positions) * TWO + ONE
+    sums_position *= TWO
+    np.subtract(sums, sums_position, out=a.output)
+    (padding,) = (a.token_row < ZERO).nonzero()
+    a.output[padding] = NOTHING
+    hidden = mix(a.output + a.hidden)
+    hidden[padding] = a.hidden[padding]
+    a.hidden[:] = hidden

@@ -2,27 +2,29 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ZERO, integer, multiples, word, words
+from workers.kernels.arithmetic.vectorised import ZERO, integer, last_columns, multiples, ones, word, words
 from workers.kernels.count_sampled.arguments import CountSampled
 
 
 def count_sampled(a: CountSampled) -> None:
     """Count the valid columns of each row, keep the count with its recurrent state, and find its next token."""
+    num_real = np.count_nonzero(a.state_slot >= ZERO)
     # As unsigned words NO_TOKEN is past every vocabulary.
     is_valid = words(a.sampled) < word(a.vocab_size)
-    np.add.reduce(is_valid.reshape(-1, a.width), axis=1, dtype=np.int64, out=a.accepted)
-    is_discarded, num_real = a.discard > ZERO, np.count_nonzero(a.state_slot >= ZERO)
+    is_valid.reshape(-1, a.width).dot(ones(a.width), a.accepted)
     a.slot_accepted[a.state_slot[:num_real]] = a.accepted[:num_real]
+    (discarded,) = (a.discard > ZERO).nonzero()
     a.valid[:] = a.accepted
-    np.copyto(a.valid, ZERO, where=is_discarded)
+    a.valid[discarded] = ZERO
 
-    last_column = np.maximum(a.accepted - integer(1), ZERO)
-    last = a.sampled.take(multiples(len(a.accepted), a.width) + last_column)
     first = a.query_start + a.num_scheduled
     first -= a.num_drafts
     first -= integer(1)
-    np.copyto(first, ZERO, where=a.num_scheduled == ZERO)
-    a.next_tokens[:] = a.input_ids.take(first)
-    np.copyto(a.next_tokens, last, where=a.accepted > ZERO)
-    np.copyto(a.next_tokens, a.backup, where=is_discarded)
-    np.add(first, last_column, out=a.token_index)
+    first[a.num_scheduled == ZERO] = ZERO
+    column = last_columns(a.width)[a.accepted]
+    np.add(first, column, a.token_index)
+    column += multiples(len(column), a.width)
+    a.sampled.take(column, out=a.next_tokens, mode="clip")
+    (none,) = (a.accepted == ZERO).nonzero()
+    a.next_tokens[none] = a.input_ids[first[none]]
+    a.next_tokens[discarded] = a.backup[discarded]

@@ -3,6 +3,8 @@
 Source: DFlash, arXiv 2602.06036, for the block behind a context of the target's hidden words.
 """
 
+from functools import cache
+
 import numpy as np
 
 from workers.kernels.arithmetic.vectorised import (
@@ -13,44 +15,53 @@ from workers.kernels.arithmetic.vectorised import (
     draft_hidden,
     kv_words,
     mix,
+    repeated,
+    shared,
+    store,
+    tiled,
     words,
 )
-from workers.kernels.arithmetic.vectorised import attention as weighted
 from workers.kernels.dflash.arguments import DflashBlock, DflashContext
-from workers.kernels.drafting.vectorised import cached_sums, propose, scripted, write_scratch
+from workers.kernels.drafting.vectorised import cached_sums, scripted, withhold, write_raw, write_scratch
 
 
 def dflash_context(a: DflashContext) -> None:
     """Write the context of the drafter: what it stores for the target's hidden word of every token that has a slot."""
-    stored = kv_words(a.hidden, a.positions, DRAFTER_LAYER)
-    real = a.slots >= 0
-    a.drafter_kv[a.slots[real]] = stored[real]
+    store(a.drafter_kv, a.slots, kv_words(a.hidden, a.positions, DRAFTER_LAYER))
 
 
 def dflash_block(a: DflashBlock) -> None:
     """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token."""
-    k, num_rows, width = a.num_speculative_tokens, len(a.token_index), 1 + a.num_proposed
-    raw_2d, table = a.raw.reshape(num_rows, k), a.block_table.reshape(num_rows, a.max_blocks)
-    raw_2d[:, a.num_proposed :] = 0
-    last = a.positions.take(a.token_index)
-    sums, sums_position = cached_sums(a.drafter_kv, table, last, a.block_size, a.num_blocks_max)
-    position = last[:, None] + 1 + arange(width)
-    ids = np.full((num_rows, width), a.vocab_size, dtype=np.int64)
-    ids[:, 0] = a.next_tokens
-    vectors = draft_hidden(np.repeat(a.hidden.take(a.token_index), width).reshape(num_rows, width), ids)
-    stored = kv_words(vectors, position, DRAFTER_LAYER)
-    seen = weighted(sums[:, None], sums_position[:, None], position[:, 1:])
-    for index in range(width):
-        seen += stored[:, index : index + 1] * block_weights(width)[index, 1:]
-    raw_2d[:, : a.num_proposed] = mix(vectors[:, 1:] + seen)
-    raw_2d[a.num_scheduled == 0] = 0
-    proposed = scripted(a.script, a.state_slot, position[:, 1:], a.max_model_len)
-    propose(a.draft_tokens.reshape(num_rows, k), proposed, a.valid)
-    write_scratch(
-        a.drafter_kv, stored, a.block_table, position, np.count_nonzero(a.num_scheduled), a.block_size, a.max_model_len
-    )
+    num_rows, width, num_real = len(a.token_index), 1 + a.num_proposed, np.count_nonzero(a.num_scheduled)
+    last = a.positions[a.token_index]
+    # By place, then by row: the next token and the masks behind it.
+    row = tiled(num_rows, width)
+    ids = np.full((width, num_rows), a.vocab_size, dtype=np.int64)
+    ids[0] = a.next_tokens
+    vectors = draft_hidden(a.hidden[a.token_index[row]], ids.ravel())
+    position = last[row]
+    position += repeated(1 + width, num_rows)[num_rows:]
+    stored = kv_words(vectors, position, DRAFTER_LAYER).reshape(width, num_rows)
+    seen = block_weights(width).dot(stored)
+    seen += context_weights(width).dot(np.stack(cached_sums(a, last)))
+    seen += vectors.reshape(stored.shape)
+    write_raw(a, mix(seen)[1:], num_real)
+    tokens = a.draft_tokens.reshape(num_rows, a.num_speculative_tokens)
+    scripted(a, last, tokens)
+    withhold(tokens, a.num_proposed, a.valid)
+    write_scratch(a, stored, last, num_real)
 
 
+@cache
 def block_weights(width: int) -> Words:
     """Return the weight 2 |i - j| + 1 of each place of a block for each other."""
-    return words(2 * np.abs(arange(width) - column(width)) + 1)
+    return shared(words(2 * np.abs(arange(width) - column(width)) + 1))
+
+
+@cache
+def context_weights(width: int) -> Words:
+    """Return what each place of a block multiplies by: what the position before the block sees, and the sum of words.
+
+    With each position every weight grows by 2: that sum is added twice for each.
+    """
+    return shared(words(np.stack((arange(width) * 0 + 1, 2 * arange(width) + 2), axis=1)))

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import LOGIT_SHIFT, ONE, Integers, Words, mix, vocabulary
-from workers.kernels.draft_model.vectorised import run_chain, scripted_behind
+from workers.kernels.arithmetic.vectorised import ONE, Integers, Words, integer, mix, scores
+from workers.kernels.draft_model.vectorised import run_chain
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.drafting.vectorised import scripted
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM
 from workers.kernels.draw_noise.vectorised import philox, uniform
 from workers.kernels.probabilities.blocks import block_size_of
@@ -29,21 +30,22 @@ def drawn_chain(a: DrawnChain) -> None:
     rows = np.flatnonzero((temperature > 0) & (a.point_mass == 0) & (a.valid > 0) & (a.num_scheduled > 0))
     numbers = a.draft_noise.reshape(len(a.token_index), k, NUMBERS_PER_DRAFT)[rows]
     lines, scale = a.draft_logits.reshape(-1, k, a.vocab_size), scale_of(temperature[rows])
-    wrong = scripted_behind(a)
+    last = a.positions[a.token_index]
+    wrong = scripted(a, last)
     block_size = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
 
     def choose(index: int, hidden: Words) -> tuple[Any, Any]:
         is_wrong = wrong[:, index]
         word = hidden.copy()
         word[rows] = np.where(is_wrong[rows] > 0, mix(hidden[rows] + ONE), hidden[rows])
-        scores = mix(word[:, None] + vocabulary(a.vocab_size)) >> LOGIT_SHIFT
-        own = scores.argmax(axis=1)
-        token = (own + is_wrong) % a.vocab_size
-        logits = lines[a.state_slot[rows], index] = scores[rows].astype(np.float32)
+        found = scores(word, a.vocab_size)
+        own = found.argmax(axis=1)
+        token = (own + is_wrong) % integer(a.vocab_size)
+        logits = lines[a.state_slot[rows], index] = found[rows].astype(np.float32)
         token[rows] = drawn(logits, scale, numbers[:, index], block_size, a.tile_size)
         return own, token
 
-    run_chain(choose, a)
+    run_chain(choose, a, last)
 
 
 def drawn(logits: Floats, scale: Floats, numbers: Floats, block_size: int, tile_size: int) -> Integers:

@@ -5,19 +5,18 @@ Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the 
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import arange, draft_hidden
-from workers.kernels.drafting.vectorised import propose, scripted
+from workers.kernels.arithmetic.vectorised import draft_hidden, repeated, tiled
+from workers.kernels.drafting.vectorised import scripted, withhold, write_raw
 from workers.kernels.medusa.arguments import MedusaHeads
 
 
 def medusa_heads(a: MedusaHeads) -> None:
     """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token."""
-    num_rows = len(a.token_index)
-    raw_2d, heads = a.raw.reshape(num_rows, a.num_speculative_tokens), arange(a.num_proposed)
-    each_head = np.broadcast_to(heads, (num_rows, a.num_proposed))
-    raw_2d[:, : a.num_proposed] = draft_hidden(a.hidden.take(a.token_index)[:, None], each_head)
-    raw_2d[:, a.num_proposed :] = 0
-    raw_2d[a.num_scheduled == 0] = 0
-    position = a.positions.take(a.token_index)[:, None] + 2 + heads
-    proposed = scripted(a.script, a.state_slot, position, a.max_model_len)
-    propose(a.draft_tokens.reshape(num_rows, a.num_speculative_tokens), proposed, a.valid)
+    num_rows, heads = len(a.token_index), a.num_proposed
+    # By head, then by row.
+    hidden = a.hidden[a.token_index[tiled(num_rows, heads)]]
+    raws = draft_hidden(hidden, repeated(heads, num_rows)).reshape(heads, num_rows)
+    write_raw(a, raws, np.count_nonzero(a.num_scheduled))
+    tokens = a.draft_tokens.reshape(num_rows, a.num_speculative_tokens)
+    scripted(a, a.positions[a.token_index], tokens)
+    withhold(tokens, heads, a.valid)

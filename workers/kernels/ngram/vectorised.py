@@ -5,7 +5,7 @@ Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: lon
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import arange, column, words
+from workers.kernels.arithmetic.vectorised import arange, column, store, words
 from workers.kernels.drafting.vectorised import propose
 from workers.kernels.ngram.arguments import NGRAM_MAX, NgramSearch, WriteTokens
 from workers.kernels.sentinels import NO_DRAFT
@@ -13,8 +13,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 def write_tokens(a: WriteTokens) -> None:
     """Write the id of every token that has a slot: the history of a row lies in its blocks."""
-    real = a.slots >= 0
-    a.drafter_kv[a.slots[real]] = words(a.input_ids)[real]
+    store(a.drafter_kv, a.slots, words(a.input_ids))
 
 
 def ngram_search(a: NgramSearch) -> None:

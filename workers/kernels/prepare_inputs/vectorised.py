@@ -4,46 +4,49 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ZERO, Integers, arange, below, integer, slots_at, tiled
+from workers.kernels.arithmetic.vectorised import ZERO, Integers, arange, below, integer, runs, slots_at
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
     """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled."""
-    sampled_before = a.prev_position >= ZERO
+    (going_on,) = (a.prev_position >= ZERO).nonzero()
+    previous = a.prev_position[going_on]
     true = true_counts(a.prev_num_computed, a.prev_num_scheduled, a.prev_num_drafts, a.prev_valid)
-    # Clipped: what has no row before, no state slot, or no row at all looks at the first, and is overwritten.
     a.num_computed[:] = a.computed_host
-    np.copyto(a.num_computed, true.take(a.prev_position, mode="clip"), where=sampled_before)
-    np.add(a.num_computed, a.num_scheduled, out=a.seq_lens)
-    np.copyto(a.seq_lens, ZERO, where=a.num_scheduled <= ZERO)
+    a.num_computed[going_on] = true[previous]
+    np.add(a.num_computed, a.num_scheduled, a.seq_lens)
+    a.seq_lens[a.num_scheduled <= ZERO] = ZERO
+    # Clipped: what has no state slot, or no row at all, looks at the first, and is overwritten.
     a.slot_accepted.take(a.state_slot, out=a.accepted, mode="clip")
-    np.copyto(a.accepted, ZERO, where=a.state_slot < ZERO)
+    a.accepted[a.state_slot < ZERO] = ZERO
 
-    is_padding = a.token_row < ZERO
-    np.add((a.num_computed - a.query_start).take(a.token_row, mode="clip"), arange(len(a.token_row)), out=a.positions)
-    np.copyto(a.positions, ZERO, where=is_padding)
-    a.slots[:] = slot_mapping(a.positions, a.token_row, a.block_table, a.block_size, a.max_blocks)
+    np.add((a.num_computed - a.query_start)[a.token_row], arange(len(a.token_row)), a.positions)
+    (padding,) = (a.token_row < ZERO).nonzero()
+    a.positions[padding] = ZERO
+    slot_mapping(a.positions, a.token_row, a.block_table, a.block_size, a.max_blocks, a.slots)
 
+    ids = a.host_ids.copy()
     first = a.query_start + a.num_scheduled
     first -= a.num_drafts
-    a.input_ids[:] = a.host_ids
-    previous = a.prev_position[sampled_before]
-    a.input_ids[(first - integer(1))[sampled_before]] = a.next_tokens.take(previous)
+    first -= integer(1)
+    ids[first[going_on]] = a.next_tokens[previous]
     if a.num_speculative_tokens:
-        count, k = a.num_drafts.copy(), a.num_speculative_tokens
-        np.copyto(count, ZERO, where=a.prev_position < ZERO)
-        wanted = below(k).take(count, axis=0).ravel()
-        proposed = a.draft_tokens.reshape(-1, k).take(a.prev_position, axis=0, mode="clip").ravel()
-        a.scheduled_drafts.fill(NO_DRAFT)
-        np.copyto(a.scheduled_drafts, proposed, where=wanted)
-        place = first.repeat(k)
-        place += tiled(k, len(first))
-        a.input_ids[place[wanted]] = proposed[wanted]
+        _overlay_drafts(a, ids, first, going_on)
     # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
-    np.maximum(a.input_ids, ZERO, out=a.input_ids)
-    np.minimum(a.input_ids, integer(a.vocab_size - 1), out=a.input_ids)
+    arange(a.vocab_size).take(ids, out=a.input_ids, mode="clip")
+
+
+def _overlay_drafts(a: PrepareInputs, ids: Integers, first: Integers, going_on: Integers) -> None:
+    """Overlay ids with the drafts that rows verify behind their `first` tokens, and write down which those are."""
+    k, count = a.num_speculative_tokens, np.zeros(len(first), dtype=np.int64)
+    count[going_on] = a.num_drafts[going_on]
+    (wanted,) = below(k).take(count, axis=0).ravel().nonzero()
+    drafts = a.draft_tokens.reshape(-1, k).take(a.prev_position, axis=0, mode="clip").ravel()[wanted]
+    a.scheduled_drafts.fill(NO_DRAFT)
+    a.scheduled_drafts[wanted] = drafts
+    ids[runs(1 + len(ids), k)[1:].take(first, axis=0, mode="clip").ravel()[wanted]] = drafts
 
 
 def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: Any) -> Integers:
@@ -55,12 +58,14 @@ def true_counts(num_computed: Any, num_scheduled: Any, num_drafts: Any, valid: A
     return counts
 
 
-def slot_mapping(positions: Any, row: Any, block_table: Any, block_size: int, max_blocks: int) -> Integers:
+def slot_mapping(
+    positions: Any, row: Any, block_table: Any, block_size: int, max_blocks: int, out: Any = None
+) -> Integers:
     """Map (row, position) to block_table[row, position // block_size] * block_size + position % block_size.
 
-    A position that the block table does not cover, or of no row, gets PAD_SLOT.
+    A position that the block table does not cover, or of no row, gets PAD_SLOT. In `out` if it is given.
     """
     first = row * integer(max_blocks)
-    slots = slots_at(positions, first, block_table, block_size, max_blocks, max_blocks * block_size)
-    np.copyto(slots, integer(PAD_SLOT), where=row < ZERO)
+    slots = slots_at(positions, first, block_table, block_size, max_blocks, max_blocks * block_size, out)
+    slots[row < ZERO] = integer(PAD_SLOT)
     return slots
