@@ -5,6 +5,7 @@ Each has `words`, its cache at all positions as long as every position is follow
 """
 
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import NamedTuple, Protocol
 
 from scenarios.sampling import SamplingParams
@@ -151,7 +152,7 @@ class DraftModel(DrafterTruth):
     def _drafts(self, ask: Ask) -> Drafts:
         tape, kept = self._tape, ask.kept
         sums = sum(tape.kv[:kept])
-        sums_position = sum(word * position for position, word in enumerate(tape.kv[:kept]))
+        sums_position = sum(map(mul, tape.kv, range(kept)))
         is_hybrid = self._spec.layers == "hybrid"
         state, window = (tape.states[kept - 1], tape.window(kept)) if is_hybrid else (0, [])
         token = tape.tokens[kept]
@@ -250,13 +251,14 @@ class History(DrafterTruth):
 
     def _drafts(self, ask: Ask) -> Drafts:
         history = self._tape.tokens[: ask.kept + 1]
-        found: list[int] = []
         for length in range(min(NGRAM_MAX, len(history) - 1), 0, -1):
+            last = history[-length:]
             # Of equally long matches the rightmost counts.
             for end in range(len(history) - 1, length - 1, -1):
-                if not found and history[end - length : end] == history[-length:]:
+                if history[end - length : end] == last:
                     found = history[end : end + ask.num_drafts]
-        return Drafts((*found, *(NO_DRAFT for _ in range(ask.num_drafts - len(found)))))
+                    return Drafts((*found, *(NO_DRAFT for _ in range(ask.num_drafts - len(found)))))
+        return Drafts((NO_DRAFT,) * ask.num_drafts)
 
 
 class Suffix(History):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from operator import mul
 
 from scenarios.events import Submit
 from scenarios.sampling import Grammar, SamplingParams
@@ -35,33 +36,53 @@ def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_pr
     found = [float(logit) for logit in logits]
     if not changes_logits(params):
         return found
-    times = Counter(tokens[num_prompt:])
-    for token in set(tokens):
-        if found[token] > 0:
-            found[token] /= params.repetition_penalty
-        else:
-            found[token] *= params.repetition_penalty
-        if times[token]:
-            found[token] -= ONE * (params.presence_penalty + params.frequency_penalty * times[token])
-        # Everything is exact in 64 bits; the one rounding is here.
-        (found[token],) = struct.unpack("f", struct.pack("f", found[token]))
+    _penalize(found, params, tokens, num_prompt)
     edges = edges_after(params.grammar, tokens[num_prompt:]) if params.grammar else None
+    banned, allowed = _banned(rules, tokens, num_prompt), params.allowed_tokens
     for token in range(len(found)):
-        if is_forbidden(token, rules, tokens, num_prompt) or (edges is not None and token not in edges):
+        if token in banned or (allowed and token not in allowed) or (edges is not None and token not in edges):
             found[token] = -inf
     return found
 
 
+def _penalize(logits: list[float], params: SamplingParams, tokens: Sequence[int], num_prompt: int) -> None:
+    repetition, presence, frequency = params.repetition_penalty, params.presence_penalty, params.frequency_penalty
+    if repetition == 1 and presence == frequency == 0:
+        return
+    times = Counter(tokens[num_prompt:])
+    for token in set(tokens):
+        if logits[token] > 0:
+            logits[token] /= repetition
+        else:
+            logits[token] *= repetition
+        if times[token]:
+            logits[token] -= ONE * (presence + frequency * times[token])
+        # Everything is exact in 64 bits; the one rounding is here.
+        (logits[token],) = struct.unpack("f", struct.pack("f", logits[token]))
+
+
+def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
+    """Return the tokens that would stop a request too early, or complete a bad word."""
+    params = rules.params
+    banned = {*rules.stop} if len(tokens) - num_prompt < params.min_tokens else set()
+    for word in params.bad_words:
+        before = len(tokens) - len(word) + 1
+        if before >= 0 and tuple(tokens[before:]) == word[:-1]:
+            banned.add(word[-1])
+    return banned
+
+
 def edges_after(grammar: Grammar, output: Sequence[int]) -> dict[int, int] | None:
     """Return the tokens that may follow an output, each with its state; None where the grammar is over."""
-    edges: dict[int, int] = {edge[0]: edge[1] for edge in grammar[0]}
+    edges = grammar[0]
     for token in output:
-        if token not in edges:
+        states = [edge[1] for edge in edges if edge[0] == token]
+        if not states:
             return None
-        edges = {edge[0]: edge[1] for edge in grammar[edges[token]]}
+        edges = grammar[states[-1]]
         if not edges:
             return None
-    return edges
+    return {edge[0]: edge[1] for edge in edges}
 
 
 def cut_off(grammar: Grammar, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
@@ -75,24 +96,10 @@ def cut_off(grammar: Grammar, output: Sequence[int], drafts: Sequence[int], no_d
     return kept + [no_draft] * (len(drafts) - len(kept))
 
 
-def is_forbidden(token: int, rules: Rules, tokens: Sequence[int], num_prompt: int) -> bool:
-    """Tell whether a token must not follow `tokens`."""
-    params = rules.params
-    if params.allowed_tokens and token not in params.allowed_tokens:
-        return True
-    if token in rules.stop and len(tokens) - num_prompt < params.min_tokens:
-        return True
-    return any(
-        word[-1] == token and tuple(tokens[len(tokens) - len(word) + 1 :]) == word[:-1]
-        for word in params.bad_words
-        if len(word) <= len(tokens) + 1
-    )
-
-
 def hash_of(logits: Sequence[float]) -> int:
     """Return the sum of the bits of float32 values times the odd numbers 1, 3, 5, ..., modulo 2^64."""
     bits = struct.unpack(f"{len(logits)}I", struct.pack(f"{len(logits)}f", *logits))
-    total: int = sum(word * (2 * index + 1) for index, word in enumerate(bits))
+    total: int = sum(map(mul, bits, range(1, 2 * len(bits), 2)))
     return total % (1 << 64)
 
 

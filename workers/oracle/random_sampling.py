@@ -35,8 +35,7 @@ class Selection:
     is_ambiguous: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Mass:
+class Mass(NamedTuple):
     """A weight, or a sum of weights, and how far off float32 may be. What is 0 without error is 0 there too."""
 
     value: float
@@ -113,7 +112,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
     Logits are in units of 1 / ONE. At temperature 0 the lowest of the largest logits has all of it.
     """
     largest = max(logits)
-    if any(isnan(logit) for logit in logits) or largest in (inf, -inf):
+    if any(map(isnan, logits)) or largest in (inf, -inf):
         return None
     if params.temperature == 0:
         best = list(logits).index(largest)

@@ -139,8 +139,9 @@ class Tape:
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)
         if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
-        token, position = logits.index(max(logits)), len(self.tokens)
-        if max(logits) == -inf:
+        largest, position = max(logits), len(self.tokens)
+        token = logits.index(largest)
+        if largest == -inf:
             self.end = min(self.end, position)
         elif rules.params.temperature:
             drawn = choose(logits, rules.params, position, self._cuts)
@@ -152,8 +153,10 @@ class Tape:
         return token
 
     def _follow_grammar(self, token: int, rules: Rules) -> None:
-        output = [*self.tokens[self._first_logits + 1 :], token]
-        if rules.params.grammar and self.final == NEVER and edges_after(rules.params.grammar, output) is None:
+        grammar = rules.params.grammar
+        if not grammar or self.final != NEVER:
+            return
+        if edges_after(grammar, [*self.tokens[self._first_logits + 1 :], token]) is None:
             self.final = len(self.tokens) + 1
 
     def _logits(self, hidden: int) -> NDArray[np.uint64]:
