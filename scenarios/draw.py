@@ -13,19 +13,19 @@ _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 
 
+@lru_cache(maxsize=1024)
+def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Return the two words of the key in each of the ten rounds; few keys are drawn from many times."""
+    return tuple(((key[0] + n * _WEYL_0) & _MASK32, (key[1] + n * _WEYL_1) & _MASK32) for n in range(10))
+
+
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
     """Return the four 32-bit words of Philox4x32-10 for a 128-bit counter and a 64-bit key."""
     c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(10):
+    for k0, k1 in _round_keys(key):
         product_0, product_1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
-        c0, c1, c2, c3 = (
-            (product_1 >> 32) ^ c1 ^ k0,
-            product_1 & _MASK32,
-            (product_0 >> 32) ^ c3 ^ k1,
-            product_0 & _MASK32,
-        )
-        k0, k1 = (k0 + _WEYL_0) & _MASK32, (k1 + _WEYL_1) & _MASK32
+        c0, c2 = (product_1 >> 32) ^ c1 ^ k0, (product_0 >> 32) ^ c3 ^ k1
+        c1, c3 = product_1 & _MASK32, product_0 & _MASK32
     return c0, c1, c2, c3
 
 
@@ -41,9 +41,8 @@ def draw(seed: int, site: str, key: str, index: int) -> int:
 
     `index` is a natural coordinate (token position, tick, step), never a count of calls.
     """
-    k0, k1 = label_key(site, key)
     counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
-    high, low, _, _ = philox4x32(counter, (k0, k1))
+    high, low, _, _ = philox4x32(counter, label_key(site, key))
     return high << 32 | low
 
 
