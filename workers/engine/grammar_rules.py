@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from scenarios.sampling import Grammar
+from scenarios.sampling import Grammar, Tokens
 from workers.engine.params_line import mask_words
 from workers.engine.request import PlanRow, Request
 from workers.kernels.sentinels import NO_DRAFT
@@ -15,7 +15,7 @@ FREE = -1
 def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
     """Return the state that tokens lead to."""
     for token in tokens:
-        state = next((to for edge, to in edges_of(grammar, state) if edge == token), FREE)
+        state = next((edge[1] for edge in edges_of(grammar, state) if edge[0] == token), FREE)
     return state
 
 
@@ -24,9 +24,9 @@ def state_of(request: Request) -> int:
     return state_after(request.params.grammar, islice(request.tokens, request.num_prompt, None))
 
 
-def edges_of(grammar: Grammar, state: int) -> tuple[tuple[int, int], ...]:
+def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
     """Return the tokens that may come in a state, each with the state it leads to; none where a grammar is over."""
-    return () if state == FREE else tuple((edge[0], edge[1]) for edge in grammar[state])
+    return () if state == FREE else grammar[state]
 
 
 def waits_for_tokens(request: Request) -> bool:
@@ -42,11 +42,11 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
     grammar, state = request.params.grammar, state_of(request)
     kept: tuple[int, ...] = ()
     for draft in islice(request.drafts, num_drafts):
-        edges = dict(edges_of(grammar, state))
-        if draft not in edges:
+        allowed = next((edge for edge in edges_of(grammar, state) if edge[0] == draft), None)
+        if allowed is None:
             break
         kept += (draft,)
-        state = edges[draft]
+        state = allowed[1]
     return kept + (NO_DRAFT,) * (num_drafts - len(kept))
 
 
@@ -71,7 +71,7 @@ def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
     grammar, state = row.request.params.grammar, state_of(row.request)
     for draft in chain(row.drafts, (NO_DRAFT,)):
         edges = edges_of(grammar, state)
-        yield mask_words((token for token, _ in edges) if edges else range(vocab_size), vocab_size)
+        yield mask_words((edge[0] for edge in edges) if edges else range(vocab_size), vocab_size)
         state = state_after(grammar, (draft,), state)
 
 

@@ -249,7 +249,7 @@ class SimulatedMachine(BaseMachine):
         """Return the lanes whose head op may run now, once every record that can be passed has been."""
         while True:
             pending = self.pending
-            lanes = [lane for lane in self.lanes if lane.ready()]
+            lanes = [lane for lane in self.lanes if lane.queue and lane.ready()]
             if self.pending == pending:
                 return lanes
 
