@@ -177,14 +177,16 @@ def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Seq
     """Write the token ids of every row, as far as the host knows them, and the row of each token, padded."""
     end = shape.starts[len(rows) - 1] + rows[-1].plan.n
     ids[:end].fill(UNKNOWN_TOKEN)
-    ids[end:].fill(0)
-    token_row[end:].fill(PAD_ROW)
+    if end < shape.num_tokens:
+        ids[end:].fill(0)
+        token_row[end:].fill(PAD_ROW)
     for index, (row, start) in enumerate(zip(rows, shape.starts, strict=False)):
         plan, first, at = row.plan, row.num_computed, start
         token_row[start : start + plan.n].fill(index)
-        for position in range(first, min(first + plan.n, len(row.tokens))):
-            ids[at] = row.tokens[position]
-            at += 1
+        if first < len(row.tokens):
+            for position in range(first, min(first + plan.n, len(row.tokens))):
+                ids[at] = row.tokens[position]
+                at += 1
         for draft in plan.drafts:
             ids[at] = draft
             at += 1
@@ -193,8 +195,10 @@ def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Seq
 def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
     """Write the blocks of every row into a table [rows, max_blocks]; what is past them is padding."""
     table.fill(PAD_BLOCK)
+    cells = table.data
     for index, row in enumerate(rows):
-        table[index, : len(row.blocks)] = row.blocks
+        for column, block in enumerate(row.blocks):
+            cells[index, column] = block
 
 
 def staging_slot(step: int, num_slots: int) -> int:

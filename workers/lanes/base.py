@@ -134,8 +134,7 @@ class HostView:
         if machine.pending:
             machine.decide(("write " if self._writes else "read ") + span.buffer.name)
         if machine.watcher is not None:
-            unnamed = span.buffer.span(*span.key)
-            machine.watcher.touched(unnamed, "out" if self._writes else "in", machine.step, self._written_in)
+            machine.watcher.touched(span.place, "out" if self._writes else "in", machine.step, self._written_in)
         if self._writes and machine.blame:
             label = f"host:write {span.buffer.name}@{machine.step}"
             span.buffer.writers = (label, *span.buffer.writers[:1])

@@ -18,13 +18,15 @@ def dtype_name(dtype: Any) -> str:
 class FlatSpan:
     """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    Ops see the `tensor`, where buffers have one.
+    Ops see the `tensor`, where buffers have one. `place` is the one span of this range that the watcher knows, whatever
+    else it is called: of a buffer that is written as a whole, all of it.
     """
 
-    __slots__ = ("_readable", "_writable", "buffer", "described", "key", "name", "tensor", "watched")
+    __slots__ = ("_readable", "_writable", "buffer", "described", "key", "name", "place", "tensor", "watched")
 
-    def __init__(self, buffer: "FlatBuffer", start: int, stop: int, name: str) -> None:
+    def __init__(self, buffer: "FlatBuffer", start: int, stop: int, name: str, place: "FlatSpan | None") -> None:
         self.buffer = buffer
+        self.place = place if place is not None else self
         self.name = name or buffer.span_name
         self.key = (start, stop)
         # What an op checks of it: name, dtype and size.
@@ -84,7 +86,9 @@ class FlatBuffer:
         found = self._spans.get((start, stop, name))
         if found is None:
             assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
-            found = self._spans[start, stop, name] = FlatSpan(self, start, stop, name)
+            # The first span of a buffer is all of it.
+            place = self.all if self.whole and self._spans else self.span(start, stop) if name else None
+            found = self._spans[start, stop, name] = FlatSpan(self, start, stop, name, place)
         return found
 
 

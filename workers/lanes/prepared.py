@@ -83,15 +83,11 @@ class Prepared:
         buffer = span.buffer
         if buffer.lane is not None:
             raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
-        if buffer.whole:
-            if mode != "in" and span.key != buffer.all.key:
-                raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")
-            span = buffer.all
-        else:
-            # The one span of this range that the watcher knows, whatever else it is called.
-            span = buffer.span(*span.key)
-        if (span, mode) not in self.accesses:
-            self.accesses.append((span, mode))
+        if buffer.whole and mode != "in" and span.key != buffer.all.key:
+            raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")
+        access = (span.place, mode)
+        if access not in self.accesses:
+            self.accesses.append(access)
 
 
 class Launch:
