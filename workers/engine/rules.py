@@ -142,8 +142,10 @@ def runs_drafter(rows: Sequence[PlanRow]) -> bool:
 
 def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
     """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
-    in_grammar = length_in_grammar(request, sampled) if request.params.grammar else len(sampled) + 1
     stop, left = request.stop, request.length_limit - len(request.tokens)
+    if len(sampled) < left and stop.isdisjoint(sampled) and not request.params.grammar:
+        return len(sampled), None
+    in_grammar = length_in_grammar(request, sampled) if request.params.grammar else len(sampled) + 1
     for count, token in enumerate(sampled, 1):
         if token in stop or count == in_grammar:
             return count, "stop"

@@ -119,7 +119,7 @@ class Scheduler:
     def _reason_to_skip(self, request: Request) -> SkipReason | None:
         if request.stalled_until > self.tick:
             return "stalled"
-        if self._parts.waits_for_tokens(request):
+        if request.has_params and self._parts.waits_for_tokens(request):
             return "grammar"
         if self.is_near_limit(request):
             return "limit"

@@ -147,6 +147,7 @@ class SimulatedEvent(BaseEvent):
     def __init__(self, machine: "SimulatedMachine", name: str) -> None:
         super().__init__(name)
         self._machine = machine
+        self._recording, self._synchronizing = ("record", name), ("host", name)
 
     def record(self, lane: Lane) -> None:
         """Mark the place in a lane that a later wait waits for."""
@@ -154,10 +155,9 @@ class SimulatedEvent(BaseEvent):
         if machine.pending:
             machine.decide("record " + self.name)
         assert isinstance(lane, SimulatedLane)
-        label = ("record", self.name)
-        if label in machine.without:
+        if self._recording in machine.without:
             return
-        machine.seen_waits.add(label)
+        machine.seen_waits.add(self._recording)
         record = Record(lane.index, machine.step)
         if machine.watcher is not None:
             machine.watcher.recorded(record)
@@ -172,10 +172,10 @@ class SimulatedEvent(BaseEvent):
         """
         machine = self._machine
         record = self.record_newest
-        if record is None or ("host", self.name) in machine.without:
+        if record is None or self._synchronizing in machine.without:
             machine.decide("synchronize " + self.name)
             return
-        machine.seen_waits.add(("host", self.name))
+        machine.seen_waits.add(self._synchronizing)
         if machine.pending or not record.done:
             machine.host_label = "synchronize " + self.name
             machine.policy.advance(machine, record)
