@@ -41,12 +41,11 @@ def _noise_of_selection(parts: Parts, reached: Reached) -> Parts:
     def body(given: DraftNoise) -> None:
         reached()
         k = given.num_speculative_tokens
-        place = (given.positions.take(given.token_index) + 2)[:, None] + np.arange(k)
-        words = philox(
-            given.seeds.astype(np.uint64)[:, None], place.astype(np.uint64), SELECT_STREAM, np.zeros(1, dtype=np.uint64)
-        )
-        numbers = uniform(np.stack(words[:NUMBERS_PER_DRAFT], axis=-1))
-        given.draft_noise.reshape(len(given.seeds), k, NUMBERS_PER_DRAFT)[:] = numbers
+        row = np.arange(len(given.seeds)).repeat(k)
+        place = (given.positions.take(given.token_index) + 2)[row] + np.tile(np.arange(k), len(given.seeds))
+        streams = np.full(len(row), SELECT_STREAM, dtype=np.uint64)
+        drawn = philox(given.seeds.astype(np.uint64)[row], place.astype(np.uint64), streams, np.zeros_like(streams))
+        given.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
 
     return replace(parts, draft_noise=op_like(parts.draft_noise, body))
 

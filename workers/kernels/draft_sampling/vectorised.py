@@ -4,7 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ONE, Integers, Words, integer, mix, scores
+from workers.kernels.arithmetic.vectorised import (
+    ONE,
+    TWO,
+    Integers,
+    Words,
+    integer,
+    mix,
+    repeated,
+    scores,
+    tiled,
+    words,
+)
 from workers.kernels.draft_model.vectorised import run_chain
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.drafting.vectorised import scripted
@@ -16,11 +27,12 @@ from workers.kernels.probabilities.vectorised import NEVER, Floats, pick, scale_
 
 def draft_noise(a: DraftNoise) -> None:
     """Draw the noise of the drafts behind each row's next token."""
-    k, seed = a.num_speculative_tokens, a.seeds.astype(np.uint64)[:, None]
-    first = (a.positions.take(a.token_index) + 2).astype(np.uint64)[:, None]
-    drawn = philox(seed, first, DRAFT_STREAM, np.arange(k, dtype=np.uint64)[None, :])
-    numbers = uniform(np.stack(drawn[:NUMBERS_PER_DRAFT], axis=-1))
-    a.draft_noise.reshape(len(a.seeds), k, NUMBERS_PER_DRAFT)[:] = numbers
+    num_rows, k = len(a.seeds), a.num_speculative_tokens
+    row, index = repeated(num_rows, k), words(tiled(k, num_rows))
+    first = words(a.positions[a.token_index[row]])
+    first += TWO
+    drawn = philox(words(a.seeds)[row], first, np.full_like(first, DRAFT_STREAM), index)
+    a.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
 
 
 def drawn_chain(a: DrawnChain) -> None:

@@ -43,12 +43,15 @@ def pick(masses: Floats, noise: Floats) -> Integers:
 
     An index without mass is never picked. Shapes: masses [N, M], noise [N] in [0, 1).
     """
-    size = masses.shape[1]
-    passed = np.cumsum(masses, axis=1) > (noise * masses.sum(axis=1))[:, None]
-    first = np.where((masses > 0) & passed, np.arange(size), size).min(axis=1)
-    # Rounding may leave the running sum below the total.
-    last = np.where(masses > 0, np.arange(size), 0).max(axis=1)
-    picked: Integers = np.where(first < size, first, last)
+    has_mass = masses > 0
+    passed = np.add.accumulate(masses, axis=1) > (noise * np.add.reduce(masses, axis=1))[:, None]
+    passed &= has_mass
+    picked: Integers = passed.argmax(axis=1)
+    # Rounding may leave the running sum below the total: then the last one with mass is picked.
+    (missed,) = (~passed[np.arange(len(picked)), picked]).nonzero()
+    if len(missed):
+        behind = has_mass[missed, ::-1].argmax(axis=1)
+        picked[missed] = np.where(has_mass[missed].any(axis=1), masses.shape[1] - 1 - behind, 0)
     return picked
 
 
