@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.kernels.arithmetic.vectorised import arange
+
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
@@ -48,7 +50,7 @@ def pick(masses: Floats, noise: Floats) -> Integers:
     passed &= has_mass
     picked: Integers = passed.argmax(axis=1)
     # Rounding may leave the running sum below the total: then the last one with mass is picked.
-    (missed,) = (~passed[np.arange(len(picked)), picked]).nonzero()
+    (missed,) = (~passed[arange(len(picked)), picked]).nonzero()
     if len(missed):
         behind = has_mass[missed, ::-1].argmax(axis=1)
         picked[missed] = np.where(has_mass[missed].any(axis=1), masses.shape[1] - 1 - behind, 0)
@@ -71,14 +73,14 @@ class Sums:
 
 def sums(block_max: Floats, block_sum: Floats, scale: Any) -> Sums:
     """Add up the blocks; a block with NaN, or a distribution without any weight, leaves it undefined (total 1)."""
-    undefined: NDArray[np.bool_] = np.asarray(np.isnan(block_max).any(axis=-1))
+    undefined: NDArray[np.bool_] = np.asarray(np.logical_or.reduce(np.isnan(block_max), axis=-1))
     block_max = np.where(undefined[..., None], NEVER, block_max)
-    maximum = block_max.max(axis=-1)
+    maximum = np.maximum.reduce(block_max, axis=-1)
     undefined |= maximum == NEVER
     maximum = np.where(undefined, np.float32(0), maximum)
     factor = weight(block_max, NEVER, maximum[..., None], scale)
     mass = np.where(factor > 0, block_sum, np.float32(0)) * factor
-    return Sums(block_max, mass, maximum, np.where(undefined, np.float32(1), mass.sum(axis=-1)), undefined)
+    return Sums(block_max, mass, maximum, np.where(undefined, np.float32(1), np.add.reduce(mass, axis=-1)), undefined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def verification(
     num_blocks = len(block_max) // max(num_rows * (width + k), 1)
     split = num_rows * width * num_blocks
     scale = scale_of(temperature)[:, None]
-    column = np.arange(width)
+    column = arange(width)
     # What sampler_stats has not written is nobody's to read.
     written = (column <= num_drafts[:, None])[:, :, None]
     target = sums(
@@ -142,13 +144,13 @@ def verification(
     draft_undefined = known & draft.undefined & has_logits[:, None]
     fits = known & ~target.undefined[:, :k] & ~draft_undefined
     usable = np.where(fits, k, column[:k]).min(axis=1, initial=k)
-    at = np.where(fits, drafts, 0)[:, :, None]
-    chosen = np.where(fits, np.take_along_axis(logits[:, :k], at, axis=2)[:, :, 0], NEVER)
+    at = np.where(fits, drafts, 0)
+    chosen = np.where(fits, logits[arange(num_rows)[:, None], column[:k], at], NEVER)
     target_weight = weight(chosen, floors[:, :k], target.maximum[:, :k], scale)
     is_read = has_logits[:, None] & fits
     if is_read.any():
         slots = np.where(is_read, draft_slots[:, None], 0)
-        proposed = np.where(is_read, draft_logits[slots, column[:k], at[:, :, 0]], NEVER)
+        proposed = np.where(is_read, draft_logits[slots, column[:k], at], NEVER)
         draft_weight = np.where(is_read, weight(proposed, NEVER, draft.maximum, scale), np.float32(1))
     else:
         draft_weight = np.ones((num_rows, k), dtype=np.float32)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from workers.kernels.arithmetic.vectorised import arange
 from workers.kernels.probabilities.vectorised import NEVER, Floats, Integers, lines_of, scale_of, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
@@ -10,7 +11,7 @@ def sampler_stats(a: SamplerStats) -> None:
     """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum."""
     num_rows, k = len(a.num_drafts), a.num_speculative_tokens
     random, scale = a.temperature > 0, scale_of(a.temperature)
-    num_blocks, column = -(-a.vocab_size // a.block_size), np.arange(1 + k)
+    num_blocks, column = -(-a.vocab_size // a.block_size), arange(1 + k)
     tiles = (num_blocks, a.block_size // a.tile_size, a.tile_size)
     split = num_rows * (1 + k) * num_blocks
 
@@ -45,5 +46,5 @@ def _reduce(
     maximum = blocks.max(axis=(2, 3))
     finite = np.where(maximum == NEVER, np.float32(0), maximum)
     sums = weight(blocks, NEVER, finite[:, :, None, None], scale[:, None, None, None]).sum(axis=3)
-    best = blocks.reshape(num_lines, tiles[0], -1).argmax(axis=2) + np.arange(tiles[0]) * tiles[1] * tiles[2]
+    best = blocks.reshape(num_lines, tiles[0], -1).argmax(axis=2) + arange(tiles[0]) * tiles[1] * tiles[2]
     return np.where(undefined, np.float32(np.nan), maximum), sums, best

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.kernels.arithmetic.vectorised import arange, multiples
 from workers.kernels.probabilities.vectorised import (
     NEVER,
     Floats,
@@ -62,7 +63,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
         )
         accepted = np.where(greedy, accepted, together)
 
-    rows = np.arange(num_rows)
+    rows = arange(num_rows)
     rejected = (accepted < known.usable) & ~greedy & (a.method in (STANDARD, BLOCK))
     last = np.where(greedy, best[rows, accepted], own[rows, accepted])
     if a.method != STRICT:
@@ -70,7 +71,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
         last = np.where(greedy, last, chance)
 
     undefined = known.target.undefined[rows, accepted]
-    columns = np.arange(width)
+    columns = arange(width)
     tokens = np.concatenate([proposed, np.zeros((num_rows, 1), dtype=np.int64)], axis=1)
     tokens = np.where(columns < accepted[:, None], tokens, last[:, None])
     emitted = (columns < accepted[:, None]) | ((columns == accepted[:, None]) & ~undefined[:, None])
@@ -86,7 +87,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
 def _leading(kept: NDArray[np.bool_], usable: Integers) -> Integers:
     """Return how many usable drafts there are before the first that is not kept."""
     k = kept.shape[1]
-    column = np.arange(k)
+    column = arange(k)
     first: Integers = np.where(kept & (column < usable[:, None]), k, column).min(axis=1, initial=k)
     return first
 
@@ -120,14 +121,15 @@ class _Batch:
             logits, draft_logits, draft_slots, floors, temperature, drafts, num_drafts, point_mass,
             block_max, block_sum, self.vocab_size,
         )  # fmt: skip
-        self.rows = np.arange(num_rows)
+        self.rows = arange(num_rows)
         self.greedy = temperature == 0
 
     def best(self, block_best: Integers) -> Integers:
         """Return the lowest index of the largest logit, [B, 1 + K]; 0 where there is none."""
         target = self.known.target
-        of_block = target.block_max.argmax(axis=2)[:, :, None]
-        best = np.take_along_axis(block_best.reshape(target.block_max.shape), of_block, axis=2)[:, :, 0]
+        num_blocks = target.block_max.shape[2]
+        of_block = target.block_max.reshape(-1, num_blocks).argmax(axis=1)
+        best = block_best[multiples(len(of_block), num_blocks) + of_block].reshape(target.undefined.shape)
         return np.where(self.greedy[:, None] & ~target.undefined, best, 0)
 
     def select(self, column: Integers, index: int, excluded: Integers) -> Integers:
@@ -152,13 +154,13 @@ class _Batch:
         tile = pick(tiles[rows, block], noise[:, 1])
         first = block * self.block_size + tile * self.tile_size
         token = first + pick(self._weights(column, first, rows, excluded), noise[:, 2])
-        return np.where(block_mass.sum(axis=1) > 0, token, excluded)
+        return np.where(np.add.reduce(block_mass, axis=1) > 0, token, excluded)
 
     def _weights(self, column: Integers, first: Integers, rows: Integers, excluded: Integers) -> Floats:
         """Return the weights of the tiles that begin with these tokens, [rows, tile_size], relative to their blocks."""
         target, column = self.known.target, column[rows]
         defined = ~target.undefined[rows, column] & ~self.greedy[rows]
-        tokens = first[:, None] + np.arange(self.tile_size)
+        tokens = first[:, None] + arange(self.tile_size)
         found = self.logits[rows[:, None], column[:, None], np.minimum(tokens, self.vocab_size - 1)]
         is_token = (tokens < self.vocab_size) & (tokens != excluded[rows][:, None]) & defined[:, None]
         maximum = np.where(defined, target.block_max[rows, column, first // self.block_size], 0)
@@ -186,7 +188,7 @@ class _Batch:
             recovered = np.where(open_rows & kept, tried, recovered)
             open_rows &= ~kept
         if open_rows.any():
-            every = np.broadcast_to(np.arange(self.vocab_size), (len(token), self.vocab_size))
+            every = np.broadcast_to(arange(self.vocab_size), (len(token), self.vocab_size))
             target, draft = self._odds_of(column, every, odds)
             left = np.maximum(target - draft, 0)
             recovered = np.where(open_rows & (left > 0).any(axis=1), self._pick_of(left, column, num_tries), recovered)
