@@ -66,10 +66,12 @@ def mask(scores: NDArray[Any], line: NDArray[Any], history: NDArray[Any], at: Li
     scores[~bits_of(line[at.allowed : at.stop], len(scores))] = -np.inf
     if len(history) < line[at.min_length]:
         scores[bits_of(line[at.stop : at.bad_words], len(scores))] = -np.inf
-    for padded in line[at.bad_words : at.tokens].reshape(BAD_WORDS, BAD_WORD_LENGTH):
+    fields = line[at.bad_words : at.tokens].reshape(BAD_WORDS, BAD_WORD_LENGTH)
+    # Right-aligned: where the last token is not known there is no word.
+    for padded in fields[fields[:, -1] != UNKNOWN_TOKEN]:
         word = padded[padded != UNKNOWN_TOKEN]
         prefix = len(word) - 1
-        if 0 <= prefix <= len(history) and (word[:prefix] == history[len(history) - prefix :]).all():
+        if prefix <= len(history) and (word[:prefix] == history[len(history) - prefix :]).all():
             scores[word[prefix]] = -np.inf
 
 
