@@ -213,20 +213,19 @@ class Decision:
         )
 
     def _share(self, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
-        spec, computed = self._spec, standing.computed
-        ahead = standing.committed + standing.placeholders - computed
+        spec, computed, committed = self._spec, standing.computed, standing.committed
+        length_max, block_size = spec.max_model_len, spec.block_size
+        ahead = committed + standing.placeholders - computed
         wanted = ahead + drafts
-        threshold = spec.long_prefill_token_threshold
-        is_prompt = computed < standing.committed - 1
-        if threshold and is_prompt:
-            wanted = min(wanted, threshold)
-        if is_prompt and keeps_states_with_blocks(spec):
-            # A state is kept at the end of every block, so no chunk runs past one.
-            end_of_block = (computed // spec.block_size + 1) * spec.block_size
-            wanted = min(wanted, end_of_block - computed)
-        n = min(wanted, self._budget, spec.max_model_len - computed)
-        length = min(computed + n + spec.num_speculative_tokens, spec.max_model_len)
-        num_blocks = max(0, -(-length // spec.block_size) - standing.num_blocks)
+        if computed < committed - 1:
+            wanted = min(wanted, spec.long_prefill_token_threshold or wanted)
+            if keeps_states_with_blocks(spec):
+                # A state is kept at the end of every block, so no chunk runs past one.
+                end_of_block = (computed // block_size + 1) * block_size
+                wanted = min(wanted, end_of_block - computed)
+        n = min(wanted, self._budget, length_max - computed)
+        length = min(computed + n + spec.num_speculative_tokens, length_max)
+        num_blocks = max(0, -(-length // block_size) - standing.num_blocks)
         return Share(n, max(0, n - ahead), num_blocks, is_padded, n < ahead, self._budget)
 
     def _give(self, standing: Standing, share: Share) -> None:
