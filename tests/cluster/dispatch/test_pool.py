@@ -83,22 +83,24 @@ def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp
 
 
 def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with RayPool(ray_cluster, 2, DEADLINE_SECONDS, UNSTARTABLE) as pool:
+    with RayPool(ray_cluster, 1, DEADLINE_SECONDS, UNSTARTABLE) as pool:
         verdicts = campaign_of(pool, tmp_path, "agree")
     assert verdicts == [Lost(reason="no worker could be started: it could not start: ImportError: no such engine")]
 
 
 class Impatient(RayPool):
-    """Waits no longer for a worker once two others have started; counts the workers it gave up so."""
+    """Says nothing until two workers have started, and waits no longer for others; counts those it gave up so."""
 
     given_up = 0
 
     def wait(self, seconds: float) -> list[Event]:
-        """Let what has not started by then be overdue."""
-        if self.pids.count(None) == self.slots - 2:
-            for seat in self._seats:
-                seat.deadline = seat.deadline if seat.pid is not None else 0.0
-        events = super().wait(seconds)
+        """Wait for two to start, and let what has not started by then be overdue."""
+        events: list[Event] = []
+        while self.pids.count(None) > self.slots - 2:
+            events += super().wait(seconds)
+        for seat in self._seats:
+            seat.deadline = seat.deadline if seat.pid is not None else 0.0
+        events += super().wait(seconds)
         lost = [event for event in events if isinstance(event, WorkerLost)]
         assert all("did not start within" in event.reason and not event.had_begun for event in lost)
         self.given_up += len(lost)
@@ -106,9 +108,10 @@ class Impatient(RayPool):
 
 
 def test_slots_without_a_cpu_are_given_up_and_the_others_do_the_work(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    requests = [f"slow-{index}" for index in range(16)]
-    with Impatient(ray_cluster, 3, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
-        verdicts = campaign_of(pool, tmp_path, *requests, seed=300)
+    # A wait ends two of them at most: there are waits enough to give a slot up.
+    requests = [f"slow-{index}" for index in range(4 * IDLE_LOSSES_MAX)]
+    with Impatient(ray_cluster, 3, DEADLINE_SECONDS, FAKE_JUDGE, start_seconds=DEADLINE_SECONDS) as pool:
+        verdicts = campaign_of(pool, tmp_path, *requests, seed=100)
         assert None in pool.pids
         assert pool.given_up == IDLE_LOSSES_MAX
     assert [type(verdict) for verdict in verdicts] == [Agreed] * len(requests)
