@@ -32,8 +32,30 @@ from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
 SEEDS = range(60)
-# Some mistakes need a feature that few traces draw.
+# Some mistakes need a feature that few traces draw: the first that finds one, or any of those in an op.
 SEEDS_OF_MISTAKES = range(400)
+FIRST_SEED = {
+    "a common prefix counts the block that is being filled": 46,
+    "drafters on the host miss the last token": 21,
+    "drafters on the host never forget a request": 21,
+    "accepted counts are read at the current row": 36,
+    "a resumed request's output counts as prompt": 36,
+    "cascade_attention": 29,
+    "draft_chain: after no valid token": 30,
+    "draft_noise": 15,
+    "drawn_chain": 15,
+    "drawn_chain: as if none were": 25,
+    "verify_drafts": 15,
+    "mtp_pass": 18,
+    "mtp_pass: a sample that was taken away is kept": 69,
+    "mtp_chain": 18,
+    "extract_hidden_states": 38,
+    "extract_hidden_states: after no valid token": 215,
+    "medusa_heads": 27,
+    "medusa_heads: after no valid token": 134,
+    "nothing is left of the target": 63,
+    "every draft stays a token": 31,
+}
 TWO_REQUESTS = Trace(
     spec=EngineSpec(accepted_counts="host", max_num_batched_tokens=8),
     events=tuple(Submit(tick=0, request=name, prompt=(1, 2, 3), max_tokens=12, accept="alternate") for name in "ab"),
@@ -47,14 +69,15 @@ def eager(seed: int) -> Trace:
 
 @pytest.mark.parametrize("mutant", [*HOST_MUTANTS, *DEVICE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_one_mistake_in_an_engine_is_found_in_its_plane(mutant: Mutant) -> None:
-    for seed in SEEDS_OF_MISTAKES:
+    first = FIRST_SEED.get(mutant.name, FIRST_SEED.get(mutant.name.partition(":")[0], 0))
+    for seed in SEEDS_OF_MISTAKES[first:]:
         verdict = check(eager(seed), TAPES, kind=Specstorm(mutant.parts))
         if isinstance(verdict, Agreed):
             continue
         assert isinstance(verdict, Diverged), (seed, verdict)
         assert verdict.difference.plane in mutant.planes.split(), (seed, verdict.difference)
         return
-    pytest.fail(f"{mutant.name}: not found in {len(SEEDS_OF_MISTAKES)} traces")
+    pytest.fail(f"{mutant.name}: not found in {len(SEEDS_OF_MISTAKES) - first} traces")
 
 
 def test_every_part_has_a_mistake_that_is_found() -> None:
