@@ -9,6 +9,8 @@ import pytest
 from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
 
 FOLDER = Path(__file__).parent
+# They start a Ray, or share one: one process runs them, one after another.
+WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dispatch/", "tests/cluster/jobs/")
 # It starts the real engine, for a minute.
 NEEDS_VLLM = "workers/targets/vllm/test_vllm.py"
 
@@ -49,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  there is none unless tests are given to several
 
     def together(nodeid: str) -> str:
-        return "cluster" if nodeid.startswith("tests/cluster/") else nodeid.partition("::")[0]
+        return "cluster" if nodeid.startswith(WITH_RAY) else nodeid.partition("::")[0]
 
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = together
