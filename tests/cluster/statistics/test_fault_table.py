@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def trial(fault: str, number: int, traces_max: int) -> Trial:
     return run_trial(fault, number, traces_max, True, TAPES, lambda: float(next(ticks)))
 
 
+@cache
+def trials_of_two_faults() -> list[Trial]:
+    """Return trials to draw."""
+    return [trial(fault, number, 3) for fault in (BACKUP, COUNTS) for number in range(2)]
+
+
 def test_a_trial_ends_when_the_fault_is_found_but_the_baselines_go_on() -> None:
     found = trial(BACKUP, 0, 4)
     assert found.detected.at == found.judged <= 4
@@ -34,7 +41,7 @@ def test_a_trial_ends_when_the_fault_is_found_but_the_baselines_go_on() -> None:
 
 
 def test_traces_are_fitted_to_what_a_fault_requires_so_that_each_of_them_reaches_it() -> None:
-    seen = trial(COUNTS, 1, 30)
+    seen = trial(COUNTS, 1, 4)
     assert dict(FAULTS[COUNTS].requires)["accepted_counts"] == "host"
     assert seen.reached == seen.judged >= seen.triggered >= 1
     assert seen.detected.at == seen.judged
@@ -61,7 +68,7 @@ def test_a_fault_that_is_not_found_has_no_median_and_a_line_all_the_same() -> No
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_pictures_name_every_fault_and_way_of_checking(tmp_path: Path, ending: str) -> None:
-    trials = [trial(fault, number, 3) for fault in (BACKUP, COUNTS) for number in range(2)]
+    trials = trials_of_two_faults()
     lines = [line_of([each for each in trials if each.fault == fault]) for fault in (BACKUP, COUNTS)]
     survival, matrix = tmp_path / f"survival.{ending}", tmp_path / f"matrix.{ending}"
     draw_survival(trials, survival)
