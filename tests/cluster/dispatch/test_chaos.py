@@ -1,4 +1,7 @@
-"""Fifty workers are killed with SIGKILL at random moments; nobody can tell from the results."""
+"""Workers are killed with SIGKILL at random moments; nobody can tell from the results.
+
+`benchmarks.kills` kills as many as one likes in a hunt.
+"""
 
 import sqlite3
 from pathlib import Path
@@ -14,8 +17,8 @@ from scenarios.events import AcceptRate, Preempt, PromptDraw, Reorder, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
-KILLS = 50
-KILLS_MID_JOB_MIN = 40
+KILLS = 15
+KILLS_MID_JOB_MIN = 12
 ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
 
 
@@ -49,8 +52,8 @@ def engine_trace(seed: int) -> Trace:
     )
 
 
-def test_fifty_killed_engines_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    scenarios = [Scenario(f"seed {seed}", Job.of(engine_trace(seed), sweep=True)) for seed in range(48)]
+def test_killed_engines_leave_no_trace_in_the_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    scenarios = [Scenario(f"seed {seed}", Job.of(engine_trace(seed), sweep=True)) for seed in range(16)]
     kills = Kills(KILLS)
     with RayPool(ray_cluster, 2, 120.0) as pool:
         calm = rows(tmp_path / "calm", scenarios, pool)
