@@ -19,6 +19,7 @@ from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store
 from scenarios.shards import Shard
 from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, run_through
+from tests.cluster.cli.conftest import Here
 from tests.cluster.cli.test_commands import SCENARIO, specstorm
 from tests.cluster.fake_judge import FAKE_JUDGE, trace
 from workers.faults.registry import FAULTS
@@ -52,11 +53,11 @@ def test_every_actor_gets_an_equal_share_of_one_gpu() -> None:
 
 @pytest.mark.parametrize("command", [("run", "--ray", "off"), ("replay",)])
 def test_a_fault_that_does_not_exist_on_a_device_is_refused_and_none_is_ignored(
-    command: tuple[str, ...], tmp_path: Path
+    command: tuple[str, ...], tmp_path: Path, here: Here
 ) -> None:
     path = scenario(tmp_path)
     path.write_text(f"faults: [{IN_AN_OP}]\n" + path.read_text())
-    done = specstorm(tmp_path, *command, "--device", "triton-cpu", str(path))
+    done = here(*command, "--device", "triton-cpu", str(path))
     assert done.returncode == 2
     assert f"one.yaml: fault {IN_AN_OP} exists on --device sim only" in done.stderr
     assert done.stdout == ""
@@ -173,6 +174,6 @@ def test_a_replay_on_the_interpreter_captures_the_same_bytes(tmp_path: Path) -> 
     assert verdicts[0] == verdicts[1]
 
 
-def test_a_fault_says_on_which_devices_it_exists(tmp_path: Path) -> None:
-    assert specstorm(tmp_path, "faults", "show", IN_AN_OP).stdout.endswith("devices:  sim\n")
-    assert specstorm(tmp_path, "faults", "show", ON_THE_HOST).stdout.endswith("devices:  sim, triton-cpu, cuda\n")
+def test_a_fault_says_on_which_devices_it_exists(here: Here) -> None:
+    assert here("faults", "show", IN_AN_OP).stdout.endswith("devices:  sim\n")
+    assert here("faults", "show", ON_THE_HOST).stdout.endswith("devices:  sim, triton-cpu, cuda\n")
