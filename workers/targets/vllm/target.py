@@ -23,7 +23,7 @@ HOME = ".venv-vllm"
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 _CHILD = "workers.targets.vllm.child.main"
-# One core an engine, no network, no compilation; what would be drawn anew in each process is fixed.
+# One core an engine, no network, no compilation.
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_CI_ENV": "1",
@@ -36,16 +36,16 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONHASHSEED": "0",
 }
 
 
 class Keeper:
     """The process of a configuration: started when it is needed, and again after it has died."""
 
-    def __init__(self, home: Path, overlay: str, device: str, child: str = _CHILD) -> None:
+    def __init__(self, home: Path, overlay: str, device: str, child: str = _CHILD, hash_seed: str = "0") -> None:
         self._home = home
         self._child = child
+        self._environment = {**_ENVIRONMENT, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
         self._device = device
         self._overlay = overlay
         self._process: EngineProcess | None = None
@@ -79,7 +79,7 @@ class Keeper:
             *([self._overlay] if self._overlay else []),
         ]
         try:
-            self._process = EngineProcess(command, {**_ENVIRONMENT, "PYTHONPATH": str(ROOT)}, ROOT)
+            self._process = EngineProcess(command, self._environment, ROOT)
         except StartFailed as error:
             raise DeviceError(f"engine vllm: {error}") from error
         return self._process

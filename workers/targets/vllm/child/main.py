@@ -52,11 +52,11 @@ class Host:
                     self._session.happen(event)
                 return self._session.step() | {"probes": dict(self._session.probes)}
             case "report":
-                races = self._device.report() if self._device is not None else []
+                report = self._device.report() if self._device is not None else {"races": [], "counts": {}}
                 if self._session is None:
-                    return {"races": races, "seen": []}
+                    return {**report, "seen": []}
                 self._session.ended()
-                return {"races": races, "seen": self._session.seen()}
+                return {**report, "seen": self._session.seen()}
             case "close":
                 self._close()
                 return {}

@@ -63,9 +63,10 @@ class SimulatedDevice:
         """Label what is launched from here on."""
         self._device.step(tick)
 
-    def report(self) -> list[Message]:
-        """Let everything run, and return the races of the trace so far."""
-        return [_told(race) for race in self._device.end().races]
+    def report(self) -> Message:
+        """Let everything run, and return the races of the trace so far, and what the device counted."""
+        report = self._device.end()
+        return {"races": [_told(race) for race in report.races], "counts": dict(report.counts)}
 
 
 def _named(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
