@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import vllm_determinism
+from benchmarks.vllm_mutants.runs import Runs
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.strategies import random_trace
@@ -17,6 +19,12 @@ from workers.targets.vllm.target import Vllm, keeper_of
 
 ROOT = Path(__file__).resolve().parents[4]
 KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
+# Mistakes that change no token and leave no two accesses unordered.
+IDENTITIES = {
+    "stale_counts_on_the_host": "mirror_computed: ",
+    "positions_one_too_many": "positions: 1, expected 0",
+    "ended_requests_kept": "leaks: ",
+}
 FILES = find_scenarios([ROOT / "scenarios" / "vllm"])
 
 
@@ -35,6 +43,29 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
         if not problems(other_trace) and lacking(other_trace, KIND.capabilities) is None:
             outputs_of(other_trace, TAPES, KIND)
     assert outputs_of(trace, TAPES, KIND) == first
+
+
+def test_two_processes_with_different_hash_seeds_show_the_same() -> None:
+    assert vllm_determinism.main(["--traces", "6"]) == 0
+
+
+def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs()
+    try:
+        clean = runs.seen(trace, "eager")
+        assert (clean.races, clean.identity) == ((), "")
+        (line,) = (line for line in clean.orders if line.function == "_get_valid_sampled_token_count")
+        runs.mutate([line])
+        without = runs.seen(trace, "eager")
+        assert (without.outputs, without.identity) == (clean.outputs, "")
+        assert any(race.startswith("runner.valid_sampled_token_count_cpu: ") for race in without.races)
+        for mistake, identity in IDENTITIES.items():
+            runs.mutate(mistake=mistake)
+            mistaken = runs.seen(trace, "eager")
+            assert (mistaken.outputs, mistaken.races) == (clean.outputs, ())
+            assert mistaken.identity.startswith(identity)
+    finally:
+        runs.kind.stop()
 
 
 def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:

@@ -1,0 +1,118 @@
+"""Mistakes that are planted in a model runner of vLLM from outside: each changes one method or buffer of one runner."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong in words, and who makes it."""
+
+    text: str
+    make: Callable[[Any], None]
+
+
+def _stale_counts_on_the_host(runner: Any) -> None:
+    current = runner._get_valid_sampled_token_count
+    before: list[list[int]] = [[]]
+
+    def stale() -> list[int]:
+        counts, before[0] = before[0], current()
+        return counts if len(counts) == len(before[0]) else before[0]
+
+    runner._get_valid_sampled_token_count = stale
+
+
+def _stale_counts_on_the_device(runner: Any) -> None:
+    copy = runner._copy_valid_sampled_token_count
+    before: list[Any] = []
+
+    def stale(next_token_ids: Any, counts: Any) -> None:
+        copy(next_token_ids, counts)
+        if before and before[0].shape == counts.shape:
+            runner.valid_sampled_token_count_gpu = before[0]
+        before[:] = [counts]
+
+    runner._copy_valid_sampled_token_count = stale
+
+
+def _reorder_map_ignored(runner: Any) -> None:
+    compute = runner._compute_prev_positions
+
+    def ignored(num_reqs: int) -> None:
+        compute(num_reqs)
+        positions = runner.prev_positions.np[:num_reqs]
+        for index, position in enumerate(positions):
+            positions[index] = index if position >= 0 else -1
+
+    runner._compute_prev_positions = ignored
+
+
+def _backup_index_past_the_end(runner: Any) -> None:
+    drafter: Any = getattr(runner, "drafter", None)
+    if not hasattr(drafter, "backup_next_token_ids"):
+        return
+    prepare = drafter.prepare_next_token_ids_padded
+
+    def past_the_end(sampled: Any, requests: Any, batch: Any, discarded: Any) -> Any:
+        batch.num_tokens_no_spec[: batch.num_reqs] += 1
+        try:
+            return prepare(sampled, requests, batch, discarded)
+        finally:
+            batch.num_tokens_no_spec[: batch.num_reqs] -= 1
+
+    drafter.prepare_next_token_ids_padded = past_the_end
+
+
+def _pinned_staging_shared(runner: Any) -> None:
+    if hasattr(runner, "num_decode_draft_tokens"):
+        own, other = runner.num_decode_draft_tokens, runner.num_scheduled_tokens
+        assert own.cpu.dtype == other.cpu.dtype, "one buffer can hold either"
+        own.cpu, own.np = other.cpu, other.np
+
+
+def _ended_requests_kept(runner: Any) -> None:
+    update = runner._update_states
+
+    def kept(plan: Any) -> Any:
+        # The runner is not told of who has ended, and so keeps what it knows of them.
+        ended, plan.finished_req_ids = plan.finished_req_ids, set()
+        for name in ended:
+            runner.input_batch.remove_request(name)
+        return update(plan)
+
+    runner._update_states = kept
+
+
+def _positions_one_too_many(runner: Any) -> None:
+    forward = runner._model_forward
+
+    def behind(*arguments: Any, positions: Any, **options: Any) -> Any:
+        # All of a row's positions by one too many: attention sees only how far apart they are.
+        return forward(*arguments, positions=positions + 1, **options)
+
+    runner._model_forward = behind
+
+
+MISTAKES = {
+    "stale_counts_on_the_host": Mistake(
+        "the host corrects its counts by those of the step before", _stale_counts_on_the_host
+    ),
+    "stale_counts_on_the_device": Mistake(
+        "the device corrects its counts by those of the step before", _stale_counts_on_the_device
+    ),
+    "reorder_map_ignored": Mistake(
+        "rows are taken for those of the step before by their number, though they have moved", _reorder_map_ignored
+    ),
+    "backup_index_past_the_end": Mistake(
+        "a backup token is taken from behind the last one known", _backup_index_past_the_end
+    ),
+    "pinned_staging_shared": Mistake(
+        "counts of scheduled tokens and of draft tokens are staged in one pinned buffer", _pinned_staging_shared
+    ),
+    "ended_requests_kept": Mistake("the runner keeps requests that have ended", _ended_requests_kept),
+    "positions_one_too_many": Mistake(
+        "all positions are one too many; attention sees only how far apart they are", _positions_one_too_many
+    ),
+}
