@@ -33,6 +33,7 @@ from workers.faults.registry import FAULTS
 from workers.record.verdict import Agreed, Diverged
 
 BACKUP, COUNTS = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
+TRACES = 20
 MEMORY = Memory()
 SMALL = Trace(
     spec=EngineSpec(max_num_batched_tokens=8),
@@ -66,34 +67,41 @@ def hunted(folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, 
         return hunt_document(hunt.hunter, hunt.exit_code())
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HuntDocument]:
+    """A hunt in this process that nobody disturbs: its folder and its report."""
+    folder = tmp_path_factory.mktemp("calm")
+    return folder, hunted(folder, InProcessPool(), TRACES)
+
+
 def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however_often_it_is_stopped(
-    tmp_path: Path, ray_cluster: RayCluster
+    tmp_path: Path, ray_cluster: RayCluster, calm: tuple[Path, HuntDocument]
 ) -> None:
-    here = hunted(tmp_path / "here", InProcessPool(), 20)
+    folder, here = calm
     for name, until in (("ray", 99), ("stopped", 1), ("stopped", 99)):
         with RayPool(ray_cluster, 2, 120.0) as pool:
-            there = hunted(tmp_path / name, pool, 20, until)
-        assert until < 20 or there == here
+            there = hunted(tmp_path / name, pool, TRACES, until)
+        assert until < TRACES or there == here
     assert here.exit_code == EXIT_FOUND
     (finding,) = here.findings
     assert finding.count >= 5
     assert finding.events <= 5
     assert finding.holds <= 3
-    for name in ("here", "ray", "stopped"):
-        (artefact,) = (tmp_path / name / "artefacts").iterdir()
+    for place in (folder, tmp_path / "ray", tmp_path / "stopped"):
+        (artefact,) = (place / "artefacts").iterdir()
         trace = codec.load(artefact)
         judge = load_judge("workers.run.worker:Worker")
         verdict = judge.judge(trace, False).verdict
         assert isinstance(verdict, Diverged)
         assert verdict.difference.plane == "counts"
         assert isinstance(judge.judge(trace.model_copy(update={"faults": ()}), False).verdict, Agreed)
-        assert list((tmp_path / name / "running").iterdir()) == []
+        assert list((place / "running").iterdir()) == []
 
 
-def test_five_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    kills = Kills(5)
-    assert compare(ray_cluster, tmp_path, kills, 40, seed=1) == []
-    # How many of the five are met while they judge depends on the load.
+def test_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    kills = Kills(3)
+    assert compare(ray_cluster, tmp_path, kills, 24, seed=1, faults=(BACKUP,)) == []
+    # How many of them are met while they judge depends on the load.
     assert kills.kept >= 1
 
 
@@ -108,11 +116,23 @@ def is_shrinking(folder: Path) -> bool:
 
 
 def test_a_hunt_whose_process_is_killed_while_it_judges_and_while_it_shrinks_loses_and_doubles_nothing(
-    tmp_path: Path,
+    tmp_path: Path, calm: tuple[Path, HuntDocument]
 ) -> None:
-    calm = hunted(tmp_path / "calm", InProcessPool(), 12)
+    undisturbed, report = calm
     folder = tmp_path / "killed"
-    arguments = ("hunt", "--traces", "12", "--seed", "3", "--fault", COUNTS, "--ray", "off", "--out", str(folder))
+    arguments = (
+        "hunt",
+        "--traces",
+        str(TRACES),
+        "--seed",
+        "3",
+        "--fault",
+        COUNTS,
+        "--ray",
+        "off",
+        "--out",
+        str(folder),
+    )
     judge = load_judge("workers.run.worker:Worker")
     moments: tuple[Callable[[], bool], ...] = (
         lambda: any((folder / "running").glob("*.yaml")),
@@ -128,9 +148,9 @@ def test_a_hunt_whose_process_is_killed_while_it_judges_and_while_it_shrinks_los
         assert all(
             judge.judge(codec.load(file), False).verdict.kind in ("agreed", "diverged", "vacuous") for file in left
         )
-    assert hunted(folder, InProcessPool(), 12) == calm
+    assert hunted(folder, InProcessPool(), TRACES) == report
     written = [
-        {file.name: file.read_bytes() for file in (one / "artefacts").iterdir()} for one in (tmp_path / "calm", folder)
+        {file.name: file.read_bytes() for file in (one / "artefacts").iterdir()} for one in (undisturbed, folder)
     ]
     assert len(written[0]) == 1
     assert written[0] == written[1]
