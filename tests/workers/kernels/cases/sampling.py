@@ -40,9 +40,9 @@ class Sizes:
 HOSTILE = Sizes(num_rows=21, k=3, vocab_size=9, block_size=4, tile_size=2, num_tries=1, padding=3)
 # Not a single try: what a rejected draft leaves is always added up.
 UNTRIED = replace(HOSTILE, num_tries=0)
-LARGE = Sizes(num_rows=7, k=4, vocab_size=129, block_size=128, tile_size=16, num_tries=0)
+LARGE = Sizes(num_rows=4, k=4, vocab_size=129, block_size=128, tile_size=16, num_tries=0)
 FEW = Sizes(num_rows=3, k=0, vocab_size=3, block_size=4, tile_size=4, num_tries=0)
-REAL = Sizes(num_rows=7, k=2, vocab_size=33, block_size=128, tile_size=128, num_tries=2)
+REAL = Sizes(num_rows=4, k=2, vocab_size=33, block_size=128, tile_size=128, num_tries=2)
 SINGLE = Sizes(num_rows=1, k=1, vocab_size=33, block_size=16, tile_size=16, num_tries=0)
 
 

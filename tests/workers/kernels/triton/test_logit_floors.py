@@ -13,7 +13,7 @@ from workers.kernels.logit_floors.definition import logit_floors as definition
 from workers.kernels.logit_floors.triton import logit_floors as twin
 
 Array = NDArray[Any]
-ROWS, V = 12, 300
+ROWS, V = 8, 300
 HOSTILE = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38], dtype=np.float32)
 
 
