@@ -32,7 +32,7 @@ SUBSET = (
     "stop_inside_run",
 )
 # The interpreter takes long for a step that draws: so many tokens a request are enough to resume one, and draw again.
-TOKENS_MAX = {"drawn_tokens": 20}
+TOKENS_MAX = {"drawn_tokens": 12}
 TAPES, INTERPRETED = Tapes(), RunConfig(device="triton-cpu")
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
