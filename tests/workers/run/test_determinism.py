@@ -26,7 +26,7 @@ def verdicts() -> str:
     tapes = Tapes()
     mutant = next(each for each in HOST_MUTANTS if each.name == "a gap loses the accepted count")
     found = [check(random_trace(seed).explicit(), tapes) for seed in range(NUM_TRACES)]
-    found += [check(random_trace(seed).explicit(), tapes, kind=Specstorm(mutant.parts)) for seed in range(60)]
+    found += [check(random_trace(seed).explicit(), tapes, kind=Specstorm(mutant.parts)) for seed in range(NUM_TRACES)]
     assert sum(isinstance(verdict, Diverged) for verdict in found) >= 1
     return "\n".join(verdict.model_dump_json() for verdict in found)
 
