@@ -142,7 +142,8 @@ def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, rac
     except Deadlock as deadlock:
         return Stuck(stats=_stats(run), reason=str(deadlock))
     except Exception as error:
-        return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error))
+        order = _missing_order(run)
+        return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error), missing_order=order)
     finally:
         run.target.close()
     if wrong is not None:
@@ -165,6 +166,14 @@ def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, rac
     if ties:
         stats = stats.model_copy(update={"probes": {**stats.probes, NEAR_TIE: len(ties)}})
     return _as_expected(trace, stats)
+
+
+def _missing_order(run: OutputRun) -> str | None:
+    """Return the first race before a crash, if there was one that is not known and the engine can still say so."""
+    try:
+        return next((wrong.missing_order for wrong in run.target.differences() if wrong.missing_order), None)
+    except EngineFailed:
+        return None
 
 
 def _compared(

@@ -8,7 +8,7 @@ from scenarios.codec import loads
 from scenarios.shards import Shard
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from tests.workers.targets.black_box import BlackBoxKind, Mistake
+from tests.workers.targets.black_box import RACE, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck
 from workers.run.check import check
@@ -60,6 +60,7 @@ def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be
     )
     assert crashed.error == "RuntimeError: three requests are too many"
     assert crashed.where.startswith("step in black_box.py:")
+    assert crashed.missing_order == RACE
     start = check(trace_of(0), TAPES, kind=BlackBoxKind("start"))
     assert isinstance(start, Crashed)
     assert start.error == "RuntimeError: no memory is left"

@@ -16,9 +16,11 @@ from scenarios.trace import Trace
 from workers.judge.step_identities import PLANES
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.record.verdict import Difference
 from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import DeviceError, Progress, RunConfig, Watch
 
+RACE = "nothing orders the write by copy:d2h@0 before the read by host:access@0 (both use rows)"
 Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "leak"]
 
 
@@ -43,6 +45,7 @@ class BlackBox(OutputsAlone):
     in_flight: deque[dict[str, int]] = field(default_factory=deque)
     num_commits: int = 0
     is_closed: bool = False
+    has_raced: bool = False
     probes: Mapping[str, int] = field(default_factory=dict)
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
@@ -65,6 +68,7 @@ class BlackBox(OutputsAlone):
         happen("before_schedule")
         live = {name: request for name, request in self.requests.items() if request.finish_reason is None}
         if self.mistake == "crash" and len(live) > 2:
+            self.has_raced = True
             raise RuntimeError("three requests are too many")
         self.in_flight.append({name: self._next(request, live) for name, request in live.items()})
         if len(self.in_flight) >= self.trace.spec.depth:
@@ -106,6 +110,21 @@ class BlackBox(OutputsAlone):
         if not self.shows_steps or not self.drained():
             return []
         return [Observation("drained", self.num_commits, (), {"leaks": {"rows": 2} if self.mistake == "leak" else {}})]
+
+    def differences(self) -> tuple[Difference, ...]:
+        """Say that a race came before the crash."""
+        race = Difference(
+            plane="races",
+            variable="rows",
+            request="",
+            commit="",
+            step=0,
+            position=None,
+            expected="an order",
+            actual="no order",
+            missing_order=RACE,
+        )
+        return (race,) if self.has_raced else ()
 
     def progress(self) -> Progress:
         return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)

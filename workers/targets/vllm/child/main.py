@@ -69,6 +69,8 @@ class Host:
     def abandon(self) -> None:
         """Give up the session, and its engine with it: whatever went wrong may go on."""
         self._session = None
+        if self._device is not None:
+            self._device.abandon()
 
     def _open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool) -> Message:
         assert self._session is None, "a session is open"

@@ -8,7 +8,7 @@ import torch
 
 from scenarios.events import Schedule
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
-from workers.targets.simulated_torch.reports import Access, Race
+from workers.targets.simulated_torch.reports import Access, Race, Report
 from workers.targets.vllm.messages import Message
 
 # Kernels for a CPU that are registered for every device: they would run at once.
@@ -24,6 +24,8 @@ _OPS = (
     "sample_recovered_tokens_kernel_impl",
 )
 _DEPTH_MAX = 3
+# More than an engine ever has enqueued.
+_TASKS_MAX = 100_000
 # What fresh memory of the device holds: what is read before it is written is the same in every process.
 _FILL = 0xA5
 # Lists of tensors are named as far as this.
@@ -35,6 +37,7 @@ class SimulatedDevice:
 
     def __init__(self) -> None:
         self._device = activate()
+        self._broken_off: Message = {}
         # For good: the names that vLLM asks a GPU by.
         self._names = cuda_names()
         self._names.__enter__()
@@ -47,6 +50,7 @@ class SimulatedDevice:
 
     def idle(self) -> None:
         """Let everything run, and watch nothing: an engine is being made."""
+        self._broken_off = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
     def begin(self, engine: Any, schedule: Schedule, races: bool) -> None:
@@ -63,10 +67,24 @@ class SimulatedDevice:
         """Label what is launched from here on."""
         self._device.step(tick)
 
+    def abandon(self) -> None:
+        """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
+        self._broken_off = _all_told(self._device.report())
+        for _ in range(_TASKS_MAX):
+            try:
+                self._device.end()
+            except Exception:
+                # Each attempt takes one task away at least.
+                continue
+            return
+
     def report(self) -> Message:
         """Let everything run, and return the races of the trace so far, and what the device counted."""
-        report = self._device.end()
-        return {"races": [_told(race) for race in report.races], "counts": dict(report.counts)}
+        return self._broken_off or _all_told(self._device.end())
+
+
+def _all_told(report: Report) -> Message:
+    return {"races": [_told(race) for race in report.races], "counts": dict(report.counts)}
 
 
 def _named(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
