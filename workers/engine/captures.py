@@ -75,7 +75,8 @@ class Captures:
         Of logits that drafts are drawn from, a hash of those in every row's slot.
         """
         record, spec, zero = self._recorder.capture, self._spec, integer(0)
-        names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions", "sampler_status")
+        names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions")
+        names += ("accept_noise", "select_noise", "sampler_status")
         has_drawn = spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens > 0
         names += ("draft_logits_read",) if has_drawn else ()
 

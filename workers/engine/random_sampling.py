@@ -149,7 +149,7 @@ class Chance:
             calls.append(partial(lane.launch, parts.residual_mass, self._residual_mass(view, own)))
         calls.append(partial(lane.launch, parts.verify_drafts, self._verify_drafts(view, own)))
         seen = (spans["temperature"], spans["top_p"], spans["top_k"], spans["seeds"], spans["noise_positions"])
-        return calls, (*seen, spans["sampler_status"])
+        return calls, (*seen, spans["accept_noise"], spans["select_noise"], spans["sampler_status"])
 
     def _sampling_inputs(self, view: View, own: Own) -> SamplingInputs:
         rates = self._context.memory.staged_rates()

@@ -33,6 +33,19 @@ def _no_noise(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, draw_noise=op_like(parts.draw_noise, body))
 
 
+def _tries_share_noise(parts: Parts, reached: Reached) -> Parts:
+    def body(given: DrawNoise) -> None:
+        parts.draw_noise(given)
+        if not given.num_tries:
+            return
+        numbers = given.select_noise.reshape(-1, 1 + given.num_tries, 4)
+        if (numbers[:, 1:] != numbers[:, :1]).any():
+            reached()
+        numbers[:, 1:] = numbers[:, :1]
+
+    return replace(parts, draw_noise=op_like(parts.draw_noise, body))
+
+
 def _same_noise_every_step(parts: Parts, reached: Reached) -> Parts:
     def body(given: SamplingInputs) -> None:
         parts.sampling_inputs(given)
@@ -176,9 +189,18 @@ FAULTS = (
         source="vllm-ascend PR #13470",
         symptom="every draft is accepted that the target does not rule out",
         trigger="a draft of a request at a temperature is to be rejected by chance: the number to compare with is 0",
-        plane="tokens",
+        plane="rng",
         requires=(("sampling", "standard"),),
         apply=_no_noise,
+    ),
+    Fault(
+        id="specstorm-tries-share-noise",
+        source="the noise of draw_noise, one index short; noise used twice is vLLM PR #54282",
+        symptom="what follows a rejected draft is not distributed as the target is",
+        trigger="a drawn draft of a request at a temperature is rejected: each try uses the numbers of the first",
+        plane="rng",
+        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
+        apply=_tries_share_noise,
     ),
     Fault(
         id="ascend-7807-one-by-one",

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
 from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.logits_processing import ONE, hash_of
+from workers.oracle.random_sampling import ACCEPT_STREAM, SELECT_STREAM, noise
+from workers.oracle.rejection_sampling import NUM_TRIES
 from workers.oracle.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
@@ -96,6 +98,7 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
             for index, row in enumerate(rows)
             if by_chance[index] and row.drawn
         ]
+    read["accept_noise"], read["select_noise"] = _expected_noise(rows, by_chance, spec)
     return read | {
         "temperature": _where(rows, [_bits(each.temperature * ONE) for each in params], samples),
         "top_p": _where(rows, [_bits(each.top_p) for each in params], by_chance),
@@ -104,6 +107,28 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
         "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
         "sampler_status": _where(rows, [row.status for row in rows], samples),
     }
+
+
+def _expected_noise(
+    rows: Sequence[RowTruth], by_chance: Sequence[int], spec: EngineSpec
+) -> tuple[list[Segment], list[Segment]]:
+    """Return the numbers by which drafts are kept, and those which select tokens: four a column and a try, as bits."""
+    k, num_tries = spec.num_speculative_tokens, NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
+    accept: list[Segment] = []
+    select: list[Segment] = []
+    for index, row in enumerate(rows):
+        if by_chance[index]:
+            params, position, d = row.truth.params, row.base + 1, row.row.d
+            kept_by = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(d)]
+            selected_by = [
+                number
+                for column in range(1 + d)
+                for tried in range(1 + num_tries)
+                for number in noise(params, position + column, SELECT_STREAM, tried)
+            ]
+            accept.append((index * k, [*map(_bits, kept_by)], row, position))
+            select.append((index * (1 + k) * (1 + num_tries) * 4, [*map(_bits, selected_by)], row, None))
+    return accept, select
 
 
 def _bits(number: float) -> int:

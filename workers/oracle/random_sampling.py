@@ -12,6 +12,7 @@ Whatever underflows is below TINY.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, inf, isnan
 from struct import pack, unpack
 from typing import NamedTuple, TypeAlias
@@ -71,11 +72,16 @@ def float32(value: float) -> float:
     return rounded
 
 
-def noise(params: SamplingParams, position: int, stream: int, index: int = 0) -> list[float]:
+def noise(params: SamplingParams, position: int, stream: int, index: int = 0) -> tuple[float, ...]:
     """Return the four numbers in [0, 1) that a stream holds for a position and an index."""
+    return _noise_of(params.seed, position, stream, index)
+
+
+@lru_cache(maxsize=4096)
+def _noise_of(seed: int, position: int, stream: int, index: int) -> tuple[float, ...]:
     counter = (position & 0xFFFFFFFF, position >> 32, stream, index)
-    words = philox4x32(counter, (params.seed & 0xFFFFFFFF, params.seed >> 32))
-    return [(word >> 8) * 2.0**-24 for word in words]
+    words = philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))
+    return tuple([(word >> 8) * 2.0**-24 for word in words])
 
 
 def total(masses: Sequence[Mass]) -> Mass:

@@ -50,6 +50,8 @@ VARIABLES: Mapping[str, Variable] = {
     "top_k": Variable("inputs", "input batch", "device", "sampling", "rows that sample by chance"),
     "seeds": Variable("rng", "input batch", "device", "sampling", "rows that sample by chance"),
     "noise_positions": Variable("rng", "sampling_inputs", "device", "sampling", "rows that sample by chance"),
+    "accept_noise": Variable("rng", "draw_noise", "device", "sampling", "drafts of rows that sample by chance"),
+    "select_noise": Variable("rng", "draw_noise", "device", "sampling", "columns of rows that sample by chance"),
     "sampler_status": Variable(
         "logits", "verify_drafts", "device", "sampling", "rows that sample, if one does by chance"
     ),
