@@ -9,6 +9,7 @@ import pytest
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
 from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.probabilities.vectorised import pick
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.arguments import (
     BLOCK,
@@ -154,3 +155,15 @@ def test_tokens_below_the_floor_are_never_emitted(method: int) -> None:
     sampled = verify(batch)["sampled"].reshape(num_rows, 3)
     found = np.take_along_axis(logits, sampled.clip(min=0)[:, :, None], axis=2)[:, :, 0]
     assert (found >= floors)[sampled != NO_TOKEN].all()
+
+
+def test_where_rounding_leaves_no_running_sum_above_the_noise_the_last_index_with_a_mass_is_picked() -> None:
+    masses = np.random.default_rng(4).random((2000, 32), dtype=np.float32)
+    masses[::2, 20:] = 0
+    noise = np.full(2000, 1 - 2**-24, dtype=np.float32)
+    passed = np.cumsum(masses, axis=1) > (noise * masses.sum(axis=1))[:, None]
+    is_rounded = ~passed.any(axis=1)
+    assert is_rounded[::2].sum() > 100
+    assert is_rounded[1::2].sum() > 100
+    last = np.where(np.arange(2000) % 2, 31, 19)
+    assert (pick(masses, noise)[is_rounded] == last[is_rounded]).all()
