@@ -4,7 +4,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +29,13 @@ from cluster.dispatch.ray_job import CAMPAIGNS
 from cluster.dispatch.runtime_environment import PROBE, read_probe, requirements_of, runtime_env
 from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
-from cluster.storage.archive import is_of_this_machine, note_origin, pack_command, unpack
+from cluster.storage.archive import Unpacked, is_of_this_machine, note_origin, pack_command, unpack
 from cluster.storage.artefact import write_atomically
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
+# A log that another line was written into is printed again.
+FETCHES = 2
 # Characters of a log that are read: a device that never ends would fill the memory.
 LOG_MAX = 64 << 20
 # Commands that make a campaign and take --out.
@@ -204,10 +205,13 @@ def _environment(server: JobServer, job: str, install: Install, extras: Sequence
         return runtime_env(ROOT, ()), "the working tree alone, as --install no says"
     if install == "yes":
         return runtime_env(ROOT, wanted.installable()), "the working tree, and all packages installed for it"
-    output = server.output_of(f"{job}-probe-{token_hex(2)}", PROBE, PROBE_SECONDS)
-    installed = None if output is None else read_probe(output)
+    unknown = f"{server.address}: its packages could not be listed; say --install yes or --install no"
+    try:
+        installed = read_probe(server.output_of(f"{job}-probe-{token_hex(2)}", PROBE, PROBE_SECONDS))
+    except ServerError as error:
+        raise ServerError(f"{unknown} ({error})") from error
     if installed is None:
-        raise ServerError(f"{server.address}: its packages could not be listed; say --install yes or --install no")
+        raise ServerError(unknown)
     misfits = wanted.misfits(installed)
     if misfits:
         raise ServerError(f"{server.address}: {'; '.join(misfits)}; use another cluster or image")
@@ -262,6 +266,22 @@ def _see_through(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
     return code
 
 
+def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
+    """Let a small job pack a campaign and unpack it here; None if that fails, and stderr says why."""
+    for _ in range(FETCHES):
+        fetch = f"{job}-fetch-{token_hex(4)}"
+        try:
+            output = server.output_of(fetch, pack_command(campaign), FETCH_SECONDS)
+        except (ServerError, SilenceError) as error:
+            print(f"specstorm: {error}", file=sys.stderr)
+            return None
+        unpacked = unpack(output, home)
+        if unpacked is not None:
+            return unpacked
+        print(f"specstorm: what job {fetch} printed is no whole campaign: {output[-80:]!r}", file=sys.stderr)
+    return None
+
+
 def _brought_home(server: JobServer, job: str, state: JobState) -> str:
     """Bring the campaign of a job that has ended to this machine, and say where it is."""
     campaign = state.metadata.get("campaign") or state.metadata.get("folder")
@@ -272,12 +292,7 @@ def _brought_home(server: JobServer, job: str, state: JobState) -> str:
     home = home_of(campaign)
     if is_of_this_machine(home):
         return f"the campaign was not brought home: {home} is another one, of this machine"
-    try:
-        output = server.output_of(f"{job}-fetch-{int(time.time())}", pack_command(campaign), FETCH_SECONDS)
-    except (ServerError, SilenceError) as error:
-        output = None
-        print(f"specstorm: {error}", file=sys.stderr)
-    unpacked = None if output is None else unpack(output, home)
+    unpacked = _fetched(server, job, campaign, home)
     if unpacked is not None:
         note_origin(home, job, server.address, campaign)
         part = "" if unpacked.is_whole else ", less its store, which is too big for a log"

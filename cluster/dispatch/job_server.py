@@ -215,17 +215,23 @@ class JobServer:
         printer.close()
         return state
 
-    def output_of(self, job: str, entrypoint: str, seconds: float) -> str | None:
-        """Run a small job without a working folder and return what it printed, None if it failed or took too long."""
+    def output_of(self, job: str, entrypoint: str, seconds: float) -> str:
+        """Run a small job without a working folder and return what it printed.
+
+        Raises:
+            ServerError: it is not taken, failed, or took too long.
+        """
         self.submit(job, entrypoint, {})
         end = time.monotonic() + seconds
         while not (state := self.known(job)).has_ended:
             if time.monotonic() > end:
                 self.stop(job)
-                return None
+                raise ServerError(f"job {job} has not ended after {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
         # It stays in the server's list: Ray brings a job that is deleted so soon back as one that failed.
-        return self.log(job) if state.status == "SUCCEEDED" else None
+        if state.status != "SUCCEEDED":
+            raise ServerError(f"job {job} {state.status.lower()}: {_line(state.message)}")
+        return self.log(job)
 
 
 class LinePrinter:

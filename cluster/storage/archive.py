@@ -5,10 +5,12 @@ import binascii
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import tarfile
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,7 @@ ORIGIN = "job.json"
 _WHOLE, _PART, _END = "specstorm-archive-whole", "specstorm-archive-part", "specstorm-archive-end"
 # What people read; the store of a campaign stays where it is when all of it is too much for a log.
 _PART_PATTERNS = "*.txt *.json *.jsonl *.html *.xml *.sarif"
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,15 @@ def pack_command(campaign: str) -> str:
     whole = f"echo {_WHOLE}; set -- ."
     part = f"echo {_PART}; set -- artefacts $(ls {_PART_PATTERNS} 2>/dev/null)"
     choose = f'if [ "$kilobytes" -le {WHOLE_KILOBYTES_MAX} ]; then {whole}; else {part}; fi'
-    pack = 'tar -czf - --exclude=campaign.lock "$@" | base64'
+    pack = 'tar -czf - --exclude=campaign.lock "$@" 2>/dev/null | base64'
     return f"cd {folder} && {size} && {choose} && {pack} && echo {_END}"
 
 
 def unpack(log: str, home: Path) -> Unpacked | None:
     """Put what the job of `pack_command` has printed into a folder; None if that is not all there.
 
-    Files of an earlier homecoming are replaced; others stay.
+    Files of an earlier homecoming are replaced; others stay. Ray writes lines of its own into the log of a job, at any
+    time: what is no line of the archive is passed over.
     """
     lines = log.splitlines()
     begin = next((index for index, line in enumerate(lines) if line in (_WHOLE, _PART)), None)
@@ -56,7 +60,7 @@ def unpack(log: str, home: Path) -> Unpacked | None:
         return None
     end = lines.index(_END, begin)
     try:
-        packed = base64.b64decode("".join(lines[begin + 1 : end]), validate=True)
+        packed = base64.b64decode("".join(filter(_BASE64.fullmatch, lines[begin + 1 : end])), validate=True)
     except binascii.Error:
         return None
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +68,7 @@ def unpack(log: str, home: Path) -> Unpacked | None:
         try:
             with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
                 archive.extractall(folder, filter="data")
-        except (tarfile.TarError, EOFError, OSError):
+        except (tarfile.TarError, EOFError, OSError, zlib.error):
             return None
         _move(Path(folder), home)
     return Unpacked(len(list((home / "artefacts").glob("*.yaml"))), lines[begin] == _WHOLE)

@@ -167,6 +167,14 @@ def test_a_homecoming_replaces_its_own_files_and_leaves_others(tmp_path: Path) -
     assert [path.name for path in home.parent.iterdir()] == ["a"]
 
 
+def test_lines_that_ray_writes_into_a_log_are_none_of_the_archive(tmp_path: Path) -> None:
+    log = packed(("./campaign.sqlite", bytes(range(200))))
+    log = log.replace("\nH4s", "\n2026-11-22 15:26:10 INFO job_manager.py -- Runtime env is set up.\nH4s")
+    assert "INFO" in log
+    assert unpack(log, tmp_path / "a") is not None
+    assert (tmp_path / "a" / "campaign.sqlite").read_bytes() == bytes(range(200))
+
+
 @pytest.mark.parametrize(
     "log",
     [
