@@ -98,13 +98,15 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
             for index, row in enumerate(rows)
             if by_chance[index] and row.drawn
         ]
-    read["accept_noise"], read["select_noise"] = _expected_noise(rows, by_chance, spec)
+    accept_noise, select_noise = _expected_noise(rows, by_chance, spec)
     return read | {
         "temperature": _where(rows, [_bits(each.temperature * ONE) for each in params], samples),
         "top_p": _where(rows, [_bits(each.top_p) for each in params], by_chance),
         "top_k": _where(rows, [each.top_k for each in params], by_chance),
         "seeds": _where(rows, [each.seed for each in params], by_chance),
         "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
+        "accept_noise": accept_noise,
+        "select_noise": select_noise,
         "sampler_status": _where(rows, [row.status for row in rows], samples),
     }
 

@@ -164,7 +164,7 @@ def found_by(verdict: Verdict) -> Difference:
     return verdict.difference
 
 
-def test_noise_that_counts_calls_and_not_positions_is_found_by_its_tokens() -> None:
+def test_noise_that_counts_calls_and_not_positions_is_found_where_it_is_drawn() -> None:
     clean, calls = Parts(), [0]
 
     def body(given: Any) -> None:
@@ -172,4 +172,4 @@ def test_noise_that_counts_calls_and_not_positions_is_found_by_its_tokens() -> N
         clean.draw_noise(given.on({"positions": given.positions * 0 + calls[0]}))
 
     parts = replace(clean, draw_noise=op_like(clean.draw_noise, body))
-    assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).plane == "tokens"
+    assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).variable in ("accept_noise", "select_noise")
