@@ -119,6 +119,12 @@ def test_logprobs_are_compared_as_far_as_they_were_asked_for() -> None:
         assert found.variable == "logprobs"
 
 
+def test_the_logprob_of_an_unlikely_token_is_rounded_in_proportion() -> None:
+    likely, seen, wanted = (1, 0.0), (2, -22.631347), (2, -22.631454)
+    assert compared(output((*likely, *seen)), output((*likely, *wanted))).difference is None
+    assert compared(output((*likely, 2, -22.6311)), output((*likely, *wanted))).difference is not None
+
+
 @pytest.mark.parametrize(("value", "is_close"), [(-0.10009, True), (-0.1002, False)])
 def test_logprobs_are_close(value: float, is_close: bool) -> None:
     seen = output((4, value, 4, value, 2, -3.0))
