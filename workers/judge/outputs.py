@@ -19,8 +19,8 @@ from workers.judge.contracts.logprobs import width_of
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.observation import Output
 
-# Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself, and
-# elsewhere in another batch: the logprob of an unlikely token is off by that.
+# Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
+# and elsewhere in another batch: the logprob of an unlikely token is off by that.
 TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-5
 
 Outputs: TypeAlias = Mapping[str, Output]
