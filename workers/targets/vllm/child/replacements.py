@@ -87,6 +87,28 @@ def _expanded(before: Any) -> Any:
     return expand_batch_to_tokens
 
 
+def _rejecting_padding(before: Any) -> Any:
+    @wraps(before)
+    def rejection_random_sample(
+        output: torch.Tensor,
+        counts: torch.Tensor,
+        drafts: torch.Tensor,
+        draft_probs: torch.Tensor | None,
+        target_probs: torch.Tensor,
+        bonus: torch.Tensor,
+        recovered: torch.Tensor,
+        uniform: torch.Tensor,
+        *rest: Any,
+        **options: Any,
+    ) -> None:
+        # No ratio is at least as large as what is no number.
+        uniform = torch.where(drafts < 0, float("nan"), uniform)
+        drafts = drafts.clamp(min=0)
+        before(output, counts, drafts, draft_probs, target_probs, bonus, recovered, uniform, *rest, **options)
+
+    return rejection_random_sample
+
+
 class RewindableGenerator(torch.Generator):
     """Random numbers of a CPU that can be taken back by one draw, as those of a GPU are by four counts."""
 
@@ -149,6 +171,13 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "expand_batch_to_tokens",
         "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
         _expanded,
+        ("cpu", "sim"),
+    ),
+    Replacement(
+        "vllm.utils.cpu_triton_utils",
+        "_rejection_random_sample_kernel_impl",
+        "its kernel for CPUs may accept a draft that only fills up a row: docs/findings/padded_drafts.md",
+        _rejecting_padding,
         ("cpu", "sim"),
     ),
     Replacement(
