@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
-from scenarios.capabilities import within
+from scenarios.capabilities import lacking, within
 from scenarios.events import Schedule
 from scenarios.shards import Shard, fitted
 from scenarios.spec import Value
@@ -160,8 +160,11 @@ def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
 
 
 def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Tried:
-    """Try candidates in order until one fails as the target does."""
+    """Try candidates in order until one fails as the target does; what the engine cannot do does not fail."""
+    capabilities = kind_of(config.engine).capabilities
     for count, candidate in enumerate(candidates, 1):
+        if lacking(candidate, capabilities) is not None:
+            continue
         verdict = check(candidate, tapes, config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):

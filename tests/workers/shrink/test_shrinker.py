@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scenarios.capabilities import lacking
 from scenarios.events import Schedule, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -20,6 +21,8 @@ from workers.run.check import check
 from workers.run.shard import first_alike
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Finding, Shrinking, Tried, num_exceptions, shrink
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, RunConfig
 
 TAPES = Tapes()
 ACCEPTED = "vllm-38556-accepted-counts"
@@ -74,6 +77,13 @@ def test_findings_of_every_eighteenth_fault_shrink_to_a_few_events_and_exception
         exceptions.append(num_exceptions(small.trace))
     assert median(sizes) <= 8
     assert median(exceptions) <= 3
+
+
+def test_what_an_engine_cannot_do_is_passed_over() -> None:
+    strict = random_trace(0).explicit().model_copy(update={"spec": EngineSpec()})
+    assert lacking(strict, kind_of(VLLM).capabilities) is not None
+    target = Signature(plane="tokens", variable="tokens", writer="")
+    assert first_alike([strict, strict], target, TAPES, RunConfig(engine=VLLM)) == Tried(count=2)
 
 
 @pytest.mark.parametrize("fault", ["vllm-28787-resumed-tokens", ACCEPTED])
