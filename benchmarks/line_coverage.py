@@ -72,6 +72,8 @@ class Watch:
             monitoring.use_tool_id(monitoring.COVERAGE_ID, "line_coverage")
             monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, self._line)
             monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+            # A line that an earlier watch has disabled stays so otherwise.
+            monitoring.restart_events()
         else:
             sys.settrace(self._call)
         return self

@@ -19,6 +19,16 @@ def test_what_a_call_executes_is_noted_and_the_rest_is_not() -> None:
     assert definition.__file__ not in map(str, files())
 
 
+def test_a_watch_notes_again_what_an_earlier_one_noted() -> None:
+    path = ROOT / "workers" / "engine" / "rules.py"
+    found = []
+    for _ in range(2):
+        with Watch([path]) as watch:
+            assert room_for(REQUEST, 30, 3) == 3
+        found.append(watch.seen[str(path)])
+    assert found[0] == found[1] != set()
+
+
 def test_lines_within_functions_count_and_those_that_define_them_do_not() -> None:
     path = ROOT / "workers" / "engine" / "rules.py"
     text = path.read_text(encoding="utf-8").splitlines()
