@@ -1,16 +1,15 @@
 """Random sampling: what the host stages about each row, and the ops that verify drafts against noise."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, repeat
 from struct import pack, unpack
-from typing import TypeAlias
 
 import numpy as np
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
-from workers.engine.context import Context, Forward, NamedRows
+from workers.engine.context import B, Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
 from workers.kernels.draw_noise.arguments import DrawNoise
@@ -36,8 +35,6 @@ METHODS: dict[SamplingMethod, int] = {
 }
 GREEDY = SamplingParams()
 Call = Callable[[], None]
-# Spans and numbers of sampling by chance, by the names that its ops have for them.
-Own: TypeAlias = Mapping[str, Span | int]
 
 
 def bits_of(number: float) -> int:
@@ -137,37 +134,22 @@ class Chance:
         spans = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
         spans |= {name: self._context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
         own = {**self._numbers, **spans, "rates": self._kept_rates}
-        calls: list[Call] = [
-            partial(lane.launch, parts.sampling_inputs, self._sampling_inputs(view, own)),
-            partial(lane.launch, parts.draw_noise, self._draw_noise(view, own)),
+        positions, status, drafts = spans["noise_positions"], spans["sampler_status"], view.scheduled_drafts
+        slots, rates = view.state_slot, self._context.memory.staged_rates()
+
+        def call(op: Callable[[B], None], arguments: type[B], **named: Span) -> Call:
+            return partial(lane.launch, op, self._context.bound(arguments, view, own, **named))
+
+        calls = [
+            call(parts.sampling_inputs, SamplingInputs, rates_in_steps=rates, positions=positions),
+            call(parts.draw_noise, DrawNoise, positions=positions),
         ]
         if is_limited:
-            calls.append(partial(lane.launch, parts.logit_floors, self._logit_floors(view, own)))
-        calls.append(partial(lane.launch, parts.sampler_stats, self._sampler_stats(view, own)))
+            calls.append(call(parts.logit_floors, LogitFloors, workspace=spans["floors_workspace"]))
+        calls.append(call(parts.sampler_stats, SamplerStats, draft_slots=slots))
         # Nothing is left to add up before a single draft.
         if spec.sampling == "block" and spec.num_speculative_tokens > 1:
-            calls.append(partial(lane.launch, parts.residual_mass, self._residual_mass(view, own)))
-        calls.append(partial(lane.launch, parts.verify_drafts, self._verify_drafts(view, own)))
+            calls.append(call(parts.residual_mass, ResidualMass, draft_slots=slots, drafts=drafts))
+        calls.append(call(parts.verify_drafts, VerifyDrafts, draft_slots=slots, drafts=drafts, status=status))
         seen = (spans["temperature"], spans["top_p"], spans["top_k"], spans["seeds"], spans["noise_positions"])
         return calls, (*seen, spans["accept_noise"], spans["select_noise"], spans["sampler_status"])
-
-    def _sampling_inputs(self, view: View, own: Own) -> SamplingInputs:
-        rates = self._context.memory.staged_rates()
-        return self._context.bound(SamplingInputs, view, own, rates_in_steps=rates, positions=own["noise_positions"])
-
-    def _draw_noise(self, view: View, own: Own) -> DrawNoise:
-        return self._context.bound(DrawNoise, view, own, positions=own["noise_positions"])
-
-    def _logit_floors(self, view: View, own: Own) -> LogitFloors:
-        return self._context.bound(LogitFloors, view, own, workspace=own["floors_workspace"])
-
-    def _sampler_stats(self, view: View, own: Own) -> SamplerStats:
-        return self._context.bound(SamplerStats, view, own, draft_slots=view.state_slot)
-
-    def _residual_mass(self, view: View, own: Own) -> ResidualMass:
-        drafts = view.scheduled_drafts
-        return self._context.bound(ResidualMass, view, own, draft_slots=view.state_slot, drafts=drafts)
-
-    def _verify_drafts(self, view: View, own: Own) -> VerifyDrafts:
-        drafts, status = view.scheduled_drafts, own["sampler_status"]
-        return self._context.bound(VerifyDrafts, view, own, draft_slots=view.state_slot, drafts=drafts, status=status)
