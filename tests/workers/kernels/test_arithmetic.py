@@ -137,16 +137,10 @@ def test_tables_hold_what_their_names_say() -> None:
     assert arithmetic.tiled(3, 2).tolist() == [0, 1, 2, 0, 1, 2]
     assert arithmetic.repeated(3, 2).tolist() == [0, 0, 1, 1, 2, 2]
     assert arithmetic.below(2).tolist() == [[False, False], [True, False], [True, True]]
-    assert arithmetic.from_on(2).tolist() == [[True, True], [False, True], [False, False]]
-    assert arithmetic.to_end(3).tolist() == [[1, 1, 1], [2, 1, 1], [3, 2, 1]]
     assert arithmetic.runs(2, 3).tolist() == [[0, 1, 2], [1, 2, 3]]
     assert arithmetic.lines(2, 3).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert arithmetic.first_entries(2, 3, 2).tolist() == [0, 1, 3, 4]
     assert arithmetic.columns(3, 4, num_real=2, count=3).tolist() == [0, 4, 1, 5, 2, 6]
-    assert arithmetic.widened(2, 2).tolist() == [0, 1, 1, 2, 3, 3]
-    assert arithmetic.following(3).tolist() == [1, 2, 0]
-    assert arithmetic.last_columns(3).tolist() == [0, 0, 1, 2]
-    assert arithmetic.ones(2).tolist() == [1, 1]
 
 
 def test_every_id_and_position_that_a_specification_allows_is_in_its_table() -> None:

@@ -179,26 +179,6 @@ def first_entries(num_lines: int, width: int, count: int) -> Integers:
 
 
 @cache
-def following(count: int) -> Integers:
-    """Return the index behind each of `count`, and the first one behind the last."""
-    return shared(np.roll(arange(count), -1))
-
-
-@cache
-def repeated_multiples(count: int, step: int, times: int) -> Integers:
-    """Return `multiples(count, step)`, each `times` times, flat."""
-    return shared(multiples(count, step).repeat(times))
-
-
-@cache
-def steps_ahead(num_rows: int, num_real: int, k: int, num_fed: int) -> Integers:
-    """Return how far ahead of its row's last token each draft is, flat [num_rows * k]; past any end where not fed."""
-    ahead = np.full((num_rows, k), POSITIONS_MAX, dtype=np.int64)
-    ahead[:num_real, :num_fed] = 1 + arange(num_fed)
-    return shared(ahead.ravel())
-
-
-@cache
 def columns(num_rows: int, width: int, num_real: int, count: int) -> Integers:
     """Return the places of the first `count` columns of [num_rows, width], `num_real` elements each, one by one."""
     return shared(lines(num_rows, width)[:num_real, :count].T.ravel())
@@ -247,36 +227,6 @@ def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> 
 def below(stop: int) -> NDArray[np.bool_]:
     """Return for each n up to `stop` which of the numbers below `stop` are below n: [stop + 1, stop]."""
     return shared(arange(stop) < column(stop + 1))
-
-
-@cache
-def from_on(stop: int) -> NDArray[np.bool_]:
-    """Return for each n up to `stop` which of the numbers below `stop` are n or more: [stop + 1, stop]."""
-    return shared(~below(stop))
-
-
-@cache
-def widened(num_lines: int, width: int) -> Integers:
-    """Return the places of lines of `width` elements, the last of each twice, flat."""
-    return shared(np.minimum(arange(1 + width), width - 1)[None] + multiples(num_lines, width)[:, None]).ravel()
-
-
-@cache
-def last_columns(width: int) -> Integers:
-    """Return for each number of columns up to `width` the last of them, the first of none."""
-    return shared(np.maximum(arange(1 + width) - 1, 0))
-
-
-@cache
-def ones(count: int) -> Integers:
-    """Return 1, `count` times."""
-    return shared(np.ones(count, dtype=np.int64))
-
-
-@cache
-def to_end(stop: int) -> Integers:
-    """Return for each n below `stop`, and each number below `stop`, how far it lies before n + 1, 1 at least."""
-    return shared(np.maximum(column(stop) - arange(stop), 0) + 1)
 
 
 @cache

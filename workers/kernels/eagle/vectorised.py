@@ -3,19 +3,23 @@
 Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
 """
 
+from functools import cache
+
 import numpy as np
 
 from workers.kernels.arithmetic.vectorised import (
     DRAFTER_LAYER,
     PLACE_STEP,
     THREE,
+    Integers,
+    arange,
     columns,
     draft_hidden,
     embed,
-    following,
     kv_places,
     kv_words,
     mix,
+    shared,
     store,
 )
 from workers.kernels.drafting.vectorised import cached_sums, scripted, see, withhold, write_raw
@@ -24,7 +28,7 @@ from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 
 def draft_first_pass(a: DraftFirstPass) -> None:
     """Write the drafter's cache for every token of the step, fed with the token that follows it."""
-    fed = a.input_ids[following(len(a.input_ids))]
+    fed = a.input_ids[_following(len(a.input_ids))]
     fed[-1] = 0
     num_real = np.count_nonzero(a.num_scheduled)
     fed[a.token_index[:num_real]] = a.next_tokens[:num_real]
@@ -54,3 +58,9 @@ def draft_chain(a: DraftChain) -> None:
     # The first pass has written the word of the first position.
     slots = a.draft_slots[columns(num_rows, k, num_real, num_fed)]
     store(a.drafter_kv, slots, stored[:, :num_real].ravel())
+
+
+@cache
+def _following(count: int) -> Integers:
+    """Return the index behind each of `count`, and the first one behind the last."""
+    return shared(np.roll(arange(count), -1))
