@@ -39,15 +39,16 @@ def recurrence(
 
 
 def recurrence_lines(
-    result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting]
+    result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
-    """Yield the report, a line at a time."""
+    """Yield the report, a line at a time; a hunt is too short to say that anything is gone."""
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
-    yield f"findings over nights: {counts}, {len(result.gone)} no longer shown"
+    gone = f", {len(result.gone)} no longer shown" if is_night else ""
+    yield f"findings over nights: {counts}{gone}"
     yield from (f"  NEW    {bug}{_ended(bug, known)}" for bug in result.new)
     yield from (f"  again  {bug}: {_sighted(seen[bug])}{_ended(bug, known)}" for bug in result.again)
     yield from (f"  known  {bug}: {known[bug].status}, {known[bug].upstream}" for bug in result.known)
-    for bug in result.gone:
+    for bug in result.gone if is_night else ():
         when = _sighted(seen[bug]) if bug in seen else "never seen"
         yield f"  gone   {bug}: {when}{f', {known[bug].upstream}' if bug in known else ''}"
 

@@ -47,13 +47,14 @@ from cluster.cli.options import (
     EngineHome,
     EnginePath,
     Json,
+    Known,
     NoLimits,
     OnDevice,
     Out,
     Ray,
     Workers,
 )
-from cluster.cli.over_nights import OverNights
+from cluster.cli.over_nights import OverNights, known_folder
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
@@ -88,6 +89,7 @@ def hunt(
     profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "mixed",
     canary: Canary = CANARY,
     corpus: Corpora = None,
+    known: Known = None,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
@@ -102,12 +104,13 @@ def hunt(
         minutes = 1
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
-    known = _corpus(corpus, out)
+    begun_from = _corpus(corpus, out)
+    over_nights = OverNights(known_folder(known, engine), is_night=False)
     address = ray_address(ray, workers, config)
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
         folder = store.folder
-        hunting = _hunt_of(settings, store, num_traces, known)
+        hunting = _hunt_of(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
 
         budget = Budget.of(seconds or None)
@@ -117,9 +120,11 @@ def hunt(
             _hunt(hunting, store, pool, stop, seconds, num_traces)
 
         code = _carry_out((work,), address, workers, deadline, stop, config, context, folder)
-        code = weightiest(code, hunting.exit_code())
-        text = "\n".join(hunt_lines(hunting.hunter, folder))
-    print(hunt_document(hunting.hunter, code).model_dump_json(indent=2) if json else text)
+        recurring = over_nights.tell(hunting.bugs())
+        code = weightiest(code, hunting.exit_code(recurring.known))
+        text = "\n".join([*hunt_lines(hunting.hunter, folder), *over_nights.lines])
+    document = hunt_document(hunting.hunter, code, recurring.known)
+    print(document.model_dump_json(indent=2) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
 
@@ -139,7 +144,7 @@ def nightly(
     out: Out = None,
     canary: Canary = CANARY,
     corpus: Corpora = None,
-    known: Annotated[Path, typer.Option(help="Folder of known findings, and of when each was seen.")] = Path("known"),
+    known: Known = None,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
@@ -154,7 +159,7 @@ def nightly(
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = _corpus(corpus, out)
-    over_nights = OverNights(known)
+    over_nights = OverNights(known_folder(known, engine, is_night=True))
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
     print(division(hours, len(tonight)), file=sys.stderr)
@@ -173,7 +178,7 @@ def nightly(
         code = weightiest(code, replayed.exit_code(), hunting.exit_code(recurring.known), judged)
         hunt_text = hunt_lines(hunting.hunter, folder)
         text = "\n".join([*replayed.lines(), "", *hunt_text, *over_nights.lines, "", *table(lines)])
-        values = hunt_document(hunting.hunter, code)
+        values = hunt_document(hunting.hunter, code, recurring.known)
         measured = fault_values(lines, taken, measurement.lost)
         night = NightDocument(
             exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
@@ -181,7 +186,7 @@ def nightly(
         report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-    code = _leave_report(folder, text, report, known, context, code)
+    code = _leave_report(folder, text, report, over_nights.folder, context, code)
     print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     return code
 

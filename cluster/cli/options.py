@@ -26,6 +26,14 @@ EngineHome = Annotated[
 EnginePath = Annotated[
     str, typer.Option(metavar="DIR", help="A tree of the engine's sources, laid over what is installed.")
 ]
+Known = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of known findings, and of when nights saw each. Default: known, of another engine known/ENGINE, "
+        "where it exists.",
+    ),
+]
 NoLimits = Annotated[
     bool, typer.Option("--no-limits", help="Run also what scenarios/limits.py says costs too much time or memory.")
 ]

@@ -1,4 +1,4 @@
-"""Findings of a night held against those of the nights before, and against what people know of."""
+"""Findings of a hunt or a night held against those of the nights before, and against what people know of."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -6,20 +6,47 @@ from pathlib import Path
 
 from cluster.campaigns.recurrence import Recurrence, recurrence, recurrence_lines
 from cluster.cli.campaign import say
+from cluster.cli.inputs import InputError
 from cluster.storage.errors import StoreError
 from cluster.storage.known import keep_seen, read_known, read_seen
+from workers.targets.target import SPECSTORM
+
+KNOWN = Path("known")
+
+
+def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Path:
+    """Return the folder of known findings of an engine: the one named, else `known`, or of another engine its part.
+
+    A night, which writes there, makes the one that is named.
+
+    Raises:
+        InputError: what was named is no folder, or cannot be made.
+    """
+    if named is None:
+        return KNOWN if engine == SPECSTORM else KNOWN / engine
+    if is_night:
+        try:
+            named.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--known is {named}, which cannot be made: {error.strerror}") from error
+    if not named.is_dir():
+        raise InputError(f"--known is {named}, which is no folder; wanted is one of known findings")
+    return named
 
 
 class OverNights:
-    """The folder of known findings, which need not be there; `lines` is what is to be told of the night.
+    """What is known of findings, from `folder`, which need not be there; `lines` is what is to be told.
+
+    A night notes what it has seen, a hunt looks it up.
 
     Raises:
         ScenarioError: a file in the folder is not what it must be.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, is_night: bool = True) -> None:
         self.lines: list[str] = []
-        self._folder = folder
+        self.folder = folder
+        self._is_night = is_night
         self._known = read_known(folder)
         self._seen = read_seen(folder)
 
@@ -27,12 +54,12 @@ class OverNights:
         """Note that some findings were seen tonight, and tell which are new, known, or no longer shown."""
         assert not self.lines, "a night is told once"
         today = date.today()
-        if self._folder.is_dir():
+        if self._is_night and self.folder.is_dir():
             try:
-                self._seen = keep_seen(self._folder, bugs, today)
+                self._seen = keep_seen(self.folder, bugs, today)
             except StoreError as error:
                 say(str(error))
         result = recurrence(bugs, self._known, self._seen, today)
-        if self._folder.is_dir():
-            self.lines += recurrence_lines(result, self._known, self._seen)
+        if self.folder.is_dir() and (self._is_night or bugs):
+            self.lines += recurrence_lines(result, self._known, self._seen, self._is_night)
         return result

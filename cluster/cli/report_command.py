@@ -10,6 +10,8 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.inputs import InputError
+from cluster.cli.options import Known
+from cluster.cli.over_nights import known_folder
 from cluster.reports.annotations import annotations
 from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import read_campaigns
@@ -20,9 +22,9 @@ from cluster.reports.page.render import groups_of, overall, render_page
 from cluster.reports.page.timelines import draw_timelines
 from cluster.reports.sarif import sarif_json
 from cluster.storage.artefact import write_atomically
+from workers.targets.target import SPECSTORM
 
 PAGE = "report.html"
-KNOWN = Path("known")
 TIMELINES = 20
 
 
@@ -32,17 +34,14 @@ def report(
     timelines: Annotated[
         int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")
     ] = TIMELINES,
-    known: Annotated[
-        Path | None, typer.Option(help="Folder of known findings, as of nights. Default: known, where it exists.")
-    ] = None,
+    known: Known = None,
     github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
 ) -> int:
     """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
-    if known is not None and not known.is_dir():
-        raise InputError(f"--known is {known}, which is no folder; wanted is one of known findings")
+    noted = known_folder(known, SPECSTORM) if known is not None else None
     folder = out if out is not None else folders[-1]
     try:
-        headline, findings = write_report(folders, folder, timelines, known or KNOWN)
+        headline, findings = write_report(folders, folder, timelines, noted)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
     for line in annotations(findings) if github else ():
@@ -51,14 +50,20 @@ def report(
     return EXIT_AGREED
 
 
-def write_report(folders: Sequence[Path], folder: Path, timelines: int, known: Path) -> tuple[str, Sequence[Finding]]:
+def write_report(
+    folders: Sequence[Path], folder: Path, timelines: int, known: Path | None
+) -> tuple[str, Sequence[Finding]]:
     """Write the page, junit.xml and report.sarif of campaigns; return its headline, and the findings not known.
+
+    Without a folder of known findings it is that of the engine whose findings they are, if it is one.
 
     Raises:
         OSError: the folder cannot be written.
     """
     campaigns = [campaign for each in folders for campaign in read_campaigns(each)]
     findings = [group.finding for group in groups_of(campaigns)]
+    engines = {finding.config.engine for finding in findings}
+    known = known if known is not None else known_folder(None, engines.pop() if len(engines) == 1 else SPECSTORM)
     nights = read_nights(known, [finding.bug for finding in findings], date.today())
     total = overall(campaigns, nights)
     write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))

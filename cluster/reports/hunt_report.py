@@ -194,10 +194,11 @@ class HuntDocument(Value):
     probes_seldom_hit: dict[str, int]
     probes_never_hit: tuple[str, ...]
     findings: tuple[FindingEntry, ...]
+    known: tuple[str, ...]
 
 
-def hunt_document(hunter: Hunter, exit_code: int) -> HuntDocument:
-    """Return the report as values, the same for the same traces on any host and any number of workers."""
+def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
+    """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
     settings, tally, canary = hunter.settings, hunter.tally, hunter.canary
     found = canary.first.signature if canary.first is not None else None
     return HuntDocument(
@@ -233,6 +234,7 @@ def hunt_document(hunter: Hunter, exit_code: int) -> HuntDocument:
         probes_seldom_hit={probe: hunter.firsts[probe] for probe in seldom_hit(hunter)},
         probes_never_hit=tuple(probe for probe in PROBES if not tally.probes[probe]),
         findings=tuple(_finding_entry(pursuit) for pursuit in hunter.findings),
+        known=known,
     )
 
 

@@ -98,6 +98,25 @@ def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however
         assert list((place / "running").iterdir()) == []
 
 
+def test_a_hunt_says_which_findings_are_new_and_known_ones_do_not_count(
+    tmp_path: Path, calm: tuple[Path, HuntDocument], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, here = calm
+    (finding,) = here.findings
+    hunt = ("hunt", "--traces", TRACES, "--seed", 3, "--fault", COUNTS, "--ray", "off", "--out", folder)
+    again = (*hunt, "--known", tmp_path)
+    assert run(*again) == EXIT_FOUND
+    assert f"findings over nights: 1 new, 0 seen before, 0 known\n  NEW    {finding.bug}\n" in capsys.readouterr().out
+    known = f"bug: {finding.bug}\nupstream: https://example.org/17\nstatus: expected\n"
+    (tmp_path / "counts.yaml").write_text(known)
+    assert run(*again) == EXIT_AGREED
+    assert f"  known  {finding.bug}: expected, https://example.org/17\n" in capsys.readouterr().out
+    assert run(*again, "--json") == EXIT_AGREED
+    assert document_of("hunt", capsys.readouterr().out)["known"] == [finding.bug]
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.yaml"]
+    assert run(*hunt, "--known", tmp_path / "nowhere") == EXIT_BAD_INPUT
+
+
 def test_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: RayCluster, tmp_path: Path) -> None:
     kills = Kills(3)
     assert compare(ray_cluster, tmp_path, kills, 24, seed=1, faults=(BACKUP,)) == []

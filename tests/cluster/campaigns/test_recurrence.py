@@ -7,9 +7,11 @@ import pytest
 
 from cluster.campaigns.recurrence import recurrence, recurrence_lines
 from cluster.cli import over_nights
-from cluster.cli.over_nights import OverNights
+from cluster.cli.inputs import InputError
+from cluster.cli.over_nights import OverNights, known_folder
 from cluster.storage.known import Sighting, keep_seen, read_known, read_seen
 from scenarios.strict_yaml import ScenarioError
+from workers.targets.target import SPECSTORM, VLLM
 
 TODAY = date(2026, 11, 22)
 URL = "https://example.org/17"
@@ -83,6 +85,16 @@ def test_a_finding_that_two_files_know_is_refused_and_so_is_a_broken_ledger(tmp_
     (tmp_path / "seen.json").write_text("{")
     with pytest.raises(ScenarioError, match=r"seen.json: cannot be read: .*remove it"):
         read_seen(tmp_path)
+
+
+def test_the_folder_is_the_one_named_or_that_of_the_engine_and_a_night_makes_it(tmp_path: Path) -> None:
+    assert (known_folder(None, SPECSTORM), known_folder(None, VLLM)) == (Path("known"), Path("known/vllm"))
+    with pytest.raises(InputError, match="which is no folder"):
+        known_folder(tmp_path / "made", VLLM)
+    assert known_folder(tmp_path / "made", VLLM, is_night=True).is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="which cannot be made"):
+        known_folder(tmp_path / "file", VLLM, is_night=True)
 
 
 def test_without_a_folder_nothing_is_kept_and_every_finding_is_new(tmp_path: Path) -> None:
