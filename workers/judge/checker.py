@@ -286,6 +286,7 @@ class Checker:
         if self._has_captures and not digest:
             return _difference("captures", self.step, "", "", None, "a digest of all captures", "an empty digest")
         self.num_compared += 1
+        self._variables.add("leaks")
         wrong = self.referee.at_end() if not self.is_over else None
         if wrong is not None:
             return _difference("log", self.step, "", "", None, "an allowed end", wrong)
