@@ -199,4 +199,5 @@ def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: i
         return False
     others = dict(zip(wanted[2::2], wanted[3::2], strict=True))
     there = others.get(seen[rank - 1], wanted[-1])
-    return abs(there - wanted[rank]) < margin
+    # Those of tokens that may not come are infinite: any of them.
+    return margin > 0 and (there == wanted[rank] or abs(there - wanted[rank]) < margin)

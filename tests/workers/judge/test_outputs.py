@@ -146,6 +146,14 @@ def test_ranks_change_places_where_they_are_a_near_tie() -> None:
     assert compared(output(own), output(FIRST)).difference is not None
 
 
+def test_of_tokens_that_may_not_come_any_may_be_shown() -> None:
+    none = float("-inf")
+    one, other = (4, -0.1, 4, -0.1, 2, none), (4, -0.1, 4, -0.1, 3, none)
+    assert compared(output(one), output(other)).difference is None
+    assert compared(output(one), output(other), 0.0).difference is not None
+    assert compared(output(one), output(FIRST)).difference is not None
+
+
 def test_logprobs_that_are_not_equally_many_are_seen() -> None:
     found = compared(Output((4, 4), "length", FIRST), Output((4, 4), "length", FIRST + FIRST)).difference
     assert found is not None
