@@ -183,12 +183,21 @@ def run_clean(files: Sequence[str], traces: Sequence[Trace]) -> list[Clean]:
     paths = [ROOT / file for file in files]
     for trace in traces:
         begin_time()
+        forget_tables()
         with Watch(paths) as watch:
             verdict = check(trace, tapes)
         lines = {file: frozenset(watch.seen[str(path)]) for file, path in zip(files, paths, strict=True)}
         captured, probes = _seen_in(verdict)
         found.append(Clean(lines, captured, probes, verdict.kind))
     return found
+
+
+def forget_tables() -> None:
+    """Empty the caches of what is judged: who looks a table up executes the lines that make it, once more."""
+    for name in [name for name in sys.modules if name.startswith(JUDGED)]:
+        for each in vars(sys.modules[name]).values():
+            if hasattr(each, "cache_clear"):
+                each.cache_clear()
 
 
 def _seen_in(verdict: Verdict) -> tuple[tuple[object, ...], dict[str, int]]:

@@ -23,6 +23,7 @@ from benchmarks.mutation import (
     files_in,
     interval,
     main,
+    meeting,
     out_of_date,
     report,
     row_of,
@@ -32,6 +33,7 @@ from benchmarks.mutation import (
 
 RULES = "workers/engine/rules.py"
 FORWARD = "workers/engine/forward.py"
+ARITHMETIC = "workers/kernels/arithmetic/vectorised.py"
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +100,11 @@ def test_a_planted_change_is_found_an_equivalent_one_survives_and_what_is_done_i
     wrong = of_rules(mutants, line, "row.discard → not row.discard")
     # A length is never negative.
     same = of_rules(mutants, "return len(rows) > 0", "len(rows) > 0 → len(rows) >= 0")
-    clean = clean_runs([RULES], 3, 1)
+    clean = clean_runs([RULES, ARITHMETIC], 3, 1)
     assert [each.verdict for each in clean] == ["agreed"] * 3
+    # A table that is made once is made by whoever looks it up.
+    table = next(each for each in all_mutants([ARITHMETIC]) if each.line == "offsets[-1] = -(1 << 40)")
+    assert meeting(table, clean) == (0, 1, 2)
     file = tmp_path / "results.jsonl"
     outcomes = [each.outcome for each in run_mutants([wrong, same], clean, 1, Results(file, "a"))]
     assert [(each.how, each.trace, each.changed) for each in outcomes] == [
