@@ -14,6 +14,8 @@ from workers.targets.vllm.messages import Message, MessageError, read_message, w
 # Imports take seconds, and minutes where many share a machine.
 START_SECONDS = 300.0
 ANSWER_SECONDS = 120.0
+# Tells a child the temporary folder that is its own.
+FILES = "SPECSTORM_ENGINE_FILES"
 
 
 class StartFailed(Exception):
@@ -26,12 +28,14 @@ class EngineProcess:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         # What its libraries print is kept for the case that it cannot begin.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is closed with the process
+        # An engine leaves files behind; the child removes them once we have died.
+        self._files = tempfile.TemporaryDirectory(prefix="specstorm-engine-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, "TMPDIR": self._files.name, FILES: self._files.name},
             cwd=folder,
         )
         try:
@@ -62,6 +66,7 @@ class EngineProcess:
         """End it at once."""
         self._process.kill()
         self._process.wait()
+        self._files.cleanup()
         for stream in (self._process.stdin, self._process.stdout, self._said):
             assert stream is not None, "it has pipes"
             try:

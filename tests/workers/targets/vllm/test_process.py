@@ -12,7 +12,7 @@ from workers.targets.vllm.messages import MessageError, read_message, write_mess
 from workers.targets.vllm.process import EngineProcess, StartFailed
 
 ECHO = """
-import json, os, signal, sys, time
+import json, os, signal, sys, tempfile, time
 say = lambda message: print(json.dumps(message), flush=True)
 say({"vllm": "0"})
 for line in sys.stdin:
@@ -21,6 +21,7 @@ for line in sys.stdin:
         case "raise": say({"error": "IndexError: 7", "where": "step in core.py:1"})
         case "die": os.kill(os.getpid(), signal.SIGSEGV)
         case "leave": sys.exit(3)
+        case "litter": say({"file": tempfile.mkstemp()[1]})
         case "sleep": time.sleep(60)
         case "babble": print("no JSON", flush=True)
 """
@@ -83,6 +84,18 @@ def test_an_answer_that_is_none_ends_the_process() -> None:
     with pytest.raises(EngineFailed, match="died of SIGKILL"):
         child.ask({"do": "echo"})
     child.kill()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_a_process_leaves_in_its_temporary_folder_is_removed_with_it(ends: bool) -> None:
+    child = started(ECHO)
+    file = Path(child.ask({"do": "litter"})["file"])
+    assert file.exists()
+    if ends:
+        with pytest.raises(EngineFailed, match="SIGSEGV"):
+            child.ask({"do": "die"})
+    child.kill()
+    assert not file.parent.exists()
 
 
 def test_a_process_that_cannot_begin_says_why() -> None:

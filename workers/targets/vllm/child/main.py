@@ -5,6 +5,7 @@ torch and vLLM are imported here and nowhere in the process that judges.
 
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from workers.targets.vllm.child.replacements import apply_all
 from workers.targets.vllm.child.session import Session
 from workers.targets.vllm.child.simulated import SimulatedDevice
 from workers.targets.vllm.messages import Message, read_message, write_message
+from workers.targets.vllm.process import FILES
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
@@ -130,7 +132,14 @@ def _end_with(parent: int) -> None:
     """End this process when the one that judges has died: its engine may never come back to read."""
     while os.getppid() == parent:
         time.sleep(1)
+    _remove_files()
     os._exit(1)
+
+
+def _remove_files() -> None:
+    """Remove what this process's libraries have left: nobody else lives to do it."""
+    if FILES in os.environ:
+        shutil.rmtree(os.environ[FILES], ignore_errors=True)
 
 
 def main(kind: type[Host] = Host) -> None:
@@ -160,6 +169,7 @@ def main(kind: type[Host] = Host) -> None:
             host.abandon()
             answer = failure(error)
         write_message(answers, answer)
+    _remove_files()
 
 
 if __name__ == "__main__":
