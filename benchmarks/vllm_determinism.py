@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
 
@@ -43,17 +43,20 @@ class SeededVllm(Vllm):
 
 def traces(count: int) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios, then drawn traces, so many in all, by name."""
-    for index, (name, trace) in enumerate(islice(_all_traces(), count)):
+    for index, (name, trace) in enumerate(islice(scenarios_and_drawn(itertools.count()), count)):
         schedule = Schedule(policy=POLICIES[index % len(POLICIES)], seed=index)
         yield name, trace.model_copy(update={"schedule": schedule}).explicit()
 
 
-def _all_traces() -> Iterator[tuple[str, Trace]]:
+def scenarios_and_drawn(
+    seeds: Iterable[int], changed: Callable[[Trace], Trace] = lambda drawn: drawn
+) -> Iterator[tuple[str, Trace]]:
+    """Yield the scenarios, then traces drawn from seeds and changed, as far as the engine can do them, by name."""
     capabilities = Vllm().capabilities
     for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
         yield file.stem, load(file)
-    for seed in itertools.count():
-        trace = within(random_trace(seed), capabilities)
+    for seed in seeds:
+        trace = changed(within(random_trace(seed), capabilities))
         if lacking(trace, capabilities) is None and not problems(trace):
             yield f"seed {seed}", trace
 

@@ -12,13 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.vllm_determinism import scenarios_and_drawn
 from benchmarks.vllm_mutants.mistakes import MISTAKES
 from benchmarks.vllm_mutants.runs import Line, Runs, Seen
-from scenarios.capabilities import lacking, within
-from scenarios.codec import find_scenarios, load
-from scenarios.strategies import random_trace
-from scenarios.trace import Trace, problems
-from workers.targets.vllm.target import ROOT, Vllm
+from scenarios.trace import Trace
 
 # Lazy runs of a mutant that a race has given away already: they show what harm it does.
 HARMLESS_MAX = 6
@@ -119,17 +116,14 @@ def _harm(seen: Seen, clean: Seen, where: str) -> str:
 
 def _traces(num_traces: int) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios and drawn traces of an engine that runs ahead, by name."""
-    capabilities = Vllm().capabilities
-    for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
-        trace = load(file).explicit()
+    for name, trace in scenarios_and_drawn(range(num_traces), _running_ahead):
         if trace.spec.depth > 1:
-            yield file.stem, trace
-    for seed in range(num_traces):
-        trace = within(random_trace(seed), capabilities)
-        drafter = "eagle" if trace.spec.drafter == "ngram" else trace.spec.drafter
-        trace = trace.model_copy(update={"spec": trace.spec.model_copy(update={"depth": 2, "drafter": drafter})})
-        if lacking(trace, capabilities) is None and not problems(trace):
-            yield f"seed {seed}", trace.explicit()
+            yield name, trace.explicit()
+
+
+def _running_ahead(trace: Trace) -> Trace:
+    drafter = "eagle" if trace.spec.drafter == "ngram" else trace.spec.drafter
+    return trace.model_copy(update={"spec": trace.spec.model_copy(update={"depth": 2, "drafter": drafter})})
 
 
 def main() -> int:

@@ -110,13 +110,10 @@ class StepObserver:
             "seq_lens": metadata.seq_lens[:num_reqs],
             "tables": metadata.block_table[:num_reqs],
         }
-        numbers = [self._number_of(name) for name in names]
 
         def keep(*values: torch.Tensor) -> None:
             read = {name: value.tolist() for name, value in zip(tensors, values, strict=True)}
-            self._seen.append(
-                {"point": "inputs", "step": step, "requests": numbers, "values": {"drafts": drafts, **read}}
-            )
+            self._note("inputs", names, step, drafts=drafts, **read)
 
         if self._is_device:
             views = [activate().host_view(tensor) for tensor in tensors.values()]
