@@ -114,9 +114,8 @@ class Runner:
         with self._machine.host(staging.inputs.all, "w") as staged:
             table = staged[: layout.tokens].reshape(len(FIELDS), -1)
             write_rows(table, (), (), shape, (), (), (), (), self._parts.pad_state_slots)
-            staged[layout.tokens : layout.tokens + shape.num_tokens].fill(0)
+            # Of tokens without a row neither ids nor blocks are read.
             staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
-            write_block_table(staged[layout.block_table : layout.fresh_blocks].reshape(-1, layout.max_blocks), ())
         self._copy_inputs(staging)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)

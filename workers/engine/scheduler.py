@@ -234,10 +234,9 @@ class Scheduler:
         """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
         held = len(request.blocks) + len(shared)
         count = self._parts.blocks_to_cover(request, n, self.spec) - held
-        if count <= 0 and not shared:
+        if count <= 0:
             return ()
-        count = max(0, count)
-        if count and not self._parts.has_state(request, self.state_slots):
+        if not self._parts.has_state(request, self.state_slots):
             return None
         return self.blocks.take(count) if self.cache is None else self.cache.take(shared, count)
 
@@ -346,7 +345,6 @@ class Scheduler:
         self.blocks.release(self._parts.blocks_to_free(request, self.spec.block_size))
         self.state_slots.release([request.state_slot])
         request.blocks = []
-        request.num_cached = 0
         request.state_slot = -1
 
     def process(self, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
