@@ -79,7 +79,7 @@ def sums(block_max: Floats, block_sum: Floats, scale: Any) -> Sums:
     undefined |= maximum == NEVER
     maximum = np.where(undefined, np.float32(0), maximum)
     factor = weight(block_max, NEVER, maximum[..., None], scale)
-    mass = np.where(factor > 0, block_sum, np.float32(0)) * factor
+    mass = block_sum * factor
     return Sums(block_max, mass, maximum, np.where(undefined, np.float32(1), np.add.reduce(mass, axis=-1)), undefined)
 
 

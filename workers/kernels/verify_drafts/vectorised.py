@@ -125,12 +125,12 @@ class _Batch:
         self.greedy = temperature == 0
 
     def best(self, block_best: Integers) -> Integers:
-        """Return the lowest index of the largest logit, [B, 1 + K]; 0 where there is none."""
+        """Return the lowest index of the largest logit, [B, 1 + K]; anything where there is none, or by chance."""
         target = self.known.target
         num_blocks = target.block_max.shape[2]
         of_block = target.block_max.reshape(-1, num_blocks).argmax(axis=1)
-        best = block_best[multiples(len(of_block), num_blocks) + of_block].reshape(target.undefined.shape)
-        return np.where(self.greedy[:, None] & ~target.undefined, best, 0)
+        best: Integers = block_best[multiples(len(of_block), num_blocks) + of_block]
+        return best.reshape(target.undefined.shape)
 
     def select(self, column: Integers, index: int, excluded: Integers) -> Integers:
         """Return a token from the target's distribution for one column of each row, by the noise of that try.
