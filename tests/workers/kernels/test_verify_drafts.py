@@ -130,6 +130,8 @@ def test_top_p_keeps_the_smallest_set_with_its_probability_and_the_best_token_al
     # Of the two best alone the first has two thirds.
     assert kept([3, 1, 2, 0], 2, 0.625) == [0]
     assert kept([3, 1, 2, 0], 2, 0.75) == [0, 2]
+    # All probability is that of the second too, which a sum is too coarse for.
+    assert kept([40, 0, -1], 2, 1) == [0, 1]
 
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
