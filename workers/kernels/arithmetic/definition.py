@@ -11,6 +11,10 @@ DECAY = 0x5851F42D4C957F2D
 MULTIPLIER = 0x2127599BF4325C37
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = 40
+# Ids that have a word: those of the largest vocabulary, and the one behind it, which is a mask.
+NUM_EMBEDDED = (1 << 16) + 1
+# Positions of the longest model, and those that drafts behind its end are thought to have.
+POSITIONS_MAX = (1 << 16) + 64
 
 
 def mix(word: int) -> int:

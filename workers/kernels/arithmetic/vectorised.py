@@ -49,8 +49,7 @@ VOCABULARY = word(definition.VOCABULARY)
 DECAY = definition.DECAY
 DRAFTER_LAYER = definition.DRAFTER_LAYER
 LOGIT_SHIFT = word(definition.LOGIT_SHIFT)
-VOCAB_SIZE_MAX = 1 << 16
-POSITIONS_MAX = (1 << 16) + 64
+POSITIONS_MAX = definition.POSITIONS_MAX
 ONE, TWO, THREE = word(1), word(2), word(3)
 ZERO, NOTHING = integer(0), word(0)
 
@@ -254,13 +253,13 @@ def taps(width: int) -> Words:
 @cache
 def embeddings() -> Words:
     """Return the hidden words of all ids that the largest vocabulary can have, and of the one behind it."""
-    return shared(mix(words(np.arange(1, VOCAB_SIZE_MAX + 2)) * GOLDEN))
+    return shared(mix((words(np.arange(definition.NUM_EMBEDDED)) + ONE) * GOLDEN))
 
 
 @cache
 def places(layer: int) -> Words:
     """Return (2 i + 1) * POSITION, and what the layer adds, for all positions i of the longest model and its drafts."""
-    odd = words(np.arange(1, 2 * POSITIONS_MAX, 2))
+    odd = words(np.arange(POSITIONS_MAX)) * TWO + ONE
     return shared(odd * POSITION + word(layer * LAYER))
 
 

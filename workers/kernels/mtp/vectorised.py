@@ -25,7 +25,6 @@ def mtp_pass(a: MtpPass) -> None:
     slot, start = a.state_slot[:num_real], a.query_start[:num_real]
     before = np.empty_like(a.hidden)
     before[1:] = a.hidden[:-1]
-    before[0] = 0
     before[start] = a.carried[slot] * (a.num_computed[:num_real] > ZERO)
     store(a.drafter_kv, a.slots, kv_words(draft_hidden(before, a.input_ids), a.positions, DRAFTER_LAYER))
     last = a.token_index[:num_real] - (a.accepted[:num_real] == ZERO)

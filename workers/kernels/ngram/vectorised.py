@@ -5,7 +5,7 @@ Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: lon
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import arange, column, store, words
+from workers.kernels.arithmetic.vectorised import arange, cached_words, column, store, words
 from workers.kernels.drafting.vectorised import propose
 from workers.kernels.ngram.arguments import NGRAM_MAX, NgramSearch, WriteTokens
 from workers.kernels.sentinels import NO_DRAFT
@@ -19,12 +19,11 @@ def write_tokens(a: WriteTokens) -> None:
 def ngram_search(a: NgramSearch) -> None:
     """Propose for each row what followed the longest earlier match of its last 1 to NGRAM_MAX tokens."""
     num_rows, length = len(a.token_index), a.num_blocks_max * a.block_size
-    table = np.maximum(a.block_table.reshape(num_rows, a.max_blocks)[:, : a.num_blocks_max], 0)
     end = a.positions.take(a.token_index) + 1
     history = np.zeros((num_rows, length + 1), dtype=np.uint64)
-    history[:, :length] = a.drafter_kv.reshape(-1, a.block_size)[table].reshape(num_rows, length)
+    history[:, :length] = cached_words(a.drafter_kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
     rows = column(num_rows)
-    history[rows[:, 0], end] = words(np.maximum(a.next_tokens, 0))
+    history[arange(num_rows), end] = words(a.next_tokens)
 
     at = arange(length + 1)
     matched = np.zeros((num_rows, length + 1), dtype=np.int64)
@@ -33,9 +32,9 @@ def ngram_search(a: NgramSearch) -> None:
         suffix = history[rows, np.maximum(end - back, 0)[:, None]]
         goes_on = goes_on & (at >= back) & (history[:, np.maximum(at - back, 0)] == suffix)
         matched += goes_on
+    # Where nothing matches that is the place behind all others, and nothing follows it.
     place = (matched * (length + 1) + at).argmax(axis=1)
-    found = matched[rows[:, 0], place] > 0
     follows = place[:, None] + 1 + arange(a.num_proposed)
-    known = found[:, None] & (follows <= end[:, None])
+    known = follows <= end[:, None]
     tokens = history[rows, np.minimum(follows, length)].view(np.int64)
     propose(a.draft_tokens.reshape(num_rows, a.num_speculative_tokens), np.where(known, tokens, NO_DRAFT), a.valid)

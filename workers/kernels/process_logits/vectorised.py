@@ -55,7 +55,7 @@ def penalise(scores: NDArray[Any], line: NDArray[Any], history: NDArray[Any], at
     known = history != UNKNOWN_TOKEN
     if repetition:
         (seen,) = np.bincount(history[known], minlength=len(scores)).nonzero()
-        scores[seen] = np.ldexp(scores[seen], np.where(scores[seen] > 0, -repetition, repetition))
+        scores[seen] = np.ldexp(scores[seen], np.where(np.signbit(scores[seen]), repetition, -repetition))
     output = history[line[at.num_prompt] :]
     counts = np.bincount(output[output != UNKNOWN_TOKEN], minlength=len(scores))
     scores -= ((frequency * counts + presence * (counts > 0)) << PENALTY_SHIFT).astype(np.float32)
