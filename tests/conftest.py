@@ -11,8 +11,8 @@ from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
 FOLDER = Path(__file__).parent
 # They start a Ray, or share one: one process runs them, one after another.
 WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dispatch/", "tests/cluster/jobs/")
-# It starts the real engine, for a minute.
-NEEDS_VLLM = "workers/targets/vllm/test_vllm.py"
+# They start the real engine, or interpret its kernels, for minutes.
+NEEDS_VLLM = {FOLDER / "workers/targets/vllm" / name for name in ("test_kernels.py", "test_vllm.py")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,7 +30,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what is quick: no test that is known to be slow, and of each other test its first parameters."""
     if not config.getoption("--vllm"):
-        items[:] = [item for item in items if item.path != FOLDER / NEEDS_VLLM]
+        items[:] = [item for item in items if item.path not in NEEDS_VLLM]
     if not config.getoption("--quick"):
         return
     num_seen: Counter[str] = Counter()

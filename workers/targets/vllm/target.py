@@ -24,7 +24,7 @@ HOME = ".venv-vllm"
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 _CHILD = "workers.targets.vllm.child.main"
 # One core an engine, no network, no compilation.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_CI_ENV": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -45,7 +45,7 @@ class Keeper:
     def __init__(self, home: Path, overlay: str, device: str, child: str = _CHILD, hash_seed: str = "0") -> None:
         self._home = home
         self._child = child
-        self._environment = {**_ENVIRONMENT, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
+        self._environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
         self._device = device
         self._overlay = overlay
         self._process: EngineProcess | None = None

@@ -1,0 +1,39 @@
+"""Interpreter for vLLM's Triton kernels on a CPU: to be imported before anything of vLLM is."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+
+class _Driver:
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+
+def interpret() -> None:
+    """Have Triton interpret, and vLLM's build for CPUs believe that it can: it takes none without a backend for them.
+
+    The backend is never asked for anything: what is interpreted is not compiled.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.backends import backends  # noqa: PLC0415  it reads its environment when it is loaded
+    from triton.runtime import interpreter  # noqa: PLC0415
+
+    builder = interpreter.InterpreterBuilder
+    store = builder.create_masked_store
+
+    def create_masked_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
+        # Masks that come of & with a scalar are words of 0 and 1, which the interpreter refuses here.
+        mask.data = mask.data.astype(bool)
+        return store(self, pointers, values, mask, *rest)
+
+    builder.create_masked_store = create_masked_store
+    backends["cpu"] = SimpleNamespace(driver=_Driver, compiler=None)
+
+
+def without_library(kernels: Any) -> None:
+    """Give a module of kernels log1p, which is a function of CUDA's library that the interpreter has not."""
+    from vllm.triton_utils import tl  # noqa: PLC0415  what it needs is in place by then
+
+    kernels.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
