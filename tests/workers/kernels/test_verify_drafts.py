@@ -159,13 +159,13 @@ def test_tokens_below_the_floor_are_never_emitted(method: int) -> None:
     assert (found >= floors)[sampled != NO_TOKEN].all()
 
 
-def test_where_rounding_leaves_no_running_sum_above_the_noise_the_last_index_with_a_mass_is_picked() -> None:
+def test_the_largest_noise_picks_the_last_index_with_a_mass_and_the_least_the_first() -> None:
     masses = np.random.default_rng(4).random((2000, 32), dtype=np.float32)
-    masses[::2, 20:] = 0
-    noise = np.full(2000, 1 - 2**-24, dtype=np.float32)
-    passed = np.cumsum(masses, axis=1) > (noise * masses.sum(axis=1))[:, None]
-    is_rounded = ~passed.any(axis=1)
+    masses[::2, 20:] = masses[::2, :3] = 0
+    # Added up in another order the masses come to more than the running sum does.
+    is_rounded = np.cumsum(masses, axis=1)[:, -1] < masses.sum(axis=1)
     assert is_rounded[::2].sum() > 100
     assert is_rounded[1::2].sum() > 100
-    last = np.where(np.arange(2000) % 2, 31, 19)
-    assert (pick(masses, noise)[is_rounded] == last[is_rounded]).all()
+    first, last = np.tile([3, 0], 1000), np.tile([19, 31], 1000)
+    assert (pick(masses, np.full(2000, 1 - 2**-24, dtype=np.float32)) == last).all()
+    assert (pick(masses, np.zeros(2000, dtype=np.float32)) == first).all()
