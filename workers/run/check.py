@@ -20,6 +20,7 @@ from workers.record.observation import VARIABLES
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
 from workers.run.drive import Drive, scripts_of
 from workers.run.output_check import broken_contract, check_outputs, not_hit, place_of
+from workers.run.references import References
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, RunConfig, TargetKind, Watch
 
@@ -29,13 +30,15 @@ class Options:
     """How a run is watched, none of which changes what the engine does.
 
     `races` judges every access; `blame` keeps the last writers of every buffer (slower); `without` removes waits and
-    records, see `workers.lanes.base`; `observe` makes an observer of the lanes out of the race detector.
+    records, see `workers.lanes.base`; `observe` makes an observer of the lanes out of the race detector; runs of one
+    trace may share what their outputs are `compared` with.
     """
 
     races: bool = True
     blame: bool = False
     without: frozenset[tuple[str, str]] = frozenset()
     observe: Callable[[RaceDetector], Observer] | None = None
+    compared: References | None = None
 
 
 class Run:
@@ -205,7 +208,7 @@ def check(
     if unmet is not None:
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     if not kind.capabilities.logs_decisions:
-        return check_outputs(trace, tapes, kind, config, options.races)
+        return check_outputs(trace, tapes, kind, config, options.races, options.compared)
     run: Run | None = None
     try:
         run = Run(trace, tapes, options, kind, config)

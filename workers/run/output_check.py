@@ -31,7 +31,7 @@ from workers.record.verdict import (
     is_finding,
 )
 from workers.run.drive import Drive, scripts_of
-from workers.run.references import NUM_UNDECIDED, references, undecided_trace
+from workers.run.references import NUM_UNDECIDED, References, references, undecided_trace
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, Progress, RunConfig, TargetKind, Watch
 
 STEPS_MAX = 4000
@@ -117,17 +117,28 @@ def outputs_of(
 
 
 def check_outputs(
-    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, races: bool = True
+    trace: Trace,
+    tapes: Tapes,
+    kind: TargetKind,
+    config: RunConfig = DEFAULT_CONFIG,
+    races: bool = True,
+    compared: References | None = None,
 ) -> Verdict:
-    """Judge an engine that shows outputs alone on an explicit trace; with `races`, its accesses of memory too."""
-    verdict = _judged(trace, tapes, kind, config, races)
+    """Judge an engine that shows outputs alone on an explicit trace; with `races`, its accesses of memory too.
+
+    Runs of the same trace may share what they are `compared` with.
+    """
+    compared = compared if compared is not None else References()
+    verdict = _judged(trace, tapes, kind, config, races, compared)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
     if is_finding(verdict) and kind.renew(config):
-        return _judged(trace, tapes, kind, config, races)
+        return _judged(trace, tapes, kind, config, races, References(compared.last))
     return verdict
 
 
-def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, races: bool) -> Verdict:
+def _judged(
+    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, races: bool, compared: References
+) -> Verdict:
     try:
         run = OutputRun(trace, tapes, kind, config, races, steps=True)
     except DeviceError:
@@ -157,9 +168,9 @@ def _judged(trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, rac
             difference = difference.model_copy(update={"actual": actual})
         return Diverged(stats=stats, difference=difference)
     ties: set[str] = set()
-    for number, (how, other) in enumerate(others, 1):
+    for number, (how, other) in enumerate(compared.that_matter(others), 1):
         stats = stats.model_copy(update={"captures": number})
-        wanted = outputs_of(other, tapes, kind, config)
+        wanted = compared.outputs_of(other, lambda reference: outputs_of(reference, tapes, kind, config))
         found = _compared(trace, seen, wanted, ties, tapes, kind, config)
         if found is not None:
             return Diverged(stats=stats, difference=_difference(found, how, run.drive.tick))

@@ -4,17 +4,44 @@ Fair is a demand for equal tokens: of a greedy request always, of one whose toke
 position alone. Where two logits are closer than an engine's arithmetic may tell apart, either is right.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
+from workers.judge.outputs import Outputs
 
 # Of a trace with many requests so many are run alone by an engine whose steps are costly.
 ALONE_MAX = 2
 # Logprobs of a token and of the three likeliest, in the run that is asked how near two of them were.
 NUM_UNDECIDED = 4
+
+
+@dataclass(slots=True)
+class References:
+    """The reference runs of one trace under several schedules: each runs once, and its outputs are kept.
+
+    `last` names the last one that matters, an empty name says that none does; None stands for all.
+    """
+
+    last: str | None = None
+    _outputs: dict[str, Outputs | str] = field(default_factory=dict)
+
+    def that_matter(self, references: Iterable[tuple[str, Trace]]) -> Iterator[tuple[str, Trace]]:
+        """Yield references up to the last one that matters."""
+        for how, trace in references if self.last != "" else ():
+            yield how, trace
+            if how == self.last:
+                return
+
+    def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | str]) -> Outputs | str:
+        """Return the outputs of a trace, or how it broke off; it is run unless it was run before."""
+        key = trace.model_dump_json()
+        if key not in self._outputs:
+            self._outputs[key] = run(trace)
+        return self._outputs[key]
 
 
 def synchronous(trace: Trace) -> Trace:

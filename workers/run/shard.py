@@ -19,8 +19,9 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
 from workers.run.check import Options, check
 from workers.run.coverage import RACES, Coverage, add_trace
+from workers.run.references import References
 from workers.run.schedules import differs, has_lanes
-from workers.shrink.fingerprint import Signature, signature_of
+from workers.shrink.fingerprint import UNLIKE, Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -128,12 +129,13 @@ Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
     """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
     verdicts: list[Ended] = []
+    compared = References()
     schedules = [Schedule(policy=policy, seed=trace.seed if policy == "random" else 0) for policy in POLICIES]
     if not has_lanes(config):
         del schedules[1:]
     for schedule in schedules:
         trace = trace.model_copy(update={"schedule": schedule})
-        verdict = check(trace, tapes, Options(races=not verdicts), config=config)
+        verdict = check(trace, tapes, Options(races=not verdicts, compared=compared), config=config)
         assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
         verdicts.append(verdict)
         if not isinstance(verdict, Agreed | Vacuous):
@@ -165,9 +167,16 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue
-        verdict = check(candidate, tapes, config=config)
+        verdict = check(candidate, tapes, Options(compared=References(_compared_last(target))), config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"
             return Tried(count=count, found=verdict)
     return Tried(count=len(candidates))
+
+
+def _compared_last(target: Signature) -> str | None:
+    """Return the last run that an engine's outputs must be compared with to see a bug, None where that is unknown."""
+    if target.rule.startswith(UNLIKE):
+        return target.rule.removeprefix(UNLIKE).partition(", where ")[0]
+    return None if target.plane == "liveness" else ""

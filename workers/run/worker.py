@@ -8,6 +8,7 @@ from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
 from workers.run.check import Options, check
+from workers.run.references import References
 from workers.run.schedules import differs, name_of, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
 from workers.shrink.fingerprint import Signature
@@ -48,10 +49,11 @@ class Worker:
     def _sweep(self, trace: Trace, config: RunConfig) -> Judgement:
         first: Agreed | None = None
         ahead = 0
+        compared = References()
         schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in schedules_on(config)]
         for tried, schedule in enumerate(schedules, 1):
             candidate = trace.model_copy(update={"schedule": schedule})
-            verdict = check(candidate, self._tapes, Options(races=tried == 1), config=config)
+            verdict = check(candidate, self._tapes, Options(races=tried == 1, compared=compared), config=config)
             if not isinstance(verdict, Agreed):
                 return self._found(candidate, verdict, tried, config)
             ahead = max(ahead, verdict.stats.run_ahead_max)
@@ -77,7 +79,7 @@ class Worker:
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
         """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm."""
         outcomes, worst = [], None
-        options = Options(races=False)
+        options = Options(races=False, compared=References())
         for schedule in schedules_on(config, fixed=True):
             verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
             agrees = isinstance(verdict, Agreed | Vacuous)

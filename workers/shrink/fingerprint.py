@@ -9,6 +9,8 @@ from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, 
 _ACCESS = re.compile(r"by (\w+):[\w ]+@-?\d+")
 _NUMBER = re.compile(r"-?\d+")
 _NUMBERS = re.compile(r"N(, N)*,?")
+# How the rule of a wrong output begins; the run that it was compared with follows.
+UNLIKE = "unlike "
 
 
 class Signature(Value):
@@ -74,7 +76,7 @@ def _rule(difference: Difference, trace: Trace) -> str:
     if not is_compared:
         return ""
     where = ", where min_tokens let it stop" if _lets_stop(difference, expected, trace) else ""
-    return f"unlike {reference}{where}"
+    return f"{UNLIKE}{reference}{where}"
 
 
 def _lets_stop(difference: Difference, expected: str, trace: Trace) -> bool:

@@ -1,0 +1,43 @@
+"""Reference runs: each runs once for all runs of a trace, and none behind the last that matters."""
+
+from dataclasses import dataclass, field
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, check
+from workers.run.references import References
+from workers.targets.target import RunConfig, Watch
+
+TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),))
+
+
+@dataclass(frozen=True)
+class CountingKind(SamplerBoxKind):
+    """Keeps the traces that it runs."""
+
+    opened: list[Trace] = field(default_factory=list)
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        """Start one."""
+        self.opened.append(trace)
+        return SamplerBox(trace, self.breach)
+
+
+def test_runs_of_a_trace_share_what_they_are_compared_with() -> None:
+    kind, compared, counts = CountingKind(), References(), []
+    for _ in range(2):
+        verdict = check(TRACE.explicit(), Tapes(), Options(compared=compared), kind)
+        assert isinstance(verdict, Agreed)
+        counts.append((len(kind.opened), verdict.stats.captures))
+    assert counts == [(3, 2), (4, 2)]
+
+
+def test_nothing_is_run_behind_the_last_reference_that_matters() -> None:
+    for last, num_compared in (("", 0), ("the synchronous run", 1)):
+        verdict = check(TRACE.explicit(), Tapes(), Options(compared=References(last)), CountingKind())
+        assert isinstance(verdict, Agreed)
+        assert verdict.stats.captures == num_compared
