@@ -12,6 +12,7 @@ from cluster.campaigns.budget import Budget, spoken
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.suite import Scenario, Suite
+from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.fault_commands import list_faults, measure, show_fault
@@ -252,6 +253,7 @@ def replay(
 app.command()(hunt)
 app.command()(nightly)
 app.command()(shrink)
+app.command()(bisect)
 app.command()(report)
 app.command()(explain)
 app.command()(schema)

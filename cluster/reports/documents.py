@@ -1,7 +1,7 @@
 """JSON documents by name, and the JSON Schema of each."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -96,6 +96,29 @@ class DoctorDocument(Value):
     checks: tuple[Check, ...]
 
 
+class ReleaseEntry(Value):
+    """One release of an engine, whether it shows a bug, and what it showed or why it could not tell."""
+
+    version: str
+    status: Literal["bad", "good", "skipped"]
+    seen: str
+
+
+class BisectDocument(Value):
+    """Which release shows a bug first, or last; `between` are those that could not tell, in the middle."""
+
+    specstorm: str
+    exit_code: int
+    file: str
+    bug: str | None
+    releases: tuple[ReleaseEntry, ...]
+    first_bad: str | None
+    last_good: str | None
+    last_bad: str | None
+    first_good: str | None
+    between: tuple[str, ...]
+
+
 SCENARIO = "scenario"
 # What `--json` prints, by command.
 DOCUMENTS: dict[str, type[Value]] = {
@@ -110,6 +133,7 @@ DOCUMENTS: dict[str, type[Value]] = {
     "faults-show": FaultsDocument,
     "faults-measure": MeasureDocument,
     "doctor": DoctorDocument,
+    "bisect": BisectDocument,
 }
 
 

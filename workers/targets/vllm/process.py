@@ -16,6 +16,8 @@ START_SECONDS = 300.0
 ANSWER_SECONDS = 120.0
 # Tells a child the temporary folder that is its own.
 FILES = "SPECSTORM_ENGINE_FILES"
+# Where something went wrong that the process did not live to tell.
+_ITS_PROCESS = "its process"
 
 
 class StartFailed(Exception):
@@ -43,7 +45,8 @@ class EngineProcess:
         except EngineFailed as error:
             why = self._last_line()
             self.kill()
-            raise StartFailed(f"{error}: {why}") from error
+            # What it said itself is said better than by its libraries.
+            raise StartFailed(f"{error}: {why}" if error.where == _ITS_PROCESS else str(error)) from error
 
     def ask(self, message: Message, seconds: float = ANSWER_SECONDS) -> Message:
         """Return the answer to a message.
@@ -80,12 +83,12 @@ class EngineProcess:
         ready, _, _ = select([stream], [], [], seconds)
         if not ready:
             self._process.kill()
-            raise EngineFailed(f"the engine's process gave no answer in {seconds:g} s", "its process")
+            raise EngineFailed(f"the engine's process gave no answer in {seconds:g} s", _ITS_PROCESS)
         try:
             answer = read_message(stream)
         except MessageError as error:
             self._process.kill()
-            raise EngineFailed(f"the engine's process answered with {error}", "its process") from error
+            raise EngineFailed(f"the engine's process answered with {error}", _ITS_PROCESS) from error
         if answer is None:
             raise self._dead()
         if "error" in answer:
@@ -95,7 +98,7 @@ class EngineProcess:
     def _dead(self) -> EngineFailed:
         code = self._process.wait()
         how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return EngineFailed(f"the engine's process died {how}", "its process")
+        return EngineFailed(f"the engine's process died {how}", _ITS_PROCESS)
 
     def _last_line(self) -> str:
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))

@@ -4,6 +4,7 @@ A version that lacks one of the names is refused by that name: what was replaced
 not silently run as it is.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -31,6 +32,12 @@ class Replacement:
     made: Callable[[Any], Any]
     devices: tuple[str, ...] = ("cpu",)
     versions: tuple[str, ...] = KNOWN
+    # Earlier ones have no such name, and nothing that it would be replaced for.
+    since: str = ""
+
+    def is_due(self, version: str) -> bool:
+        """Tell whether a version has what it is replaced for."""
+        return not self.since or _numbers(version) >= _numbers(self.since)
 
     def apply(self, version: str) -> None:
         """Replace it."""
@@ -44,6 +51,10 @@ class Replacement:
             known = ", ".join(self.versions)
             raise Unknown(f"vLLM {version} has no {self.module}.{self.name}; known are {known}") from error
         setattr(holder, last, self.made(before))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _keeping_asynchrony(before: Any) -> Any:
@@ -159,6 +170,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
         _once,
         ("cpu", "sim"),
+        since="0.31.0",
     ),
     Replacement(
         "torch",
@@ -208,5 +220,5 @@ def apply_all(version: str, device: str) -> None:
         Unknown: this version lacks one of them.
     """
     for replacement in REPLACEMENTS:
-        if device in replacement.devices:
+        if device in replacement.devices and replacement.is_due(version):
             replacement.apply(version)

@@ -1,0 +1,55 @@
+"""Bisection: which release of an engine shows a bug first, by trying as few of them as possible.
+
+The newest release and the oldest are tried first. If the bug is in one of them alone, what lies between is halved; a
+release that cannot tell is passed over for its neighbours.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeAlias
+
+# `skipped`: it cannot be installed or run, or shows something else than the bug.
+Status: TypeAlias = Literal["bad", "good", "skipped"]
+
+
+class Change(NamedTuple):
+    """Two releases, the older one first, of which one shows the bug; no release between them is left to be tried."""
+
+    older: str
+    newer: str
+
+
+class Bisection:
+    """The releases, oldest first, and what is known of those that were tried."""
+
+    def __init__(self, versions: Sequence[str]) -> None:
+        assert len(versions) == len(set(versions)) > 0, "releases, each once"
+        self.versions = tuple(versions)
+        self.known: dict[str, Status] = {}
+
+    def tell(self, version: str, status: Status) -> None:
+        """Take in what a release has shown."""
+        assert version in self.versions, f"{version} is among the releases"
+        assert version not in self.known, f"{version} was tried before"
+        self.known[version] = status
+
+    def next(self) -> str | None:
+        """Return the release to try next, None if nothing more can be learnt."""
+        for end in (self._first_that_tells(reversed(self.versions)), self._first_that_tells(self.versions)):
+            if end is not None and end not in self.known:
+                return end
+        change = self.change()
+        if change is None:
+            return None
+        low, high = self.versions.index(change.older), self.versions.index(change.newer)
+        left = [index for index in range(low + 1, high) if self.versions[index] not in self.known]
+        return self.versions[min(left, key=lambda index: (abs(2 * index - low - high), index))] if left else None
+
+    def change(self) -> Change | None:
+        """Return the newest change between releases that were tried; None if they all show the same."""
+        tried = [version for version in self.versions if self.known.get(version) in ("bad", "good")]
+        changes = [Change(*pair) for pair in pairwise(tried)]
+        return next((each for each in reversed(changes) if self.known[each.older] != self.known[each.newer]), None)
+
+    def _first_that_tells(self, versions: Iterable[str]) -> str | None:
+        return next((version for version in versions if self.known.get(version) != "skipped"), None)

@@ -1,0 +1,118 @@
+"""The command `bisect`: what it refuses, and what it says of releases, which are judged without installing any."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import bisect_command
+from cluster.cli import main as cli
+from cluster.reports.documents import BisectDocument
+from scenarios.trace import Trace
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Verdict
+from workers.targets.target import RunConfig
+from workers.targets.vllm.releases import InstallError
+
+TRACE = """spec: {layers: attention, sampling: standard, block_size: 32}
+events: [{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}]
+"""
+AGREED = Agreed(stats=NO_STATS)
+CRASHED = Crashed(stats=NO_STATS, error="IndexError: 3", where="step in core.py:7")
+OTHER = Crashed(stats=NO_STATS, error="TypeError: no", where="load in core.py:9")
+
+
+class Releases:
+    """Verdicts by release, and the judge that gives them."""
+
+    def __init__(self, verdicts: dict[str, Verdict | str]) -> None:
+        self._verdicts = verdicts
+
+    def environment_of(self, version: str, folder: Path, home: Path) -> Path:
+        verdict = self._verdicts[version]
+        if isinstance(verdict, str):
+            raise InstallError(verdict)
+        return folder / version
+
+    def judge(self, trace: Trace, sweep: bool, config: RunConfig) -> Judgement:
+        verdict = self._verdicts[Path(config.engine_home).name]
+        assert not isinstance(verdict, str), "it is installed"
+        return Judgement(verdict=verdict, trace=trace.explicit(), schedules=1)
+
+
+def bisect(verdicts: dict[str, Verdict | str], monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> int:
+    releases, file = Releases(verdicts), folder / "trace.yaml"
+    file.write_text(TRACE)
+    monkeypatch.setattr(bisect_command, "environment_of", releases.environment_of)
+    monkeypatch.setattr(bisect_command, "load_judge", lambda name: releases)
+    return cli.run(["bisect", str(file), "--versions", ",".join(verdicts), "--environments", str(folder), *options])
+
+
+def test_the_first_release_that_is_bad_is_named_with_a_row_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts: dict[str, Verdict | str] = {
+        "0.8": "no wheel",
+        "0.9": AGREED,
+        "0.10": OTHER,
+        "0.11": CRASHED,
+        "0.12": CRASHED,
+    }
+    assert bisect(verdicts, monkeypatch, tmp_path) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "0.12         bad      crash step IndexError: N",
+        "0.8          skipped  no wheel",
+        "0.9          good     agreed",
+        "0.10         skipped  another finding: crash load TypeError: no",
+        "0.11         bad      crash step IndexError: N",
+        "",
+        "first bad: 0.11; last good: 0.9; 0.10 between them cannot tell",
+    ]
+
+
+def test_a_bug_that_is_gone_is_told_by_the_first_release_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bisect({"1.0": CRASHED, "1.1": AGREED, "1.2": AGREED}, monkeypatch, tmp_path, "--json") == 1
+    document = BisectDocument.model_validate(json.loads(capsys.readouterr().out))
+    assert (document.last_bad, document.first_good, document.first_bad, document.between) == ("1.0", "1.1", None, ())
+    assert [entry.status for entry in document.releases] == ["bad", "good", "good"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "conclusion"),
+    [
+        (AGREED, 0, "good in every release that could tell"),
+        (CRASHED, 1, "bad in every release that could tell, from 1.0 on"),
+        ("no wheel", 3, "no release could tell"),
+    ],
+)
+def test_releases_that_all_show_the_same_are_no_change(
+    verdict: Verdict | str,
+    code: int,
+    conclusion: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert bisect({"1.0": verdict, "1.1": verdict}, monkeypatch, tmp_path) == code
+    assert capsys.readouterr().out.splitlines()[-1] == conclusion
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "specstorm"], "--engine is specstorm; it has no releases: vllm has"),
+        (
+            ["--versions", "0.2,latest"],
+            "--versions: 'latest' is no version; wanted some like 0.27.1, with commas between",
+        ),
+        (["--versions", "0.10,0.9"], "--versions: 0.10,0.9; wanted the oldest first, each once"),
+    ],
+)
+def test_what_cannot_be_bisected_is_refused(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trace.yaml"
+    file.write_text(TRACE)
+    assert cli.run(["bisect", str(file), *options]) == 2
+    assert capsys.readouterr().err == f"specstorm: {message}\n"
