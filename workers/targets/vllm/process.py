@@ -67,8 +67,7 @@ class EngineProcess:
 
     def kill(self) -> None:
         """End it at once."""
-        self._process.kill()
-        self._process.wait()
+        self._end()
         self._files.cleanup()
         for stream in (self._process.stdin, self._process.stdout, self._said):
             assert stream is not None, "it has pipes"
@@ -82,18 +81,23 @@ class EngineProcess:
         assert stream is not None, "it has a pipe"
         ready, _, _ = select([stream], [], [], seconds)
         if not ready:
-            self._process.kill()
+            self._end()
             raise EngineFailed(f"the engine's process gave no answer in {seconds:g} s", _ITS_PROCESS)
         try:
             answer = read_message(stream)
         except MessageError as error:
-            self._process.kill()
+            self._end()
             raise EngineFailed(f"the engine's process answered with {error}", _ITS_PROCESS) from error
         if answer is None:
             raise self._dead()
         if "error" in answer:
             raise EngineFailed(str(answer["error"]), str(answer.get("where", "")))
         return answer
+
+    def _end(self) -> None:
+        """End it, and wait until it has: before, it would still be taken for one that can be asked."""
+        self._process.kill()
+        self._process.wait()
 
     def _dead(self) -> EngineFailed:
         code = self._process.wait()

@@ -101,3 +101,11 @@ def test_what_a_process_leaves_in_its_temporary_folder_is_removed_with_it(ends: 
 def test_a_process_that_cannot_begin_says_why() -> None:
     with pytest.raises(StartFailed, match="died with exit code 1: ImportError: no vllm here"):
         started("raise ImportError('no vllm here')")
+
+
+def test_a_process_that_gave_no_answer_is_not_asked_again() -> None:
+    child = started(ECHO)
+    with pytest.raises(EngineFailed, match="gave no answer"):
+        child.ask({"do": "sleep"}, seconds=0.01)
+    assert not child.is_alive()
+    child.kill()
