@@ -15,7 +15,12 @@ FREE = -1
 def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
     """Return the state that tokens lead to."""
     for token in tokens:
-        state = next((edge[1] for edge in edges_of(grammar, state) if edge[0] == token), FREE)
+        for allowed, after in edges_of(grammar, state):
+            if allowed == token:
+                state = after
+                break
+        else:
+            return FREE
     return state
 
 

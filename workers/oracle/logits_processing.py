@@ -76,10 +76,12 @@ def edges_after(grammar: Grammar, output: Sequence[int]) -> dict[int, int] | Non
     """Return the tokens that may follow an output, each with its state; None where the grammar is over."""
     edges = grammar[0]
     for token in output:
-        states = [edge[1] for edge in edges if edge[0] == token]
-        if not states:
+        for allowed, after in edges:
+            if allowed == token:
+                edges = grammar[after]
+                break
+        else:
             return None
-        edges = grammar[states[-1]]
         if not edges:
             return None
     return {edge[0]: edge[1] for edge in edges}
