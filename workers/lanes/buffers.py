@@ -34,9 +34,8 @@ class FlatSpan:
         self.watched: Any = None
         self.tensor: Any = None if buffer.tensor is None else buffer.tensor[start:stop]
         self._writable = self._readable = buffer._data[start:stop]
-        if isinstance(self._writable, np.ndarray):
-            self._readable = self._writable.view()
-            self._readable.flags.writeable = False
+        if buffer._shown is not None:
+            self._readable = buffer._shown[start:stop]
 
 
 class FlatBuffer:
@@ -50,6 +49,7 @@ class FlatBuffer:
 
     __slots__ = (
         "_data",
+        "_shown",
         "_spans",
         "accesses",
         "all",
@@ -75,6 +75,11 @@ class FlatBuffer:
         self.writers: tuple[str, ...] = ()
         self.tensor = tensor
         self._data = data
+        # The same memory, and what is a part of it, for those who may not write it.
+        self._shown: Any = None
+        if isinstance(data, np.ndarray):
+            self._shown = data.view()
+            self._shown.flags.writeable = False
         self._spans: dict[tuple[int, int, str], FlatSpan] = {}
         self.dtype = dtype_name(data.dtype)
         # The slots of a ring share a name.
