@@ -124,7 +124,7 @@ class LaneOrder:
         """Run lanes that are more urgent than the host, or any while the host is blocked."""
 
         def choose(able: Sequence[Runner]) -> Runner | None:
-            lane = min(able, key=lambda lane: self.rank[lane.name])
+            lane = able[0] if len(able) == 1 else min(able, key=lambda lane: self.rank[lane.name])
             return None if blocked is None and self.rank[HOST] < self.rank[lane.name] else lane
 
         _advance_chosen(machine, blocked, choose)
@@ -152,6 +152,8 @@ class Random:
 
         def choose(able: Sequence[Runner]) -> Runner | None:
             nonlocal host
+            if blocked is not None and len(able) == 1:
+                return able[0]
             urgency, _, lane = max([(self._urgency(lane.head()), lane.name, lane) for lane in able])
             if blocked is not None:
                 return lane
