@@ -9,7 +9,7 @@ from workers.kernels.sentinels import NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 Key = tuple[int, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """One row: its request and epoch, and the host's mirrors.
 

@@ -16,7 +16,10 @@ NOBODY = NamedRows((), (), (), (), (), ())
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
     """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
-    if not any(row.plan.request.has_params or row.plan.spoiled for row in rows):
+    for row in rows:
+        if row.plan.request.has_params or row.plan.spoiled:
+            break
+    else:
         return NOBODY
     sampled = tuple((index, row.plan) for index, row in enumerate(rows) if not row.plan.discard)
     return NamedRows(

@@ -1,6 +1,7 @@
 """Model runner: prepare a step on the host and enqueue it on the lanes."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,8 @@ from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
 
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
+# Of a row, and of its key: read into tuples, for a step makes no lists.
+_PLAN, _KEY, _NUM_COMPUTED, _REQUEST = attrgetter("plan"), attrgetter("key"), attrgetter("num_computed"), itemgetter(0)
 
 
 class Runner:
@@ -83,7 +86,7 @@ class Runner:
         newest = previous.number if previous is not None else plan.step - 1
         assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
-            previous.computed = tuple(row.num_computed for row in batch.rows)
+            previous.computed = tuple(map(_NUM_COMPUTED, batch.rows))
         batch.update(plan, permute)
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
@@ -130,9 +133,8 @@ class Runner:
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
-        rows = tuple(row.plan for row in batch.rows)
-        keys = tuple(row.key for row in batch.rows)
-        requests = tuple(key[0] for key in keys)
+        rows, keys = tuple(map(_PLAN, batch.rows)), tuple(map(_KEY, batch.rows))
+        requests = tuple(map(_REQUEST, keys))
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
