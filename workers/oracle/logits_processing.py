@@ -39,6 +39,8 @@ def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_pr
     _penalize(found, params, tokens, num_prompt)
     edges = edges_after(params.grammar, tokens[num_prompt:]) if params.grammar else None
     banned, allowed = _banned(rules, tokens, num_prompt), params.allowed_tokens
+    if not banned and not allowed and edges is None:
+        return found
     for token in range(len(found)):
         if token in banned or (allowed and token not in allowed) or (edges is not None and token not in edges):
             found[token] = -inf
