@@ -8,7 +8,6 @@ captured call.
 
 import statistics
 import sys
-from typing import Any
 
 import numpy as np
 import torch
@@ -67,21 +66,21 @@ class Step:
 
     def fused(self) -> None:
         """Launch the two kernels."""
-        prepare_inputs(PrepareInputs(*self.inputs()))
-        count_sampled(CountSampled(*self.counts()))
+        prepare_inputs(self.inputs())
+        count_sampled(self.counts())
 
-    def inputs(self) -> tuple[Any, ...]:
+    def inputs(self) -> PrepareInputs:
         """Return what `prepare_inputs` takes."""
-        return (
+        return PrepareInputs(
             self.previous, self.prev_scheduled, self.prev_drafts, self.prev_computed, self.valid, self.next,
             self.draft_tokens, self.slot_accepted, self.computed_host, self.start, self.scheduled, self.drafts,
             self.slot, self.host_ids, self.token_row, self.table, self.computed, self.lens, self.read,
-            self.positions, self.slots, self.ids, self.scheduled_drafts, BLOCK_SIZE, MAX_BLOCKS, WIDTH - 1,
+            self.positions, self.slots, self.ids, self.scheduled_drafts, BLOCK_SIZE, MAX_BLOCKS, WIDTH - 1, VOCAB_SIZE,
         )  # fmt: skip
 
-    def counts(self) -> tuple[Any, ...]:
+    def counts(self) -> CountSampled:
         """Return what `count_sampled` takes."""
-        return (
+        return CountSampled(
             self.sampled, self.discard, self.backup, self.ids, self.start, self.scheduled, self.drafts, self.slot,
             self.slot_accepted, self.accepted, self.valid, self.next, self.index, WIDTH, VOCAB_SIZE,
         )  # fmt: skip
@@ -107,8 +106,8 @@ class Step:
 def bound(step: Step) -> Call:
     """Return the two launches, bound to their arguments."""
     launches = [
-        *bind(prepare_inputs, PrepareInputs(*step.inputs())),
-        *bind(count_sampled, CountSampled(*step.counts())),
+        *bind(prepare_inputs, step.inputs()),
+        *bind(count_sampled, step.counts()),
     ]
     stream = current_stream()
 
