@@ -4,18 +4,21 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, Memory, Out, arguments
 
-# What a line is cut into, and how many of its logits are set aside at most.
-TILE_SIZE = 64
-CANDIDATES_MAX = 16384
-# Numbers that are kept of each tile, and of a line.
-NUMBERS_PER_TILE = 3
-NUMBERS_PER_LINE = 5
+# A longer line is read in blocks, one program each.
+SHORT_LINE = 8192
+BLOCK_SIZE = 4096
+# So many logits of a line are set aside at most.
+CANDIDATES_MAX = 8192
+# Numbers that are kept of a block, and of a line.
+NUMBERS_PER_BLOCK = 3
+NUMBERS_PER_LINE = 1
 
 
 def workspace_length_of(vocab_size: int) -> int:
-    """Return the length of a line's workspace: some numbers a tile, and room for the logits that may be the floor."""
-    num_tiles = -(-vocab_size // TILE_SIZE)
-    return NUMBERS_PER_TILE * num_tiles + NUMBERS_PER_LINE + min(num_tiles * TILE_SIZE, CANDIDATES_MAX)
+    """Return the length of a line's workspace: some numbers a block, and room for the logits that may be the floor."""
+    if vocab_size <= SHORT_LINE:
+        return NUMBERS_PER_LINE
+    return NUMBERS_PER_LINE + NUMBERS_PER_BLOCK * -(-vocab_size // BLOCK_SIZE) + CANDIDATES_MAX
 
 
 @arguments

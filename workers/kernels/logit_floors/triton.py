@@ -1,5 +1,7 @@
 """Find the lowest logit that top-k and top-p keep, line by line."""
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -9,79 +11,101 @@ from workers.kernels.logit_floors import arguments as shared
 from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
-TILE = tl.constexpr(shared.TILE_SIZE)
-# So many tiles of a line are read at once, where all are and where some are.
-TILES_PER_BLOCK = 64
-TILES_PER_STEP = 64
-# So many logits are searched at once: of tiles or candidates, and of whole lines, which take more warps.
-SEARCHED_AT_ONCE = tl.constexpr(2048)
-SEARCHED_OF_LINES = tl.constexpr(4096)
-# What is known of a line: a logit that the floor is not below, the largest one, the sum of all weights relative to it,
-# how many tiles have one that is not below the first, or NO_LIMIT, and how many logits are not.
-LOWEST, MAXIMUM, TOTAL, LISTED, FOUND = (tl.constexpr(place) for place in range(shared.NUMBERS_PER_LINE))
-NUMBERS_PER_LINE = tl.constexpr(shared.NUMBERS_PER_LINE)
-NO_LIMIT = tl.constexpr(-1.0)
+# What is read in one piece.
+TILE_SIZE = 64
+BLOCK_WARPS = 4
+# The lowest number that is one.
+LEAST = tl.constexpr(-3.4028234663852886e38)
+# So many logits that follow each other are a thread's.
+NEIGHBOURS = tl.constexpr(4)
+# Bits of a key that one step of a search finds, their values, and the steps for all bits; a bound needs no more than
+# its sign, its exponent and the first bits of its fraction.
+BITS, VALUES, STEPS, STEPS_OF_BOUND = (tl.constexpr(each) for each in (2, 4, 16, 8))
 # The key of -inf: every logit has at least that.
 LOWEST_KEY = tl.constexpr(0x007FFFFF)
 # The mass of any logit that is kept is not below this; that of none is 0.
 LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
-# What a tile is known to have at or above a logit is this share short of what it may have, for sums are rounded.
-ROUNDING = tl.constexpr(2.0**-10)
-# What a search adds up.
-COUNTS = tl.constexpr(0)
-WEIGHTS = tl.constexpr(1)
-TILE_WEIGHTS = tl.constexpr(2)
+# So many of a line are read at once where it does not fit.
+READ_AT_ONCE = tl.constexpr(4096)
+# Where few logits are set aside, so many times fewer are searched.
+FEWER = tl.constexpr(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a line is cut: whole if it is short, otherwise into blocks, of which a sample tells what to set aside."""
+
+    short: int = shared.SHORT_LINE
+    block: int = shared.BLOCK_SIZE
+    sample: int = 4096
+    # So many of a sample follow one another.
+    group: int = 32
+    candidates: int = shared.CANDIDATES_MAX
+    num_warps: int = 8
 
 
 def logit_floors(a: LogitFloors) -> None:
+    """Set floors to the lowest logit of each line that stays."""
+    find_floors(a, Cut())
+
+
+def find_floors(a: LogitFloors, cut: Cut) -> None:
     """Set floors to the lowest logit of each line that stays.
 
-    Programs of blocks read each line once, for the maximum and the sum of each tile. These tell a logit that the floor
-    is not below; the few that are not below it either are set aside, and searched bit by bit. Where there are more
-    than the workspace has room for, the line is searched itself, by a launch of its own.
+    A sample of a line tells a logit that its floor is hardly below. Programs of blocks read the line once, add it up,
+    and set aside the few logits that are not below that one; these are searched for the floor. Where it is not among
+    them, or they are more than there is room for, the line itself is searched.
     """
     limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
     check_flat(a.logits, *limits, a.floors, a.workspace)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
-    num_lines, num_tiles = num_rows * width, triton.cdiv(a.vocab_size, shared.TILE_SIZE)
-    num_blocks = triton.cdiv(num_tiles, TILES_PER_BLOCK)
-    room = a.workspace.numel() // num_lines - shared.NUMBERS_PER_TILE * num_tiles - shared.NUMBERS_PER_LINE
-    assert room > 0, f"a workspace of {a.workspace.numel()} for {num_lines} lines of {num_tiles} tiles"
+    num_lines = num_rows * width
     assert a.logits.numel() == num_lines * a.logits_stride
     assert a.floors.numel() == num_lines
-    maxima, sums, listed, numbers, candidates = _cut(a.workspace, num_lines, num_tiles)
-    launch(_tiles_kernel, (num_lines * num_blocks,))(
-        a.logits, *limits, maxima, sums,
-        num_blocks, num_tiles, a.vocab_size, a.logits_stride, width,
-        TILES_PER_BLOCK,
-        num_warps=4,
-    )  # fmt: skip
-    launch(_bounds_kernel, (num_lines,))(
-        *limits, maxima, sums, listed, numbers, a.floors,
-        num_tiles, a.vocab_size, width,
-        triton.next_power_of_2(num_tiles),
-        num_warps=4,
-    )  # fmt: skip
-    launch(_candidates_kernel, (num_lines,))(
-        a.logits, listed, numbers, candidates,
-        room, num_tiles, a.vocab_size, a.logits_stride,
-        TILES_PER_STEP,
-        num_warps=16,
-    )  # fmt: skip
-    for is_whole, num_warps in ((False, 4), (True, 8)):
-        launch(_floors_kernel, (num_lines,))(
-            a.logits, *limits, numbers, candidates, a.floors,
-            room, a.vocab_size, a.logits_stride, width,
-            is_whole, SEARCHED_OF_LINES if is_whole else SEARCHED_AT_ONCE,
-            num_warps=num_warps,
+    if a.vocab_size <= cut.short:
+        # One of two sizes, for each makes a kernel of its own.
+        length = cut.short // 8 if a.vocab_size <= cut.short // 8 else cut.short
+        launch(_lines_kernel, (num_lines,))(
+            a.logits, *limits, a.floors,
+            a.vocab_size, a.logits_stride, width,
+            length,
+            num_warps=cut.num_warps,
         )  # fmt: skip
+        return
+    tiles = cut.block // TILE_SIZE
+    num_tiles = triton.cdiv(a.vocab_size, TILE_SIZE)
+    num_blocks = triton.cdiv(num_tiles, tiles)
+    room = cut.candidates // num_blocks
+    assert room >= FEWER, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
+    bounds, maxima, sums, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
+    # Half of the room is filled, or less: that of no block overflows unless its count is six deviations from that.
+    aimed = int(min(cut.candidates / 2, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
+    launch(_bounds_kernel, (num_lines,))(
+        a.logits, *limits, bounds,
+        a.vocab_size, a.logits_stride, width, aimed,
+        cut.sample, cut.group,
+        num_warps=8,
+    )  # fmt: skip
+    launch(_blocks_kernel, (num_lines * num_blocks,))(
+        a.logits, *limits, bounds, maxima, sums, counts, candidates,
+        num_blocks, room, a.vocab_size, a.logits_stride, width,
+        tiles, TILE_SIZE, min(32 * BLOCK_WARPS, cut.block // NEIGHBOURS.value),
+        num_warps=BLOCK_WARPS,
+    )  # fmt: skip
+    launch(_floors_kernel, (num_lines,))(
+        a.logits, *limits, bounds, maxima, sums, counts, candidates, a.floors,
+        num_blocks, a.vocab_size, a.logits_stride, width,
+        triton.next_power_of_2(num_blocks), cut.candidates, room,
+        num_warps=cut.num_warps,
+    )  # fmt: skip
 
 
-def _cut(workspace: Tensor, num_lines: int, num_tiles: int) -> tuple[Tensor, ...]:
-    """Return the maxima of tiles, their sums, the tiles that are listed, what is known of lines, the candidates."""
-    of_tiles, of_lines = num_lines * num_tiles, num_lines * shared.NUMBERS_PER_LINE
-    rest = workspace.numel() - 3 * of_tiles - of_lines
-    return tuple(workspace.split([of_tiles, of_tiles, of_tiles, of_lines, rest]))
+def _split(workspace: Tensor, num_lines: int, num_blocks: int, room: int) -> tuple[Tensor, ...]:
+    """Return the bounds of lines, the maxima, sums and counts of their blocks, and what blocks set aside."""
+    of_blocks = num_lines * num_blocks
+    sizes = [num_lines * shared.NUMBERS_PER_LINE, *[of_blocks] * shared.NUMBERS_PER_BLOCK, of_blocks * room]
+    assert sum(sizes) <= workspace.numel(), f"a workspace of {workspace.numel()} for {sum(sizes)} numbers"
+    return tuple(workspace[: sum(sizes)].split(sizes))
 
 
 @triton.jit
@@ -94,151 +118,163 @@ def _limits(p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, w
     return temperature, top_k, top_p, is_limited & (top_k > 0) & (top_k < vocab_size), is_limited & (top_p < 1)
 
 
-@kernel("p_logits", "vocab_size", "logits_stride")
-def _tiles_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_maxima, p_sums,
-    num_blocks, num_tiles, vocab_size,
-    logits_stride, width,
-    TILES: tl.constexpr,
-):  # fmt: skip
-    """Write the maximum of each tile of a block, NaN if it has NaN or inf, and its weights' sum relative to that."""
-    i_line, i_block = (tl.program_id(0) // num_blocks).to(tl.int64), tl.program_id(0) % num_blocks
-    temperature, _, _, limits_k, limits_p = _limits(
-        p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
-    )
-    if limits_k | limits_p:
-        o_tile = i_block * TILES + tl.arange(0, TILES)
-        b_token = o_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-        p_line = p_logits + i_line * logits_stride
-        # What every block but the last of a line has needs no mask.
-        if (i_block + 1) * TILES * TILE <= vocab_size:
-            b_logits = tl.load(p_line + b_token)
-        else:
-            b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
-        b_is_nan = (b_logits < float("inf")) == 0
-        b_logits = tl.where(b_is_nan, NEVER, b_logits)
-        b_maximum, b_has_nan = tl.max(b_logits, axis=1), tl.max(b_is_nan.to(tl.int32), axis=1)
-        b_finite = tl.where(b_maximum > NEVER, b_maximum, 0.0)
-        b_sum = tl.sum(tl.exp2((b_logits - b_finite[:, None]) * scale_of(temperature)), axis=1)
-        b_maximum = tl.where(b_has_nan > 0, float("nan"), b_maximum)
-        o_place = i_line * num_tiles + o_tile
-        tl.store(p_maxima + o_place, b_maximum, mask=o_tile < num_tiles)
-        tl.store(p_sums + o_place, b_sum, mask=o_tile < num_tiles)
-
-
 @kernel()
-def _bounds_kernel(
-    p_temperature, p_top_k, p_top_p, p_num_drafts, p_maxima, p_sums, p_listed, p_numbers, p_floors,
-    num_tiles, vocab_size, width,
-    TILES: tl.constexpr,
+def _lines_kernel(
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_floors,
+    vocab_size, logits_stride, width,
+    LENGTH: tl.constexpr,
 ):  # fmt: skip
-    """Find out of its tiles what is known of a line, and list those with a logit that is not below the bound."""
+    """Find the floor of a line that is read at once."""
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
-    p_numbers += i_line * NUMBERS_PER_LINE
-    num_listed = NO_LIMIT
+    floor = NEVER
     if limits_k | limits_p:
-        scale = scale_of(temperature)
-        p_maxima, p_sums = p_maxima + i_line * num_tiles, p_sums + i_line * num_tiles
-        o_tile = tl.arange(0, TILES)
-        b_maxima = tl.load(p_maxima + o_tile, mask=o_tile < num_tiles, other=NEVER)
-        b_is_nan = (b_maxima < float("inf")) == 0
-        maximum = tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
-        is_undefined = tl.max(b_is_nan.to(tl.int32), axis=0)
+        o_token = tl.arange(0, LENGTH)[None, :]
+        b_logits = tl.load(p_logits + i_line * logits_stride + o_token, mask=o_token < vocab_size, other=NEVER)
+        maximum, scale = tl.max(b_logits), scale_of(temperature)
+        is_undefined = tl.max(((b_logits < float("inf")) == 0).to(tl.int32))
         if (is_undefined == 0) & (maximum > NEVER):
-            b_sums = tl.load(p_sums + o_tile, mask=o_tile < num_tiles, other=0.0)
-            total = tl.sum(b_sums * weight(b_maxima, NEVER, maximum, scale), axis=0)
-            key = _lowest_key()
-            if limits_k:
-                # So many tiles have a logit that is not below the one found, and so has the line.
-                least = top_k.to(tl.float32)
-                key = _largest_key(p_maxima, p_sums, num_tiles, key, least, maximum, scale, COUNTS, SEARCHED_AT_ONCE)
-            else:
-                least = top_p * total + ROUNDING * total
-                key = _largest_key(
-                    p_maxima, p_sums, num_tiles, key, least, maximum, scale, TILE_WEIGHTS, SEARCHED_AT_ONCE
-                )
-            # Without any bound there is nothing to set aside.
-            lowest = _logit_of(key)
-            is_listed = (o_tile < tl.where(lowest > NEVER, num_tiles, 0)) & (b_maxima >= lowest)
-            b_place = tl.cumsum(is_listed.to(tl.int32), axis=0) - 1
-            # As floats, which are exact for as many tiles as a vocabulary has.
-            tl.store(p_listed + i_line * num_tiles + b_place, o_tile.to(tl.float32), mask=is_listed)
-            num_listed = tl.sum(is_listed.to(tl.float32), axis=0)
-            tl.store(p_numbers + LOWEST, lowest)
-            tl.store(p_numbers + MAXIMUM, maximum)
-            tl.store(p_numbers + TOTAL, total)
-    tl.store(p_numbers + LISTED, num_listed)
-    tl.store(p_floors + i_line, NEVER)
+            total = tl.sum(weight(b_logits, NEVER, maximum, scale))
+            key, _is_found = _floor_key(b_logits, True, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+            floor = _logit_of(key)
+    tl.store(p_floors + i_line, floor)
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
-def _candidates_kernel(
-    p_logits, p_listed, p_numbers, p_candidates,
-    room, num_tiles, vocab_size,
-    logits_stride,
-    TILES_PER_STEP: tl.constexpr,
+def _bounds_kernel(
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
+    vocab_size, logits_stride, width, aimed,
+    SAMPLE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Copy the logits of a line that are not below its bound, in their order, and count them.
-
-    It ends where there is no more room, or no bound: then there are more than there is room for.
-    """
+    """Find in a sample of a line a logit that the floor is hardly below: so many are hardly there by chance."""
     i_line = tl.program_id(0).to(tl.int64)
-    p_numbers += i_line * NUMBERS_PER_LINE
-    lowest, num_listed = tl.load(p_numbers + LOWEST), tl.load(p_numbers + LISTED).to(tl.int32)
-    p_line, p_listed = p_logits + i_line * logits_stride, p_listed + i_line * num_tiles
-    p_candidates += i_line * room
-    count = tl.where(lowest > NEVER, 0, room + 1)
-    for start in range(0, tl.where(lowest > NEVER, num_listed, 0), TILES_PER_STEP):
-        if count <= room:
-            o_listed = start + tl.arange(0, TILES_PER_STEP)
-            is_listed = o_listed < num_listed
-            b_tile = tl.load(p_listed + o_listed, mask=is_listed, other=0.0).to(tl.int32)
-            b_token = b_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-            is_token = is_listed[:, None] & (b_token < vocab_size)
-            b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
-            b_is_one = (is_token & (b_logits >= lowest)).to(tl.int32)
-            b_of_tile = tl.sum(b_is_one, axis=1)
-            b_before = count + tl.cumsum(b_of_tile, axis=0) - b_of_tile
-            b_place = b_before[:, None] + tl.cumsum(b_is_one, axis=1) - 1
-            tl.store(p_candidates + b_place, b_logits, mask=(b_is_one > 0) & (b_place < room))
-            count += tl.sum(b_of_tile, axis=0)
-    tl.store(p_numbers + FOUND, count.to(tl.float32))
+    _temperature, top_k, _top_p, limits_k, limits_p = _limits(
+        p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
+    )
+    if limits_k | limits_p:
+        o_token = tl.arange(0, SAMPLE)[None, :]
+        o_first = o_token // GROUP * (vocab_size // GROUP) // (SAMPLE // GROUP) * GROUP
+        b_logits = tl.load(p_logits + i_line * logits_stride + o_first + o_token % GROUP)
+        b_logits = tl.where(b_logits < float("inf"), b_logits, NEVER)
+        expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
+        rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
+        b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
+        key, _is_reached = _largest_key(_key_of(b_logits), b_ones, _lowest_key(), rank, STEPS_OF_BOUND)
+        tl.store(p_bounds + i_line, _logit_of(key))
+
+
+@kernel("p_logits", "vocab_size", "logits_stride")
+def _blocks_kernel(
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
+    num_blocks, room, vocab_size, logits_stride, width,
+    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
+):  # fmt: skip
+    """Write of a block its maximum, NaN if it has NaN or inf, its weights' sum, and what is not below the bound.
+
+    Its tiles are spread over the line, so that no block has most of the largest.
+    """
+    i_block, i_line = tl.program_id(0) % num_blocks, (tl.program_id(0) // num_blocks).to(tl.int64)
+    temperature, _top_k, _top_p, limits_k, limits_p = _limits(
+        p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
+    )
+    if limits_k | limits_p:
+        bound = tl.load(p_bounds + i_line)
+        # A thread reads neighbours, several times; so it knows without others where to write what it has.
+        READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
+        o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
+        o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
+        b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
+        p_line = p_logits + i_line * logits_stride
+        # What nearly every block has needs no mask.
+        if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
+            b_logits = tl.load(p_line + b_token)
+        else:
+            b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
+        maximum = tl.max(b_logits)
+        finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
+        total = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)))
+        # A maximum passes over NaN, a sum does not.
+        maximum = tl.where(total < float("inf"), maximum, float("nan"))
+        lowest = tl.maximum(bound, LEAST)
+        b_of_read = tl.sum((b_logits >= lowest).to(tl.int32), axis=2)
+        b_of_thread = tl.sum(b_of_read, axis=1)
+        b_before = tl.cumsum(b_of_thread, axis=0) - b_of_thread
+        b_place = b_before[:, None] + tl.cumsum(b_of_read, axis=1) - b_of_read
+        i_program = tl.program_id(0).to(tl.int64)
+        p_candidates += i_program * room
+        b_even, b_odd = tl.split(tl.reshape(b_logits, [THREADS, READS, 2, 2]))
+        b_first, b_third = tl.split(b_even)
+        b_second, b_fourth = tl.split(b_odd)
+        b_place = _set_apart(p_candidates, b_place, b_first, lowest, room)
+        b_place = _set_apart(p_candidates, b_place, b_second, lowest, room)
+        b_place = _set_apart(p_candidates, b_place, b_third, lowest, room)
+        b_place = _set_apart(p_candidates, b_place, b_fourth, lowest, room)
+        tl.store(p_maxima + i_program, maximum)
+        tl.store(p_sums + i_program, total)
+        tl.store(p_counts + i_program, tl.sum(b_of_thread, axis=0).to(tl.float32))
+
+
+@triton.jit
+def _set_apart(p_candidates, b_place, b_logits, lowest, room):
+    """Write logits that are not below the lowest to their places, and return the places of what comes next."""
+    b_is_one = b_logits >= lowest
+    tl.store(p_candidates + b_place, b_logits, mask=b_is_one & (b_place < room))
+    return b_place + b_is_one.to(tl.int32)
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _floors_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_numbers, p_candidates, p_floors,
-    room, vocab_size,
-    logits_stride, width,
-    IS_WHOLE: tl.constexpr, SEARCHED: tl.constexpr,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
+    p_floors,
+    num_blocks, vocab_size, logits_stride, width,
+    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
-    """Search the candidates of a line for its floor, or all of the line where there are more of them than room."""
+    """Find the floor of a line among what is set aside, or else in the line."""
     i_line = tl.program_id(0).to(tl.int64)
-    p_numbers += i_line * NUMBERS_PER_LINE
-    found = tl.load(p_numbers + FOUND).to(tl.int32)
-    is_searched = found > room if IS_WHOLE else found <= room
-    if is_searched & (tl.load(p_numbers + LISTED) != NO_LIMIT):
-        temperature, top_k, top_p, limits_k, limits_p = _limits(
-            p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
-        )
-        scale, maximum, total = scale_of(temperature), tl.load(p_numbers + MAXIMUM), tl.load(p_numbers + TOTAL)
-        if IS_WHOLE:
-            p_searched, length = p_logits + i_line * logits_stride, vocab_size
-        else:
-            p_searched, length = p_candidates + i_line * room, found
-        key = _lowest_key()
-        if limits_k:
-            least = top_k.to(tl.float32)
-            key = _largest_key(p_searched, p_searched, length, key, least, maximum, scale, COUNTS, SEARCHED)
-        if limits_p:
-            if limits_k:
-                total = _added(p_searched, p_searched, length, key, maximum, scale, WEIGHTS, SEARCHED)
-            least = tl.maximum(top_p * total, LEAST_MASS)
-            key = _largest_key(p_searched, p_searched, length, key, least, maximum, scale, WEIGHTS, SEARCHED)
-        tl.store(p_floors + i_line, _logit_of(key))
+    temperature, top_k, top_p, limits_k, limits_p = _limits(
+        p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
+    )
+    floor = NEVER
+    if limits_k | limits_p:
+        i_first = i_line * num_blocks
+        o_block, scale = tl.arange(0, BLOCKS), scale_of(temperature)
+        b_maxima = tl.load(p_maxima + i_first + o_block, mask=o_block < num_blocks, other=NEVER)
+        b_sums = tl.load(p_sums + i_first + o_block, mask=o_block < num_blocks, other=0.0)
+        b_counts = tl.load(p_counts + i_first + o_block, mask=o_block < num_blocks, other=0.0)
+        bound = tl.load(p_bounds + i_line)
+        b_is_nan = (b_maxima < float("inf")) == 0
+        maximum = tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
+        if (tl.max(b_is_nan.to(tl.int32), axis=0) == 0) & (maximum > NEVER):
+            total = tl.sum(b_sums * weight(b_maxima, NEVER, maximum, scale), axis=0)
+            most = tl.max(b_counts, axis=0)
+            p_counts, p_candidates = p_counts + i_first, p_candidates + i_first * ROOM
+            is_all = bound == NEVER
+            key, is_found = _lowest_key(), most < 0
+            if most <= ROOM // FEWER:
+                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
+                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+            elif most <= ROOM:
+                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+            if is_found == 0:
+                key = _floor_key_of_line(
+                    p_logits + i_line * logits_stride, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total,
+                    scale,
+                )  # fmt: skip
+            floor = _logit_of(key)
+    tl.store(p_floors + i_line, floor)
+
+
+@triton.jit
+def _set_aside(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
+    """Return what the blocks of a line have set aside, none more than so many; -inf fills the rest."""
+    o_place = tl.arange(0, LENGTH)[None, :]
+    o_block = o_place // USED
+    b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)
+    is_one = o_place % USED < b_count.to(tl.int32)
+    return tl.load(p_candidates + o_block * ROOM + o_place % USED, mask=is_one, other=NEVER)
 
 
 @triton.jit
@@ -260,40 +296,79 @@ def _logit_of(b_key):
 
 
 @triton.jit
-def _added(p_logits, p_sums, length, key, maximum, scale, ADDED: tl.constexpr, SEARCHED: tl.constexpr):
-    """Return what logits with at least a key add up to: COUNTS or WEIGHTS.
-
-    The logits may be the maxima of tiles: then TILE_WEIGHTS are what each tile has at least in logits with that key:
-    its maximum, and its sum less that of as many of the largest others as it may have.
-    """
-    b_added = tl.zeros([SEARCHED], dtype=tl.float32)
-    if ADDED == TILE_WEIGHTS:
-        logit = _logit_of(key)
-        below = (TILE - 1) * weight(tl.where(logit < maximum, logit, maximum), NEVER, maximum, scale)
-    for start in range(0, length, SEARCHED):
-        o_logit = start + tl.arange(0, SEARCHED)
-        is_logit = o_logit < length
-        b_logits = tl.load(p_logits + o_logit, mask=is_logit, other=NEVER)
-        is_kept = is_logit & (_key_of(b_logits) >= key)
-        if ADDED == COUNTS:
-            b_added += is_kept.to(tl.float32)
-        else:
-            b_weight = weight(b_logits, NEVER, maximum, scale)
-            if ADDED == TILE_WEIGHTS:
-                b_sum = tl.load(p_sums + o_logit, mask=is_logit, other=0.0) * b_weight
-                b_weight = tl.maximum(b_weight, b_sum - below)
-            b_added += tl.where(is_kept, b_weight, 0.0)
-    return tl.sum(b_added, axis=0)
+def _values():
+    """Return, as the highest bits of a key, the values that one step of a search tells from each other."""
+    return tl.arange(0, VALUES).to(tl.uint32) << (32 - BITS)
 
 
 @triton.jit
-def _largest_key(
-    p_logits, p_sums, length, key, least, maximum, scale, ADDED: tl.constexpr, SEARCHED: tl.constexpr
-):  # fmt: skip
-    """Return the largest key, not below `key`, whose logits add up to at least `least`; `key` if there is none."""
-    found, bit = key * 0, key * 0 + 0x80000000
-    for _ in range(32):
-        added = _added(p_logits, p_sums, length, tl.maximum(found | bit, key), maximum, scale, ADDED, SEARCHED)
-        found = tl.where(added >= least, found | bit, found)
-        bit = bit >> 1
+def _largest_key(b_keys, b_masses, key, least, COUNT: tl.constexpr):
+    """Return the largest key, not below `key`, such that the masses of keys from there on add up to at least `least`.
+
+    It is `key` if there is none; and whether there is one. Of a key only the first bits are found: so many steps.
+    Shapes: [1, N].
+    """
+    b_masses = tl.where(b_keys >= key, b_masses, 0.0)
+    is_reached = tl.sum(b_masses) >= least
+    found, b_value = key * 0, _values()
+    for _ in range(COUNT):
+        b_next = found | b_value
+        b_added = tl.sum(tl.where(b_keys >= b_next[:, None], b_masses, 0.0), axis=1)
+        found = tl.max(tl.where(b_added >= least, b_next, found), axis=0)
+        b_value = b_value >> BITS
+    return tl.where(is_reached, tl.maximum(found, key), key), is_reached
+
+
+@triton.jit
+def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale):
+    """Return the key of a line's floor out of its largest logits, or all, and whether it is found in them."""
+    b_keys, key = _key_of(b_logits), _lowest_key()
+    has_top_k = limits_k == 0
+    if limits_k:
+        b_ones = (b_logits > NEVER).to(tl.float32)
+        key, has_top_k = _largest_key(b_keys, b_ones, key, top_k.to(tl.float32), STEPS)
+    has_top_k = has_top_k | is_all
+    is_found = has_top_k
+    if limits_p & has_top_k:
+        b_masses = weight(b_logits, _logit_of(key), maximum, scale)
+        if limits_k:
+            total = tl.sum(b_masses)
+        key, has_top_p = _largest_key(b_keys, b_masses, key, tl.maximum(top_p * total, LEAST_MASS), STEPS)
+        is_found = has_top_p | limits_k | is_all
+    return key, is_found
+
+
+@triton.jit
+def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
+    """Return what `_largest_key` does of a line's logits, which it reads at every step: they count, or weigh."""
+    found, b_value = key * 0, _values()
+    for _ in range(STEPS):
+        b_next = found | b_value
+        b_added = tl.zeros([VALUES, READ_AT_ONCE], dtype=tl.float32)
+        for start in range(0, vocab_size, READ_AT_ONCE):
+            o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
+            b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
+            b_keys = _key_of(b_logits)
+            b_masses = weight(b_logits, NEVER, maximum, scale) if WEIGHS else (b_logits > NEVER).to(tl.float32)
+            b_added += tl.where(b_keys >= tl.maximum(b_next, key)[:, None], b_masses, 0.0)
+        found = tl.max(tl.where(tl.sum(b_added, axis=1) >= least, b_next, found), axis=0)
+        b_value = b_value >> BITS
     return tl.maximum(found, key)
+
+
+@triton.jit
+def _floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
+    """Return the key of a line's floor."""
+    key = _lowest_key()
+    if limits_k:
+        key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)
+    if limits_p:
+        if limits_k:
+            b_added = tl.zeros([1, READ_AT_ONCE], dtype=tl.float32)
+            for start in range(0, vocab_size, READ_AT_ONCE):
+                o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
+                b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
+                b_added += weight(b_logits, _logit_of(key), maximum, scale)
+            total = tl.sum(b_added)
+        key = _largest_key_of_line(p_line, vocab_size, key, tl.maximum(top_p * total, LEAST_MASS), maximum, scale, True)
+    return key

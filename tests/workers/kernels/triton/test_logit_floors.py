@@ -8,22 +8,31 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.cases.sampling import BINARY
 from tests.workers.kernels.triton.launches import define, launch
-from workers.kernels.logit_floors.arguments import CANDIDATES_MAX, NUMBERS_PER_LINE, NUMBERS_PER_TILE, TILE_SIZE
+from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.logit_floors.definition import logit_floors as definition
-from workers.kernels.logit_floors.triton import logit_floors as twin
+from workers.kernels.logit_floors.triton import Cut, find_floors
 
 Array = NDArray[Any]
 ROWS, V = 8, 300
 HOSTILE = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38], dtype=np.float32)
 
 
-def floors(logits: Array, top_k: Array, top_p: Array, room: int = CANDIDATES_MAX) -> Array:
-    """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two.
+# Every line at once; in five blocks, of which all is set aside, or some; in two, of which hardly anything is.
+CUTS = (
+    Cut(short=512),
+    Cut(short=1, block=64, sample=64, group=8, candidates=512),
+    Cut(short=1, block=64, sample=64, group=8, candidates=64),
+    Cut(short=1, block=256, sample=8, group=8, candidates=8),
+)
 
-    There is room for so many logits in the workspace of a line.
-    """
+
+def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut) -> Array:
+    """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two."""
     num_rows, vocab_size = logits.shape
-    known = NUMBERS_PER_TILE * -(-vocab_size // TILE_SIZE) + NUMBERS_PER_LINE
+
+    def twin(a: LogitFloors) -> None:
+        find_floors(a, cut)
+
     given: dict[str, Any] = {
         "logits": logits.astype(np.float32).ravel(),
         "temperature": np.full(num_rows, BINARY),
@@ -31,7 +40,7 @@ def floors(logits: Array, top_k: Array, top_p: Array, room: int = CANDIDATES_MAX
         "top_p": top_p.astype(np.float32),
         "num_drafts": np.zeros(num_rows, dtype=np.int64),
         "floors": np.full(num_rows, 7, dtype=np.float32),
-        "workspace": np.full(num_rows * (known + room), np.nan, np.float32),
+        "workspace": np.full(num_rows * (16 + cut.candidates), np.nan, np.float32),
         "num_speculative_tokens": 0,
         "vocab_size": vocab_size,
         "logits_stride": vocab_size,
@@ -41,9 +50,9 @@ def floors(logits: Array, top_k: Array, top_p: Array, room: int = CANDIDATES_MAX
     return found
 
 
-@pytest.mark.parametrize("room", [1, 200, CANDIDATES_MAX])
-def test_every_limit_finds_the_floor_that_is_defined(room: int) -> None:
-    rng = np.random.default_rng(room)
+@pytest.mark.parametrize("seed", range(len(CUTS)))
+def test_every_limit_finds_the_floor_that_is_defined(seed: int) -> None:
+    rng = np.random.default_rng(seed)
     # Few values, and so many ties; of most rows a few logits have most of the weight.
     logits = rng.integers(-3, 3, (ROWS, V)) - 5 * (rng.random((ROWS, V)) < 0.9)
     logits = np.where(rng.random((ROWS, V)) < 0.2, -np.inf, logits)
@@ -51,17 +60,18 @@ def test_every_limit_finds_the_floor_that_is_defined(room: int) -> None:
     logits[0], logits[1], logits[2, 128:256] = np.arange(V) // 16, -(np.arange(V) // 16), 9
     top_k, top_p = rng.integers(0, V + 2, ROWS), rng.choice([0, 2**-20, 0.5, 0.75, 1 - 2**-24, 1], ROWS)
     top_k[rng.random(ROWS) < 0.5] = rng.integers(0, 9)
-    floors(logits, top_k, top_p, room)
+    floors(logits, top_k, top_p, CUTS[seed])
 
 
-def test_zeros_of_both_signs_are_one_and_what_is_no_number_or_next_to_none_has_its_place() -> None:
+@pytest.mark.parametrize("cut", CUTS[:2])
+def test_zeros_of_both_signs_are_one_and_what_is_no_number_or_next_to_none_has_its_place(cut: Cut) -> None:
     rng = np.random.default_rng(1)
     logits = np.where(rng.random((ROWS, V)) < 0.99, rng.integers(-2, 2, (ROWS, V)), rng.choice(HOSTILE, (ROWS, V)))
     logits[::2][~(logits[::2] < np.inf)] = -0.0
     logits[0] = -np.inf
     # Alone in its tile.
     logits[2], logits[2, 299] = -np.inf, -3e38
-    found = floors(logits, rng.integers(1, V, ROWS), rng.choice([0, 0.5, 1], ROWS))
+    found = floors(logits, rng.integers(1, V, ROWS), rng.choice([0, 0.5, 1], ROWS), cut)
     assert np.isneginf(found[0])
     assert found[2] == np.float32(-3e38) or np.isneginf(found[2])
     assert np.isneginf(found[1::2]).any()
