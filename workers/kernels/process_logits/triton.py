@@ -35,9 +35,8 @@ def process_logits(a: ProcessLogits) -> None:
     grid = (a.rows.numel(), 1 + a.num_speculative_tokens, -(-a.vocab_size // BLOCK_VOCABULARY))
     launch(_logits_kernel, grid)(
         *inputs, a.logits,
-        1 + a.num_speculative_tokens, a.vocab_size, a.line_length,
-        at.num_prompt, at.min_length, at.presence, at.frequency, at.repetition, at.allowed, at.stop, at.bad_words,
-        at.tokens,
+        1 + a.num_speculative_tokens, a.vocab_size, a.line_length, at.stop, at.bad_words, at.tokens,
+        at.num_prompt, at.min_length, at.presence, at.frequency, at.repetition, at.allowed,
         BLOCK_VOCABULARY, BLOCK_HISTORY,
     )  # fmt: skip
 
@@ -63,9 +62,9 @@ def _history_kernel(
 @kernel()
 def _logits_kernel(
     p_rows, p_state_slot, p_num_computed, p_num_scheduled, p_num_drafts, p_lines, p_logits,
-    width, vocab_size, line_length,
+    width, vocab_size, line_length, at_stop, at_bad_words, at_tokens,
     NUM_PROMPT: tl.constexpr, MIN_LENGTH: tl.constexpr, PRESENCE: tl.constexpr, FREQUENCY: tl.constexpr,
-    REPETITION: tl.constexpr, ALLOWED: tl.constexpr, STOP: tl.constexpr, WORDS: tl.constexpr, TOKENS: tl.constexpr,
+    REPETITION: tl.constexpr, ALLOWED: tl.constexpr,
     BLOCK_VOCABULARY: tl.constexpr, BLOCK_HISTORY: tl.constexpr,
 ):  # fmt: skip
     i_row = tl.load(p_rows + tl.program_id(0))
@@ -85,7 +84,7 @@ def _logits_kernel(
     b_count = tl.zeros([BLOCK_VOCABULARY], dtype=tl.int64)
     for start in range(0, length, BLOCK_HISTORY):
         o_history = start + tl.arange(0, BLOCK_HISTORY)
-        b_history = tl.load(p_line + TOKENS + o_history, mask=o_history < length, other=UNKNOWN_TOKEN)
+        b_history = tl.load(p_line + at_tokens + o_history, mask=o_history < length, other=UNKNOWN_TOKEN)
         b_is = (b_history[None, :] == o_token[:, None]).to(tl.int64)
         b_seen += tl.sum(b_is, axis=1)
         b_count += tl.sum(tl.where((o_history >= num_prompt)[None, :], b_is, 0), axis=1)
@@ -97,18 +96,18 @@ def _logits_kernel(
     b_score -= (b_penalty << PENALTY_SHIFT).to(tl.float32)
 
     b_allowed = tl.load(p_line + ALLOWED + o_token // BITS, mask=is_token, other=0)
-    b_stop = tl.load(p_line + STOP + o_token // BITS, mask=is_token, other=0)
+    b_stop = tl.load(p_line + at_stop + o_token // BITS, mask=is_token, other=0)
     is_masked = ((b_allowed >> (o_token % BITS)) & 1) == 0
     is_masked = is_masked | ((((b_stop >> (o_token % BITS)) & 1) == 1) & (length < tl.load(p_line + MIN_LENGTH)))
     # A bad word ends its field; what stands before it is UNKNOWN_TOKEN, and matches anything.
     o_word, o_place = tl.arange(0, BAD_WORDS) * BAD_WORD_LENGTH, tl.arange(0, BAD_WORD_LENGTH)
-    b_word = tl.load(p_line + WORDS + o_word[:, None] + o_place[None, :])
+    b_word = tl.load(p_line + at_bad_words + o_word[:, None] + o_place[None, :])
     o_before = length - (BAD_WORD_LENGTH - 1) + o_place
     is_before = (o_before >= 0) & (o_place < BAD_WORD_LENGTH - 1)
-    b_before = tl.load(p_line + TOKENS + o_before, mask=is_before, other=UNKNOWN_TOKEN)
+    b_before = tl.load(p_line + at_tokens + o_before, mask=is_before, other=UNKNOWN_TOKEN)
     is_match = (b_word == UNKNOWN_TOKEN) | (b_word == b_before[None, :]) | (o_place == BAD_WORD_LENGTH - 1)[None, :]
     b_matches = tl.sum(is_match.to(tl.int32), axis=1)
-    b_last = tl.load(p_line + WORDS + o_word + BAD_WORD_LENGTH - 1)
+    b_last = tl.load(p_line + at_bad_words + o_word + BAD_WORD_LENGTH - 1)
     b_bad = tl.where(b_matches == BAD_WORD_LENGTH, b_last, UNKNOWN_TOKEN)
     is_bad = tl.max((b_bad[:, None] == o_token[None, :]).to(tl.int32), axis=0) > 0
     tl.store(p_scores, tl.where(is_masked | is_bad, float("-inf"), b_score), mask=is_token)

@@ -19,6 +19,10 @@ STAGES = tl.constexpr(3)
 # No token is as large.
 LARGEST = tl.constexpr((1 << 63) - 1)
 NUM_WARPS = 8
+# What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
+BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 128
+# What the sizes of lines are multiples of, or of nothing.
+UNIT = 128
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
@@ -46,29 +50,37 @@ def verify_drafts(a: VerifyDrafts) -> None:
     assert a.select_noise.numel() == num_rows * width * (1 + a.num_tries) * 4
     assert a.sampled.numel() == num_rows * width
     entries = columns_of(width if a.method == shared.STRICT else a.num_tries)
+    num_tiles, tile_size = a.block_size // a.tile_size, a.tile_size
+    is_large = num_tiles >= TILES_MIN and tile_size >= TILE_MIN
+    blocks = triton.next_power_of_2(num_blocks)
+    unit = UNIT if all(size % UNIT == 0 for size in (a.vocab_size, a.logits_stride, a.draft_stride)) else 1
     launch(_kernel, (num_rows,))(
-        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride, a.num_tries, width,
-        a.method, columns_of(width), entries, triton.next_power_of_2(num_blocks),
-        a.block_size, a.tile_size, num_warps=NUM_WARPS,
+        *arguments, num_rows, num_blocks, num_tiles, tile_size, a.vocab_size // unit,
+        a.logits_stride // unit, a.draft_stride // unit, a.num_tries, width,
+        a.method, columns_of(width), entries, blocks if is_large else max(blocks, BLOCKS_MIN),
+        max(num_tiles, TILES_MIN), max(tile_size, TILE_MIN), is_large, unit,
+        num_warps=NUM_WARPS,
     )  # fmt: skip
 
 
-@kernel("p_logits", "p_draft_logits", "vocab_size", "logits_stride", "draft_stride")
+@kernel("p_logits", "p_draft_logits")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_num_scheduled,
     p_invalid, p_point_mass, p_rates, p_max, p_sum, p_best, p_tile_sum, p_residual, p_accept, p_select,
     p_sampled, p_status,
-    num_rows, num_blocks, vocab_size,
+    num_rows, num_blocks, num_tiles, tile_size, vocab_size,
     logits_stride, draft_stride, num_tries, width,
     METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr, IS_LARGE: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    i_row = tl.program_id(0).to(tl.int64)
-    o_column = tl.arange(0, COLUMNS)
+    vocab_size, logits_stride, draft_stride = vocab_size * UNIT, logits_stride * UNIT, draft_stride * UNIT
+    if IS_LARGE:
+        num_tiles, tile_size = TILES, TILE
+    i_row, o_column = tl.program_id(0).to(tl.int64), tl.arange(0, COLUMNS)
     # Everything that depends on nothing is asked for at once: a small batch waits for loads and for little else.
     num_scheduled, invalid = tl.load(p_num_scheduled + i_row), tl.load(p_invalid + i_row)
     temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
-    is_certain = tl.load(p_point_mass + i_row) != 0
+    is_certain, scale = tl.load(p_point_mass + i_row) != 0, scale_of(temperature)
     o_draft = i_row * (width - 1) + o_column
     b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN)
     b_noise = tl.load(p_accept + o_draft, mask=o_column < width - 1, other=1.0)
@@ -81,7 +93,6 @@ def _kernel(
     if temperature > 0:
         # The draft logits that may be read: of each draft, or none.
         proposed_size = tl.where(is_certain, 0, vocab_size)
-        scale = scale_of(temperature)
         usable, _b_draft, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined = draft_odds(
             p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
             i_row, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
@@ -99,8 +110,8 @@ def _kernel(
         elif METHOD == STRICT:
             b_token = _select(
                 p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, tl.arange(0, ENTRIES), 0 * o_column,
-                o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, vocab_size, logits_stride,
-                num_tries, width, BLOCKS, BLOCK, TILE,
+                o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, num_tiles, tile_size, vocab_size,
+                logits_stride, num_tries, width, BLOCKS, TILES, TILE,
             )  # fmt: skip
             accepted = _leading(b_draft == b_token, o_column, usable)
             last = tl.sum(tl.where(o_column == accepted, b_token, 0), axis=0)
@@ -113,7 +124,8 @@ def _kernel(
             last = _recover(
                 p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
                 i_row, accepted, rejected, odds, proposed_size, scale, num_rows,
-                num_blocks, vocab_size, logits_stride, draft_stride, num_tries, width, ENTRIES, BLOCKS, BLOCK, TILE,
+                num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
+                ENTRIES, BLOCKS, TILES, TILE,
             )  # fmt: skip
     else:
         b_best, b_undefined = _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS)
@@ -128,9 +140,13 @@ def _kernel(
     b_sampled = tl.where(o_column <= accepted, b_sampled, NO_TOKEN)
     tl.store(p_sampled + i_row * width + o_column, b_sampled, mask=o_column < width)
     b_outside = (o_column < num_drafts) & ((b_draft < NO_TOKEN) | (b_draft >= vocab_size))
-    told = tl.max(b_outside.to(tl.int32), axis=0) * DRAFT_OUTSIDE_VOCABULARY + undefined * TARGET_UNDEFINED
-    told += tl.max(b_draft_undefined.to(tl.int32), axis=0) * DRAFT_UNDEFINED
-    tl.store(p_status + i_row, told.to(tl.int64))
+    tl.store(p_status + i_row, _status(b_outside, undefined, b_draft_undefined).to(tl.int64))
+
+
+@triton.jit
+def _status(b_outside, target_undefined, b_draft_undefined):
+    told = tl.max(b_outside.to(tl.int32), axis=0) * DRAFT_OUTSIDE_VOCABULARY + target_undefined * TARGET_UNDEFINED
+    return told + tl.max(b_draft_undefined.to(tl.int32), axis=0) * DRAFT_UNDEFINED
 
 
 @triton.jit
@@ -185,27 +201,30 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
 
 @triton.jit
 def _without(
-    p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, vocab_size, logits_stride,
-    BLOCK: tl.constexpr, TILE: tl.constexpr,
+    p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size, vocab_size,
+    logits_stride, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return the sums of a token's tile and block without it: added up again, for a difference loses small weights."""
-    i_block, i_tile = excluded // BLOCK, excluded % BLOCK // TILE
-    o_token = i_block * BLOCK + i_tile * TILE + tl.arange(0, TILE)
-    b_logits = tl.load(p_logits + i_line * logits_stride + o_token, mask=o_token < vocab_size, other=NEVER)
+    i_tile = excluded.to(tl.int32) // tile_size
+    i_block, i_tile = i_tile // num_tiles, i_tile % num_tiles
+    o_token = (i_block * num_tiles + i_tile) * tile_size + tl.arange(0, TILE)
+    is_token = (tl.arange(0, TILE) < tile_size) & (o_token < vocab_size)
+    b_logits = tl.load(p_logits + i_line * logits_stride + o_token, mask=is_token, other=NEVER)
     maximum = tl.load(p_max + i_line * num_blocks + i_block)
     maximum = tl.where(maximum > NEVER, maximum, 0.0)
     b_weight = weight(b_logits, tl.load(p_floors + i_line), maximum, scale)
     of_tile = tl.sum(tl.where(o_token == excluded, 0.0, b_weight), axis=0)
-    o_tile = tl.arange(0, BLOCK // TILE)
-    b_tiles = tl.load(p_tile_sum + (i_line * num_blocks + i_block) * (BLOCK // TILE) + o_tile)
+    o_tile = tl.arange(0, TILES)
+    p_tiles = p_tile_sum + (i_line * num_blocks + i_block) * num_tiles
+    b_tiles = tl.load(p_tiles + o_tile, mask=o_tile < num_tiles, other=0.0)
     return of_tile, tl.sum(tl.where(o_tile == i_tile, of_tile, b_tiles), axis=0)
 
 
 @triton.jit
 def _select(
     p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, b_column, b_try, is_entry,
-    excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride,
-    num_tries, width, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
+    num_tries, width, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return tokens from the target's distributions of columns, each by the noise of its try.
 
@@ -213,24 +232,27 @@ def _select(
     """
     b_line = i_row * width + b_column
     p_noise = p_select + (b_line * (1 + num_tries) + b_try) * 4
-    o_block, o_tile = tl.arange(0, BLOCKS), tl.arange(0, BLOCK // TILE)
+    o_block, o_tile, o_token = tl.arange(0, BLOCKS), tl.arange(0, TILES), tl.arange(0, TILE)
+    block_size = num_tiles * tile_size
     b_max, b_mass, b_maximum, _, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, BLOCKS)
     is_entry = is_entry & (b_undefined == 0)
-    is_short = (o_block * BLOCK <= excluded) & (excluded < (o_block + 1) * BLOCK)
+    is_short = (o_block * block_size <= excluded) & (excluded < (o_block + 1) * block_size)
     b_short = of_block * weight(b_max, NEVER, b_maximum[:, None], scale)
     b_mass = tl.where(is_short[None, :], b_short, b_mass)
     b_block = pick(b_mass, tl.load(p_noise, mask=is_entry, other=0.0))
     is_picked = o_block[None, :] == b_block[:, None]
     b_block_max = tl.max(tl.where(is_picked & is_entry[:, None], b_max, NEVER), axis=1)
     b_block_max = tl.where(is_entry, b_block_max, 0.0)
-    p_tiles = p_tile_sum + (b_line * num_blocks + b_block) * (BLOCK // TILE)
-    b_tiles = tl.load(p_tiles[:, None] + o_tile[None, :], mask=is_entry[:, None], other=0.0)
-    b_start = b_block.to(tl.int64)[:, None] * BLOCK + o_tile[None, :] * TILE
-    b_tiles = tl.where((b_start <= excluded) & (excluded < b_start + TILE), of_tile, b_tiles)
+    p_tiles = p_tile_sum + (b_line * num_blocks + b_block) * num_tiles
+    is_tile = is_entry[:, None] & (o_tile < num_tiles)[None, :]
+    b_tiles = tl.load(p_tiles[:, None] + o_tile[None, :], mask=is_tile, other=0.0)
+    b_start = b_block.to(tl.int64)[:, None] * block_size + o_tile[None, :] * tile_size
+    is_short = is_tile & (b_start <= excluded) & (excluded < b_start + tile_size)
+    b_tiles = tl.where(is_short, of_tile, b_tiles)
     b_tile = pick(b_tiles, tl.load(p_noise + 1, mask=is_entry, other=0.0))
-    b_first = b_block.to(tl.int64) * BLOCK + b_tile * TILE
-    b_token = b_first[:, None] + tl.arange(0, TILE)[None, :]
-    is_token = is_entry[:, None] & (b_token < vocab_size)
+    b_first = b_block.to(tl.int64) * block_size + b_tile * tile_size
+    b_token = b_first[:, None] + o_token[None, :]
+    is_token = is_entry[:, None] & (o_token < tile_size)[None, :] & (b_token < vocab_size)
     b_logits = tl.load(p_logits + (b_line * logits_stride)[:, None] + b_token, mask=is_token, other=NEVER)
     b_floor = tl.load(p_floors + b_line, mask=is_entry, other=NEVER)
     b_weight = weight(b_logits, b_floor[:, None], b_block_max[:, None], scale)
@@ -253,9 +275,9 @@ def _odds_of(
 @triton.jit
 def _recover(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-    i_row, column, rejected, odds, proposed_size, scale, num_rows, num_blocks, vocab_size, logits_stride, draft_stride,
-    num_tries, width, ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
-    TILE: tl.constexpr,
+    i_row, column, rejected, odds, proposed_size, scale, num_rows,
+    num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
+    ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
     i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
@@ -264,8 +286,8 @@ def _recover(
     if rejected & (proposed_size == 0):
         excluded = tl.load(p_drafts + i_draft)
         of_tile, of_block = _without(
-            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, vocab_size, logits_stride,
-            BLOCK, TILE,
+            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size,
+            vocab_size, logits_stride, TILES, TILE,
         )  # fmt: skip
     o_try = tl.arange(0, ENTRIES)
     is_tried = rejected & (proposed_size > 0)
@@ -273,8 +295,8 @@ def _recover(
     is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
     b_token = _select(
         p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_try * 0 + column, o_try, is_entry,
-        excluded, of_tile, of_block, scale, num_blocks, vocab_size, logits_stride, num_tries, width,
-        BLOCKS, BLOCK, TILE,
+        excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
+        num_tries, width, BLOCKS, TILES, TILE,
     )  # fmt: skip
     token = tl.sum(tl.where(o_try == 0, b_token, 0), axis=0)
     if is_tried:
@@ -298,7 +320,7 @@ def _recover(
         else:
             found, left = _select_left(
                 p_line, p_draft_line, p_noise + num_tries * 4, floor, odds, maximum, total, draft_maximum, draft_total,
-                scale, num_blocks, vocab_size, BLOCKS, BLOCK, TILE,
+                scale, num_blocks, num_tiles, tile_size, vocab_size, BLOCKS, TILES, TILE,
             )  # fmt: skip
             # Without any residual the draft was rejected by rounding alone.
             token = tl.where(left > 0, found, token)
@@ -308,20 +330,22 @@ def _recover(
 @triton.jit
 def _select_left(
     p_line, p_draft_line, p_noise, floor, odds, maximum, total, draft_maximum, draft_total, scale,
-    num_blocks, vocab_size,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    num_blocks, num_tiles, tile_size, vocab_size,
+    BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return a token from the residual, added up over the whole line, and the sum.
 
     By its tile, its place in that, then its block: so that one pass over the line keeps its sums in registers.
     """
-    o_tile = tl.arange(0, BLOCK // TILE)
-    b_first = o_tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    b_left = tl.zeros([BLOCK // TILE, TILE], dtype=tl.float32)
+    o_tile, o_token = tl.arange(0, TILES), tl.arange(0, TILE)
+    block_size = num_tiles * tile_size
+    b_first = o_tile[:, None] * tile_size + o_token[None, :]
+    is_place = (o_tile < num_tiles)[:, None] & (o_token < tile_size)[None, :]
+    b_left = tl.zeros([TILES, TILE], dtype=tl.float32)
     for i_block in tl.range(0, num_blocks, num_stages=STAGES):
-        b_token = b_first + i_block * BLOCK
+        b_token = b_first + i_block * block_size
         b_target, b_draft = _odds_of(
-            p_line, p_draft_line, b_token, b_token < vocab_size, floor, odds,
+            p_line, p_draft_line, b_token, is_place & (b_token < vocab_size), floor, odds,
             maximum, total, draft_maximum, draft_total, scale,
         )  # fmt: skip
         b_left += tl.maximum(b_target - b_draft, 0.0)
@@ -329,12 +353,12 @@ def _select_left(
     b_of_tiles = tl.sum(b_left, axis=1)
     tile = tl.sum(pick(b_of_tiles[None, :], tl.load(p_noise + 1 + o_one)), axis=0)
     b_of_tile = tl.sum(tl.where((o_tile == tile)[:, None], b_left, 0.0), axis=0)
-    place = tile * TILE + tl.sum(pick(b_of_tile[None, :], tl.load(p_noise + 2 + o_one)), axis=0)
-    b_same = tl.arange(0, BLOCKS) * BLOCK + place
+    place = tile * tile_size + tl.sum(pick(b_of_tile[None, :], tl.load(p_noise + 2 + o_one)), axis=0)
+    b_same = tl.arange(0, BLOCKS) * block_size + place
     b_target_odds, b_draft_odds = _odds_of(
         p_line, p_draft_line, b_same, b_same < vocab_size, floor, odds,
         maximum, total, draft_maximum, draft_total, scale,
     )  # fmt: skip
     b_mass = tl.maximum(b_target_odds - b_draft_odds, 0.0)
     block = tl.sum(pick(b_mass[None, :], tl.load(p_noise + o_one)), axis=0)
-    return (block * BLOCK + place).to(tl.int64), tl.sum(b_of_tiles, axis=0)
+    return (block * block_size + place).to(tl.int64), tl.sum(b_of_tiles, axis=0)
