@@ -25,6 +25,7 @@ def draw_noise(a: DrawNoise) -> None:
     assert a.accept_noise.numel() == num_rows * k
     assert a.select_noise.numel() == num_rows * (1 + k) * (1 + a.num_tries) * 4
     count = num_rows * (k + (1 + k) * (1 + a.num_tries))
+    assert a.select_noise.numel() < 1 << 31, "noise is counted in 32 bits"
     launch(_kernel, (triton.cdiv(count, BLOCK),))(
         a.seeds, a.positions, a.accept_noise, a.select_noise, num_rows, k, a.num_tries, BLOCK
     )
@@ -32,7 +33,7 @@ def draw_noise(a: DrawNoise) -> None:
 
 @kernel()
 def _kernel(p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries, BLOCK: tl.constexpr):
-    o_draw = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    o_draw = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     num_select = (1 + k) * (1 + num_tries)
     o_row, o_draw = o_draw // (k + num_select), o_draw % (k + num_select)
     is_row = o_row < num_rows

@@ -62,6 +62,7 @@ def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr)
     is_block = is_line[:, None] & (o_block < num_blocks)[None, :]
     o_stats = b_line[:, None] * num_blocks + o_block[None, :]
     b_max = tl.load(p_max + o_stats, mask=is_block, other=NEVER)
+    b_sum = tl.load(p_sum + o_stats, mask=is_block, other=0.0)
     b_is_nan = (b_max < float("inf")) == 0
     b_max = tl.where(b_is_nan, NEVER, b_max)
     b_maximum = tl.max(b_max, axis=1)
@@ -69,7 +70,7 @@ def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr)
     b_maximum = tl.where(b_undefined, 0.0, b_maximum)
     b_max = tl.where(b_undefined[:, None], NEVER, b_max)
     b_factor = weight(b_max, NEVER, b_maximum[:, None], scale)
-    b_mass = tl.load(p_sum + o_stats, mask=is_block & (b_factor > 0), other=0.0) * b_factor
+    b_mass = tl.where(b_factor > 0, b_sum, 0.0) * b_factor
     b_total = tl.where(b_undefined, 1.0, tl.sum(b_mass, axis=1))
     return b_max, b_mass, b_maximum, b_total, b_undefined
 
@@ -95,28 +96,27 @@ def draft_odds(
     Returns usable; then of every column the draft, its target and draft odds, whether target and draft are undefined.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
-    b_target_line = i_row * width + o_column
-    is_draft = o_column < num_drafts
+    b_target_line, b_draft_line = i_row * width + o_column, i_row * (width - 1) + o_column
+    is_draft, is_proposed = o_column < num_drafts, o_column < num_proposed
+    slot = tl.load(p_draft_slots + i_row)
+    offset, num_read = num_rows.to(tl.int64) * width * num_blocks, tl.where(slot >= 0, num_proposed, 0)
+    # Asked for before anything is added up: what it takes is mostly the waiting.
+    b_draft = tl.load(p_drafts + b_draft_line, mask=is_draft, other=-1)
+    is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
+    b_floor = tl.load(p_floors + b_target_line, mask=is_known, other=NEVER)
+    b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=is_known, other=NEVER)
+    p_line = p_draft_logits + (slot * (width - 1) + o_column) * draft_stride
+    b_proposed = tl.load(p_line + b_draft, mask=is_known & (o_column < num_read), other=NEVER)
     _, _, b_maximum, b_total, b_undefined = sums(
         p_max, p_sum, b_target_line, (o_column < width) & (o_column <= num_drafts), scale, num_blocks, BLOCKS
     )
-    b_draft_line = i_row * (width - 1) + o_column
-    offset = num_rows.to(tl.int64) * width * num_blocks
-    slot = tl.load(p_draft_slots + i_row)
-    is_proposed, num_read = o_column < num_proposed, tl.where(slot >= 0, num_proposed, 0)
     _, _, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
         p_max + offset, p_sum + offset, b_draft_line, o_column < num_read, scale, num_blocks, BLOCKS
     )
-    b_draft = tl.load(p_drafts + b_draft_line, mask=is_draft, other=-1)
-    is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
     b_draft_undefined = b_draft_undefined & is_known & is_proposed
     fits = is_known & (b_undefined == 0) & (b_draft_undefined == 0)
     usable = tl.min(tl.where(fits, width - 1, tl.minimum(o_column, width - 1)), axis=0)
-    b_floor = tl.load(p_floors + b_target_line, mask=fits, other=NEVER)
-    b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=fits, other=NEVER)
-    p_line = p_draft_logits + (slot * (width - 1) + o_column) * draft_stride
-    b_proposed = tl.load(p_line + b_draft, mask=fits & is_proposed, other=NEVER)
-    b_target_odds = weight(b_logit, b_floor, b_maximum, scale) * b_draft_total
+    b_target_odds = tl.where(fits, weight(b_logit, b_floor, b_maximum, scale) * b_draft_total, 0.0)
     b_draft_weight = tl.where(fits & is_proposed, weight(b_proposed, NEVER, b_draft_maximum, scale), 1.0)
     return usable, b_draft, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined
 
