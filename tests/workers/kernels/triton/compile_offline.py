@@ -2,8 +2,8 @@
 
 Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op its
 twin is called on the same buffers and integers, and a launch in there compiles the kernel for sm_90 and does no more.
-An engine has one method of verification, and few draw their drafts: the kernel of verification is launched for every
-method on random batches too.
+An engine has one method of verification, few draw their drafts, and no vocabulary is long: the kernel of verification
+is launched for every method on random batches too, and the floors of a long line are looked for.
 Ends with an error that names what does not compile, and what no engine launched.
 Does not verify: other types or constants than those of a kernel's first launch; what a kernel computes.
 """
@@ -26,6 +26,8 @@ from scenarios import codec
 from tests.workers.kernels.calls import run as run_op
 from tests.workers.kernels.verification import random_drafts, verify
 from workers.engine.parts import Parts
+from workers.kernels.logit_floors.arguments import SHORT_LINE, workspace_length_of
+from workers.kernels.logit_floors.vectorised import logit_floors
 from workers.kernels.residual_mass.vectorised import residual_mass
 from workers.kernels.sampler_stats.vectorised import sampler_stats
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
@@ -97,6 +99,16 @@ def verify_by_chance(names: dict[int, str]) -> None:
         verify(random_drafts(3, 2, vocab_size, method, block_size, 16), launch, twins)
 
 
+def limit_a_long_line() -> None:
+    """Look for the floor of a line that is too long to be read at once."""
+    size = SHORT_LINE + 1
+    whole, real = torch.zeros(1, dtype=torch.int64), torch.ones(1)
+    given = {"logits": torch.zeros(size), "temperature": real, "top_k": whole, "top_p": real, "num_drafts": whole}
+    made = {"floors": torch.zeros(1), "workspace": torch.zeros(workspace_length_of(size))}
+    numbers = {"num_speculative_tokens": 0, "vocab_size": size, "logits_stride": size}
+    run_op(devices.twin_of(logit_floors), **given, **made, **numbers)
+
+
 def main() -> None:
     names = {id(kernel): name for name, kernel in kernels().items()}
     failures: dict[str, str] = {}
@@ -118,6 +130,7 @@ def main() -> None:
             trace, config = codec.load(path).explicit(), RunConfig(device="triton-cpu")
             Run(trace, Tapes(), Options(races=False), Specstorm(parts), config).to_end()
     verify_by_chance(names)
+    limit_a_long_line()
     lines = [f"{name} does not compile: {error}" for name, error in failures.items()]
     lines += [f"no smoke scenario launches {name}" for name in names.values()]
     sys.exit("\n".join(lines) or None)
