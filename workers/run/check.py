@@ -212,7 +212,7 @@ def check(
     if unmet is not None:
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     if not kind.capabilities.logs_decisions:
-        return check_outputs(trace, tapes, kind, config, options.races, options.compared)
+        return check_outputs(trace, tapes, kind, config, options.races, options.compared, options.blame)
     run: Run | None = None
     try:
         run = Run(trace, tapes, options, kind, config)

@@ -50,10 +50,11 @@ class OutputRun:
         config: RunConfig = DEFAULT_CONFIG,
         races: bool = False,
         steps: bool = False,
+        blame: bool = False,
     ) -> None:
         capabilities = kind.capabilities
         steps = steps and set(PLANES) <= set(capabilities.planes)
-        self.target = kind.open(trace, config, Watch(races=races, steps=steps))
+        self.target = kind.open(trace, config, Watch(blame=blame, races=races, steps=steps))
         self.identities = StepIdentities() if steps else None
         # What they come to depends on which drafts they get, and a race may change those.
         self.left_to_drafts = {
@@ -123,24 +124,31 @@ def check_outputs(
     config: RunConfig = DEFAULT_CONFIG,
     races: bool = True,
     compared: References | None = None,
+    blame: bool = False,
 ) -> Verdict:
     """Judge an engine that shows outputs alone on an explicit trace; with `races`, its accesses of memory too.
 
-    Runs of the same trace may share what they are `compared` with.
+    Runs of the same trace may share what they are `compared` with. With `blame` the harm of a race is looked for.
     """
     compared = compared if compared is not None else References()
-    verdict = _judged(trace, tapes, kind, config, races, compared)
+    verdict = _judged(trace, tapes, kind, config, races, compared, blame)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
     if is_finding(verdict) and kind.renew(config):
-        return _judged(trace, tapes, kind, config, races, References(compared.last))
+        return _judged(trace, tapes, kind, config, races, References(compared.last), blame)
     return verdict
 
 
 def _judged(
-    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig, races: bool, compared: References
+    trace: Trace,
+    tapes: Tapes,
+    kind: TargetKind,
+    config: RunConfig,
+    races: bool,
+    compared: References,
+    blame: bool,
 ) -> Verdict:
     try:
-        run = OutputRun(trace, tapes, kind, config, races, steps=True)
+        run = OutputRun(trace, tapes, kind, config, races, steps=True, blame=blame)
     except DeviceError:
         raise
     except Exception as error:

@@ -75,9 +75,10 @@ class Watch:
     """How a run is watched from outside, none of which changes what the engine does.
 
     `watcher` is told of every access to memory, where there are lanes; `blame` keeps the last writers of every buffer
-    (slower); `without` removes waits, records and synchronisations, see `workers.lanes.base`. An `observer` takes the
-    watcher's place on simulated lanes, and is told besides when each op runs (slower still). `races` is for a target
-    that watches its own accesses, `steps` for one that shows its steps only if it is asked to.
+    or, of a target that watches its own accesses, finds out whether a race did harm (slower); `without` removes waits,
+    records and synchronisations, see `workers.lanes.base`. An `observer` takes the watcher's place on simulated lanes,
+    and is told besides when each op runs (slower still). `races` is for a target that watches its own accesses, `steps`
+    for one that shows its steps only if it is asked to.
     """
 
     watcher: Watcher | None = None

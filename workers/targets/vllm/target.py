@@ -115,6 +115,7 @@ class VllmTarget(OutputsAlone):
         self.probes: Mapping[str, int] = {}
         self._process = process
         self._depth = trace.spec.depth
+        self._explains = watch.blame
         self._delivered: dict[str, Delivered] = {}
         self._pending: list[Message] = []
         self._is_drained = True
@@ -193,9 +194,13 @@ class VllmTarget(OutputsAlone):
         answer = self._process.ask({"do": "report"})
         self._seen += _observations(answer)
         races = answer["races"]
-        new = [race for race in races if not is_known_race(race)]
+        new = [number for number, race in enumerate(races) if not is_known_race(race)]
         self.probes = {**self.probes, KNOWN_RACE: len(races) - len(new)}
-        return tuple(_unordered(race) for race in new)
+        found = [_unordered(races[number]) for number in new]
+        if new and self._explains:
+            harm = self._process.ask({"do": "harm", "race": new[0]})["harm"]
+            found[0] = found[0].model_copy(update={"actual": f"no order; {harm}"})
+        return tuple(found)
 
     def close(self) -> None:
         """Give the engine back to its process, which keeps it if it has drained."""

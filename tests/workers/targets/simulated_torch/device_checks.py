@@ -13,7 +13,6 @@ from scenarios.draw import draw
 from scenarios.events import Hold, Label, Schedule
 from workers.targets.simulated_torch.backend import Event, Stream, current_stream, stream
 from workers.targets.simulated_torch.device import Device, Watching, cuda_names
-from workers.targets.simulated_torch.digests import first_difference
 
 LAZY = Schedule(policy="lazy")
 SIM = "sim"
@@ -232,30 +231,6 @@ def a_network_trains_as_on_the_cpu_to_the_bit(device: Device) -> None:
         report = device.end()
         assert report.races == ()
         assert not report.forced
-
-
-def digests_tell_a_race_that_did_harm_from_one_that_did_not(device: Device) -> None:
-    def run(schedule: Schedule, read: bool) -> None:
-        device.begin(schedule, Watching(digests=True), new_streams=True)
-        numbers, side = torch.ones(8, device=SIM), Stream()
-        with stream(side):
-            doubled = numbers * 2
-            # What was doubled too early matters only where the mask lets it through.
-            chosen = torch.where(torch.full((8,), read, device=SIM), doubled, torch.zeros(8, device=SIM))
-            side.synchronize()
-        assert chosen.shape == (8,)
-
-    for read in (True, False):
-        run(Schedule(), read)
-        eager = device.digests()
-        run(LAZY, read)
-        lazy = device.digests()
-        found = first_difference(eager, lazy)
-        assert found is not None
-        assert (found.task.op, found.what) == ("mul", "it read other bytes")
-        assert (eager[-1].writes == lazy[-1].writes) is not read
-    run(LAZY, True)
-    assert first_difference(lazy, lazy) is None
 
 
 def an_op_registered_for_every_device_runs_at_once_until_it_is_queued(device: Device) -> None:

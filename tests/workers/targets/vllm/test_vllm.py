@@ -12,9 +12,10 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
-from workers.run.check import check
+from workers.run.check import Options, check
 from workers.run.output_check import outputs_of
 from workers.targets.target import VLLM, RunConfig
+from workers.targets.vllm import target
 from workers.targets.vllm.target import Vllm, keeper_of
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -66,6 +67,15 @@ def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() 
             assert mistaken.identity.startswith(identity)
     finally:
         runs.kind.stop()
+
+
+def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "is_known", lambda first, second, memory: "backup_next_token_ids" not in memory)
+    trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
+    verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
+    assert isinstance(verdict, Diverged)
+    masked = "no order; masked: under lazy copy_h2d@0 (vllm/v1/utils.py:143 in CpuGpuBuffer.copy_to_gpu): it read other"
+    assert verdict.difference.actual.startswith(masked)
 
 
 def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:

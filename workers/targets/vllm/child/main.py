@@ -18,8 +18,10 @@ from typing import IO
 import torch
 from pydantic import TypeAdapter
 
-from scenarios.events import AnyEvent, Schedule
+from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.simulated_torch.digests import TaskDigests
+from workers.targets.simulated_torch.harm import harm_of
 from workers.targets.vllm.child.engines import Engines
 from workers.targets.vllm.child.replacements import apply_all
 from workers.targets.vllm.child.session import Session
@@ -28,6 +30,9 @@ from workers.targets.vllm.messages import Message, read_message, write_message
 from workers.targets.vllm.process import FILES
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
+# Under these a race is looked for harm; a trace may then take so many steps more.
+_ORDERS: tuple[Policy, ...] = ("eager", "lazy")
+_STEPS_MORE = 100
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
@@ -39,6 +44,8 @@ class Host:
         self._engines = Engines(models)
         self._session: Session | None = None
         self._spec = EngineSpec()
+        self._happened: list[list[AnyEvent]] = []
+        self._digests = False
         self._opened = 0
 
     def answer(self, message: Message) -> Message:
@@ -49,10 +56,7 @@ class Host:
                 spec = EngineSpec.model_validate_json(message["spec"])
                 return self._open(spec, schedule, message["races"], message["steps"])
             case "step":
-                assert self._session is not None, "no session is open"
-                for event in _EVENTS.validate_python(message["events"]):
-                    self._session.happen(event)
-                return self._session.step() | {"probes": dict(self._session.probes)}
+                return self._step(_EVENTS.validate_python(message["events"]))
             case "report":
                 report = self._device.report() if self._device is not None else {"races": [], "counts": {}}
                 if self._session is None:
@@ -62,11 +66,13 @@ class Host:
             case "close":
                 self._close()
                 return {}
+            case "harm":
+                return {"harm": self._harm(message["race"])}
             case "forget":
                 self._engines.forget()
                 return {}
             case what:
-                raise ValueError(f"message {what!r}; known are open, step, report, close and forget")
+                raise ValueError(f"message {what!r}; known are open, step, report, harm, close and forget")
 
     def abandon(self) -> None:
         """Give up the session, and its engine with it: whatever went wrong may go on."""
@@ -84,10 +90,48 @@ class Host:
         torch.manual_seed(0)
         self._opened += 1
         self._spec = spec
+        self._happened = []
         self._session = Session(engine, self._opened, self._device, steps)
         if self._device is not None:
-            self._device.begin(engine, schedule, races)
+            self._device.begin(engine, schedule, races, self._digests)
         return {}
+
+    def _step(self, events: list[AnyEvent]) -> Message:
+        assert self._session is not None, "no session is open"
+        self._happened.append(events)
+        for event in events:
+            self._session.happen(event)
+        return self._session.step() | {"probes": dict(self._session.probes)}
+
+    def _harm(self, number: int) -> str:
+        """Say whether a race of the last report did harm: run the last session again, under eager and under lazy."""
+        assert self._device is not None, "races are the device's"
+        race, happened, spec = self._device.race(number), self._happened, self._spec
+        self._close()
+        runs: list[Sequence[TaskDigests]] = []
+        for policy in _ORDERS:
+            try:
+                runs.append(self._again(spec, Schedule(policy=policy), happened))
+            except Exception as error:
+                self.abandon()
+                return f"harmful: under {policy} the engine ends: {failure(error)['error']}"
+            self._close()
+        return harm_of(race, *runs)
+
+    def _again(self, spec: EngineSpec, schedule: Schedule, happened: list[list[AnyEvent]]) -> Sequence[TaskDigests]:
+        """Run a session again under a schedule; return what each task read and wrote."""
+        assert self._device is not None, "tasks are the device's"
+        self._digests = True
+        try:
+            self._open(spec, schedule, races=False, steps=False)
+        finally:
+            self._digests = False
+        for events in happened:
+            self._step(events)
+        for _ in range(_STEPS_MORE):
+            if self._session is not None and not self._session.drained():
+                self._step([])
+        return self._device.digests()
 
     def _close(self) -> None:
         session, self._session = self._session, None

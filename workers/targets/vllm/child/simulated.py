@@ -1,6 +1,6 @@
 """Simulated device around an engine: made known to vLLM before anything of it is loaded, and begun for each trace."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 
 from scenarios.events import Schedule
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
+from workers.targets.simulated_torch.digests import TaskDigests
 from workers.targets.simulated_torch.reports import Access, Race, Report
 from workers.targets.vllm.messages import Message
 
@@ -38,6 +39,7 @@ class SimulatedDevice:
     def __init__(self) -> None:
         self._device = activate()
         self._broken_off: Message = {}
+        self._report = self._device.report()
         # For good: the names that vLLM asks a GPU by.
         self._names = cuda_names()
         self._names.__enter__()
@@ -53,9 +55,9 @@ class SimulatedDevice:
         self._broken_off = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
-    def begin(self, engine: Any, schedule: Schedule, races: bool) -> None:
+    def begin(self, engine: Any, schedule: Schedule, races: bool, digests: bool = False) -> None:
         """Begin a trace on an engine under a schedule, and name the engine's memory."""
-        self._device.begin(schedule, Watching(races=races, guard=races, fill=_FILL))
+        self._device.begin(schedule, Watching(races=races, guard=races, digests=digests, fill=_FILL))
         runner = engine.model_executor.driver_worker.worker.model_runner
         for name, value in _named(runner, "runner", _DEPTH_MAX, set()):
             if isinstance(value, torch.Stream):
@@ -69,7 +71,8 @@ class SimulatedDevice:
 
     def abandon(self) -> None:
         """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
-        self._broken_off = _all_told(self._device.report())
+        self._report = self._device.report()
+        self._broken_off = _all_told(self._report)
         for _ in range(_TASKS_MAX):
             try:
                 self._device.end()
@@ -80,7 +83,17 @@ class SimulatedDevice:
 
     def report(self) -> Message:
         """Let everything run, and return the races of the trace so far, and what the device counted."""
-        return self._broken_off or _all_told(self._device.end())
+        if not self._broken_off:
+            self._report = self._device.end()
+        return self._broken_off or _all_told(self._report)
+
+    def race(self, number: int) -> Race:
+        """Return a race of the last report."""
+        return self._report.races[number]
+
+    def digests(self) -> Sequence[TaskDigests]:
+        """Let everything run, and return what each task of the trace read and wrote."""
+        return self._device.digests()
 
 
 def _all_told(report: Report) -> Message:
