@@ -134,6 +134,8 @@ def check_outputs(
     verdict = _judged(trace, tapes, kind, config, races, compared, blame)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
     if is_finding(verdict) and kind.renew(config):
+        # What a crash says of itself depends on whether races are watched; watched, it may say more.
+        races = races or isinstance(verdict, Crashed)
         return _judged(trace, tapes, kind, config, races, References(compared.last), blame)
     return verdict
 

@@ -7,10 +7,10 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed
+from workers.record.verdict import Agreed, Crashed
 from workers.run.check import Options, check
 from workers.run.references import References
-from workers.targets.target import RunConfig, Watch
+from workers.targets.target import EngineFailed, RunConfig, Watch
 
 TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),))
 
@@ -41,3 +41,25 @@ def test_nothing_is_run_behind_the_last_reference_that_matters() -> None:
         verdict = check(TRACE.explicit(), Tapes(), Options(compared=References(last)), CountingKind())
         assert isinstance(verdict, Agreed)
         assert verdict.stats.captures == num_compared
+
+
+@dataclass(frozen=True)
+class CrashingKind(SamplerBoxKind):
+    """Cannot start an engine; keeps whether races were to be watched."""
+
+    watched: list[bool] = field(default_factory=list)
+
+    def renew(self, config: RunConfig) -> bool:
+        """Give up the engines that are kept."""
+        return True
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        """Start none."""
+        self.watched.append(watch.races)
+        raise EngineFailed("IndexError: 7", "step in core.py:1")
+
+
+def test_a_crash_is_judged_with_races_watched_whoever_met_it() -> None:
+    kind = CrashingKind()
+    assert isinstance(check(TRACE.explicit(), Tapes(), Options(races=False), kind), Crashed)
+    assert kind.watched == [False, True]
