@@ -1,6 +1,7 @@
 """Process of an engine, seen from the process that judges: started, asked, and killed when it gives no answer."""
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ START_SECONDS = 300.0
 ANSWER_SECONDS = 120.0
 # Tells a child the temporary folder that is its own.
 FILES = "SPECSTORM_ENGINE_FILES"
+_FOLDER = "specstorm-engine-"
 # Where something went wrong that the process did not live to tell.
 _ITS_PROCESS = "its process"
 
@@ -31,7 +33,8 @@ class EngineProcess:
         # What its libraries print is kept for the case that it cannot begin.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is closed with the process
         # An engine leaves files behind; the child removes them once we have died.
-        self._files = tempfile.TemporaryDirectory(prefix="specstorm-engine-", ignore_cleanup_errors=True)
+        _remove_orphans(Path(tempfile.gettempdir()))
+        self._files = tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -108,3 +111,11 @@ class EngineProcess:
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _remove_orphans(temporary: Path) -> None:
+    """Remove the folders of processes that were killed together with their engine's, as Ray's workers are."""
+    for folder in temporary.glob(f"{_FOLDER}*-*"):
+        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)

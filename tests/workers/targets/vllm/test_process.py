@@ -1,7 +1,9 @@
 """An engine's own process: what it says is read within bounds, and whatever becomes of it is told."""
 
 import io
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,19 @@ def test_what_a_process_leaves_in_its_temporary_folder_is_removed_with_it(ends: 
             child.ask({"do": "die"})
     child.kill()
     assert not file.parent.exists()
+
+
+def test_the_folder_of_a_process_that_is_gone_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # No process has a number as large.
+    gone, lives = tmp_path / "specstorm-engine-99999999-a", tmp_path / f"specstorm-engine-{os.getpid()}-a"
+    for folder in (gone, lives):
+        folder.mkdir()
+        (folder / "file").touch()
+    started(ECHO).kill()
+    assert [path.name for path in tmp_path.iterdir()] == [lives.name]
 
 
 def test_a_process_that_cannot_begin_says_why() -> None:
