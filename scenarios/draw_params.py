@@ -9,6 +9,8 @@ from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 
 METHODS: tuple[SamplingMethod, ...] = get_args(SamplingMethod)
 _RATES = 1 + RATE_STEPS
+# The bit of a request's number by which it follows a grammar.
+GRAMMAR = 1 << 6
 
 
 def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
@@ -137,7 +139,7 @@ class Params:
             number = digits.below(64) & self._kinds | 128 * digits.below(1 << 20) if digits.below(4) else 0
         grammars = self._source("grammars", 1 + who)
         if self._has_grammars and grammars.below(4):
-            number |= 64 | 128 * grammars.below(1 << 20)
+            number |= GRAMMAR | 128 * grammars.below(1 << 20)
         return number
 
     def chance_number(self, who: int) -> int:

@@ -51,6 +51,8 @@ DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
 _MODES = get_args(PreemptMode)
 _VALUES = get_args(SpoilLogit.model_fields["value"].annotation)
 _WHATS = get_args(SpoilDraft.model_fields["what"].annotation)
+# Those after which a draft was drawn from what is no distribution.
+UNDEFINED = (_WHATS.index("nan"), _WHATS.index("inf"))
 CONV_WIDTHS = (3, 2, 4, 5, 8)
 # More than a word of a mask holds; with small blocks more than there may be of them. Some drafters repeat what was
 # there before, which comes again only where there are few tokens.

@@ -18,6 +18,7 @@ from scenarios.flat_traces import (
     KINDS,
     PATTERNS,
     POLICIES,
+    UNDEFINED,
     VOCABULARIES,
     FlatEvent,
     SpecNumbers,
@@ -57,6 +58,9 @@ def trace_of(source: Source, seed: int) -> Trace:
         requests = _alike(source, spec, requests)
     if spec.policy == "priority":
         requests = _with_priorities(source, requests, urges)
+    events += _spoiled_proposals(source, spec, requests)
+    requests, taken_back = _taken_back(source, spec, requests)
+    events += taken_back
     reuse = _random_reuse(source, requests)
     for aborted in _aborted_at_end(source, spec, len(requests)):
         reuse.append(FlatEvent(0, aborted.tick, 0, aborted.who, aborted.num_prompt - 1, aborted.max_tokens - 1, 0, 0))
@@ -68,7 +72,7 @@ def _random_spec(source: Source, seed: int, chance: Chance) -> SpecNumbers:
     sizes, switches = source("sizes", 0), source("switches", 0)
     has_prefix_cache = source("prefix_cache", 0).one_in(4)
     drafters = source("drafter", 0)
-    k = sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5))
+    k = _many_drafts(source, sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5)))
     # In the order of the digits that they take.
     num_rows = sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5))
     # A hit takes at least two blocks of a prompt.
@@ -115,6 +119,12 @@ def _boundary(source: Source, site: str, one_in: int, count: int) -> int:
     """Return a number below a count that is not 0 in one trace of so many."""
     digits = source(site, 0)
     return 1 + digits.below(count - 1) if digits.one_in(one_in) else 0
+
+
+def _many_drafts(source: Source, usual: int) -> int:
+    """Return the number of drafts of a row: six to eight in one trace of 16."""
+    digits = source("many_drafts", 0)
+    return 6 + digits.below(3) if digits.one_in(16) else usual
 
 
 def _model_length(source: Source, usual: int, k: int) -> int:
@@ -207,6 +217,50 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
                 )
             )
     return flats
+
+
+def _spoiled_proposals(source: Source, spec: EngineSpec, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
+    """Return events that spoil what drafts were drawn from, in one of two traces that draw some."""
+    swarm = source("proposals", 0)
+    drawing = [flat for flat in requests if flat.i] if spec.draft_sampling == "probabilistic" else []
+    flats = []
+    for index in range(1 + swarm.below(3) if drawing and swarm.one_in(2) else 0):
+        digits = source("proposals", 1 + index)
+        spoiled = drawing[digits.below(len(drawing))]
+        flats.append(
+            FlatEvent(
+                kind=KINDS.index("spoil_draft"),
+                tick=spoiled.tick + 1 + digits.below(12),
+                place=digits.below(len(PLACES)),
+                who=spoiled.who,
+                a=digits.below(4),
+                b=digits.below(spec.vocab_size),
+                c=digits.of(UNDEFINED),
+                d=0,
+            )
+        )
+    return flats
+
+
+def _taken_back(
+    source: Source, spec: EngineSpec, requests: tuple[FlatEvent, ...]
+) -> tuple[tuple[FlatEvent, ...], list[FlatEvent]]:
+    """Return requests, one of which is preempted behind the launch of its first step, and the events that do so.
+
+    So it is in one of two traces in which the host keeps drafts, for a drafter of its own or a grammar: the request has
+    one token, and is then given up, or held back until the step has been processed.
+    """
+    digits = source("taken_back", 0)
+    kept = [flat for flat in requests if spec.drafter == "suffix" or flat.f & draw_params.GRAMMAR]
+    if not kept or not digits.one_in(2):
+        return requests, []
+    request = kept[digits.below(len(kept))]
+    who, tick, mode = request.who, request.tick, digits.below(2)
+    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), who, mode, 0, 0, 0)
+    given_up = FlatEvent(KINDS.index("abort"), tick + 1, 0, who, 0, 0, 0, 0)
+    held_back = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, who, 1, 0, 0, 0)
+    changed = tuple(flat._replace(place=0, a=0) if flat is request else flat for flat in requests)
+    return changed, [preempted, given_up if digits.below(2) else held_back]
 
 
 def _boundary_lengths(num_speculative_tokens: int, block_size: int) -> tuple[int, ...]:

@@ -158,6 +158,10 @@ def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
     victim, row = place.oracle.running[-1], entry.rows[-1]
     if row.request != victim.index or any(reason == "preempted" for _, reason in entry.skipped):
         return None
+    # With priorities another one may be the least urgent.
+    urgency = max((truth.priority, truth.index) for truth in place.oracle.running)
+    if place.spec.policy == "priority" and urgency != (victim.priority, victim.index):
+        return None
     skipped: tuple[tuple[int, SkipReason], ...] = ((row.request, "preempted"), *entry.skipped)
     return [
         Preempted(victim.index, victim.epoch + 1, "blocks", entry.tick),

@@ -94,7 +94,7 @@ def test_a_clean_shard_agrees_under_three_schedules_and_says_what_it_reached(pro
 
 def said_of(worker: Worker, faults: tuple[str, ...]) -> str:
     """Return everything a worker says of a shard and of its first finding, made smaller and explained, as JSON."""
-    report, _ = hunt(worker, number=1, traces=2, faults=faults)
+    report, _ = hunt(worker, number=1, traces=3, faults=faults)
     said = [report.model_dump_json()]
     for hit in report.hits[:1]:
         state = Shrinking.of(hit.trace, hit.verdict, limit=12)
