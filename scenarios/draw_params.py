@@ -112,10 +112,11 @@ def chance_of(source: Source) -> Chance:
     """Return how much of a trace is left to chance: nothing in two of three, else drafts too in one of three."""
     if not source("chance", 0).one_in(3):
         return Chance()
-    digits = source("method", 0)
-    method = digits.of((0, 0, 0, 1, 1, 2, 3, 3)) + len(METHODS) * digits.below(_RATES * _RATES)
+    digits, draws_drafts = source("method", 0), source("drafts", 0).one_in(3)
+    # Only where drafts are weighed does it matter what they were drawn from.
+    numbers = (1, 0, 1, 3, 1, 2, 3, 3) if draws_drafts else (0, 0, 0, 1, 1, 2, 3, 3)
+    method = digits.of(numbers) + len(METHODS) * digits.below(_RATES * _RATES)
     is_weighed = method_of(method)[0] in ("standard", "block")
-    draws_drafts = source("drafts", 0).one_in(3)
     return Chance(True, method, is_weighed and source("method", 1).one_in(2), draws_drafts)
 
 
