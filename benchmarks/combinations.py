@@ -6,13 +6,12 @@ is possible: exit code 1 if none of the traces reaches one.
 """
 
 import argparse
-import multiprocessing
 import sys
 from collections import Counter
-from functools import partial
 from itertools import product
 from typing import NamedTuple, get_args
 
+from benchmarks.random_shards import over_shards, shards_each
 from scenarios.events import AnyEvent, Policy
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from workers.judge.contracts.breach import PLANE as CONTRACTS
@@ -59,11 +58,10 @@ def main() -> int:
     parser.add_argument("--traces", type=int, default=2000, help="traces to run (default 2000)")
     parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
     options = parser.parse_args()
-    shards = -(-options.traces // TRACES_PER_SHARD // options.processes)
+    shards = shards_each(options.traces, options.processes)
     found: Counter[Combination] = Counter()
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for part in pool.imap_unordered(partial(reached, shards), range(0, shards * options.processes, shards)):
-            found.update(part)
+    for part in over_shards(reached, shards, options.processes):
+        found.update(part)
     every = sorted(possible(), key=lambda each: found[each])
     missed = [each for each in every if not found[each]]
     traces, hit = shards * options.processes * TRACES_PER_SHARD, len(every) - len(missed)

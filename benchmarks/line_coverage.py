@@ -6,14 +6,13 @@ not explained there, or one that is explained is reached.
 """
 
 import argparse
-import multiprocessing
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+from benchmarks.random_shards import over_shards, shards_each
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from workers.oracle.tape import Tapes
 from workers.run.check import check
@@ -136,13 +135,11 @@ def main() -> int:
     parser.add_argument("--traces", type=int, default=2000, help="traces to run (default 2000)")
     parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
     options = parser.parse_args()
-    shards = -(-options.traces // TRACES_PER_SHARD // options.processes)
+    shards = shards_each(options.traces, options.processes)
     seen: dict[str, set[int]] = {str(path): set() for path in files()}
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        firsts = range(0, shards * options.processes, shards)
-        for part in pool.imap_unordered(partial(lines_run, shards), firsts):
-            for file, numbers in part.items():
-                seen[file] |= numbers
+    for part in over_shards(lines_run, shards, options.processes):
+        for file, numbers in part.items():
+            seen[file] |= numbers
     known, missed = explained(), unreached(seen)
     total = sum(len(executable(path)) for path in files())
     traces = shards * options.processes * TRACES_PER_SHARD
