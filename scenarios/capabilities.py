@@ -6,6 +6,7 @@ A scenario that asks for more is refused in one line; a generated trace is broug
 from typing import Any, get_args
 
 from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Preempt, PreemptMode, Schedule, Submit
+from scenarios.grammars import ending_by_stops, misfit_at_end, without_choice
 from scenarios.rescale import rescaled
 from scenarios.sampling import TEMPERATURE_MAX, SamplingParams
 from scenarios.spec import EngineSpec, Value
@@ -34,7 +35,8 @@ class Capabilities(Value):
     flight of a request that is preempted. `pool_holds_model` says that a request as long as
     the model allows has to fit into its pool of blocks, and that no chunk may be longer; `min_tokens_within_max` that
     no request may ask for more tokens at least than at most, `needs_choice` that some token must be allowed, whatever
-    else is banned. Schedules have one of the `policies`; on `devices_without_lanes` they mean nothing.
+    else is banned, in each state of a grammar too. Where `grammars_end_by_stops`, nothing else ends one.
+    Schedules have one of the `policies`; on `devices_without_lanes` they mean nothing.
     """
 
     events: tuple[str, ...] = ()
@@ -55,6 +57,7 @@ class Capabilities(Value):
     pool_holds_model: bool = False
     min_tokens_within_max: bool = False
     needs_choice: bool = False
+    grammars_end_by_stops: bool = False
     policies: tuple[Policy, ...] = get_args(Policy)
     devices_without_lanes: tuple[str, ...] = ()
 
@@ -90,8 +93,9 @@ def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
         for key, most in _at_most(event, capabilities).items():
             if (value := getattr(event.params, key)) > most:
                 return f"events.{index}.params.{key}: {value}; at most {most} is allowed"
-        if capabilities.needs_choice and not _leaves_choice(event):
-            return f"events.{index}.params.allowed_tokens: all are banned by stops or bad words; one must be left"
+        dead_end = _dead_end(event, capabilities)
+        if dead_end is not None:
+            return f"events.{index}.params.{dead_end}"
     misfit = _misfit(trace.spec, capabilities)
     if misfit is not None:
         return f"spec.{misfit}"
@@ -132,6 +136,31 @@ def _leaves_choice(event: Submit) -> bool:
     params = event.params
     banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
     return not params.allowed_tokens or not banned.issuperset(params.allowed_tokens)
+
+
+def _dead_end(event: Submit, capabilities: Capabilities) -> str | None:
+    """Say which parameter of a request may leave it without a token, or ends a grammar as an engine does not."""
+    if capabilities.needs_choice and not _leaves_choice(event):
+        return "allowed_tokens: all are banned by stops or bad words; one must be left"
+    misfit = misfit_at_end(event) if capabilities.grammars_end_by_stops else None
+    if misfit is not None:
+        return f"grammar: {misfit}; a grammar ends by stop tokens alone, all of them or none in a state"
+    state = without_choice(event) if capabilities.needs_choice else None
+    if state is not None:
+        return f"grammar: {state} leaves only what stops, bad words or allowed_tokens ban; one must be left"
+    return None
+
+
+def _alive(event: Submit, vocab_size: int, capabilities: Capabilities) -> Submit:
+    """Return a submit that leaves itself a token everywhere and ends its grammar as an engine does."""
+    if capabilities.needs_choice and not _leaves_choice(event):
+        event = event.model_copy(update={"params": event.params.model_copy(update={"allowed_tokens": ()})})
+    if capabilities.grammars_end_by_stops:
+        event = ending_by_stops(event, vocab_size)
+    if capabilities.needs_choice and without_choice(event) is not None:
+        masks = {"allowed_tokens": (), "bad_words": (), "min_tokens": 0}
+        event = event.model_copy(update={"params": event.params.model_copy(update=masks)})
+    return event
 
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -184,10 +213,9 @@ def _plain(event: Submit, spec: EngineSpec, capabilities: Capabilities) -> Submi
     params = {key: getattr(_PLAIN, key) for key in asked if key not in _NOTHING}
     for key, most in _at_most(event, capabilities).items():
         params[key] = min(params.get(key, getattr(event.params, key)), most)
-    if capabilities.needs_choice and not _leaves_choice(event):
-        params["allowed_tokens"] = ()
     fields: dict[str, object] = {key: _NOTHING[key][0] for key in asked if key in _NOTHING}
-    return event.model_copy(update={**fields, "params": event.params.model_copy(update=params)})
+    plain = event.model_copy(update={**fields, "params": event.params.model_copy(update=params)})
+    return _alive(plain, spec.vocab_size, capabilities)
 
 
 def _allowed(key: str, capabilities: Capabilities) -> tuple[Any, ...] | None:

@@ -4,6 +4,7 @@ import pytest
 
 from scenarios.events import Abort, Submit
 from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stats, Stuck, Vacuous, Verdict
 from workers.shrink.fingerprint import Signature, signature_of
@@ -119,3 +120,15 @@ def test_what_is_no_finding_has_no_signature() -> None:
     given = Trace(events=(Abort(tick=0, request="a"),))
     verdicts = (Agreed(stats=STATS), Vacuous(stats=STATS, missing=("x",)), Lost(reason="x"))
     assert [signature_of(verdict, given) for verdict in verdicts] == [None, None, None]
+
+
+def test_masks_that_meet_drafts_which_the_device_cuts_are_a_bug_of_their_own() -> None:
+    followed = trace("a").events[0].model_copy(update={"params": SamplingParams(grammar=(((1, 0),),))})
+    found = []
+    for drafter in ("eagle", "ngram_gpu"):
+        spec = EngineSpec(drafter=drafter)
+        found.append(signature_of(diverged("grammar", "contracts", 3), Trace(spec=spec, events=(followed,))))
+    assert [each.bug for each in found if each] == [
+        "contracts grammar",
+        "contracts grammar where grammars meet drafts that the device cuts",
+    ]

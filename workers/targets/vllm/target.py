@@ -251,7 +251,7 @@ class Vllm:
         events=("abort", "preempt", "stall", "reset_prefix_cache"),
         preempt_modes=("deliver",),
         places=("before_schedule",),
-        features=tuple(feature for feature in FEATURES if feature not in ("accept", "grammar")),
+        features=tuple(feature for feature in FEATURES if feature != "accept"),
         spec={
             "layers": ("attention",),
             "depth": (2, 1),
@@ -283,6 +283,9 @@ class Vllm:
             "empty_step",
             "cache_reset",
             "name_reused",
+            "grammar_wait",
+            "grammar_drafts",
+            "grammar_cut",
         ),
         devices=("sim", "cpu"),
         # Streams are the engine's own; a schedule orders their tasks.
@@ -298,6 +301,7 @@ class Vllm:
         pool_holds_model=True,
         min_tokens_within_max=True,
         needs_choice=True,
+        grammars_end_by_stops=True,
     )
 
     def unmet(self, trace: Trace) -> str | None:

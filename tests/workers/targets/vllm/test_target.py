@@ -32,6 +32,7 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     assert {trace.spec.drafter for trace in traces} >= {"eagle", "draft_model", "ngram", "ngram_gpu"}
     shared = [event.prompt for trace in traces for event in trace.submits() if isinstance(event.prompt, PromptDraw)]
     assert any(prompt.common >= 2 * BLOCK for prompt in shared)
+    assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 
     def held(trace: Trace) -> int:
         spec, lengths = trace.spec, [(event, event.prompt) for event in trace.submits()]
@@ -77,8 +78,9 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
 
 BESIDE_DRAFTS = (
     "events.1: a request with logit_bias; features are stop, priority, min_tokens, bad_words, allowed_tokens, "
-    "presence_penalty, frequency_penalty, repetition_penalty, num_logprobs, temperature, top_k, top_p, seed"
+    "presence_penalty, frequency_penalty, repetition_penalty, num_logprobs, grammar, temperature, top_k, top_p, seed"
 )
+GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {logit_bias: [[3, -100]]}}": BESIDE_DRAFTS,
     "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; modes are deliver",
@@ -90,6 +92,13 @@ EVENTS = {
     ),
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {allowed_tokens: [4], bad_words: [[4]]}}": (
         "events.1.params.allowed_tokens: all are banned by stops or bad words; one must be left"
+    ),
+    f"{GRAMMAR}[[[4, 1]], []]}}}}": (
+        "events.1.params.grammar: state 0 ends without a stop token of the request; "
+        "a grammar ends by stop tokens alone, all of them or none in a state"
+    ),
+    f"{GRAMMAR}[[[4, 0]]], bad_words: [[4]]}}}}": (
+        "events.1.params.grammar: state 0 leaves only what stops, bad words or allowed_tokens ban; one must be left"
     ),
 }
 

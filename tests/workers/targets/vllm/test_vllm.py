@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import vllm_determinism
 from benchmarks.vllm_mutants.runs import Runs
+from cluster.storage.known import read_known
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.strategies import random_trace
@@ -14,6 +15,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import Options, check
 from workers.run.output_check import outputs_of
+from workers.shrink.fingerprint import signature_of
 from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm import target
 from workers.targets.vllm.target import Vllm, keeper_of
@@ -32,6 +34,18 @@ FILES = find_scenarios([ROOT / "scenarios" / "vllm"])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
     assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
+
+
+KNOWN = ROOT / "known" / "vllm"
+SHOWN_BY = sorted(file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / file.name).exists())
+
+
+@pytest.mark.parametrize("file", SHOWN_BY, ids=[file.stem for file in SHOWN_BY])
+def test_every_known_finding_shows_in_its_trace(file: Path) -> None:
+    trace = load(file).explicit()
+    signature = signature_of(check(trace, TAPES, config=CONFIG), trace)
+    assert signature is not None
+    assert signature.bug in read_known(KNOWN)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -54,7 +54,6 @@ class Engines:
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         config = EngineArgs(
             model=str(model_folder(self._cache, "target", "good", spec.vocab_size)),
-            skip_tokenizer_init=True,
             dtype="float32",
             enforce_eager=True,
             seed=0,

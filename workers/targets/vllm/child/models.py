@@ -1,5 +1,7 @@
 """Tiny models with random weights: a dense target and its drafters, made from fixed seeds and kept by digest.
 
+Each comes with a tokenizer, of which every token is one character.
+
 Of the drafters `good` predicts what the target does next nearly always, `mediocre` often and
 `bad` hardly ever.
 """
@@ -14,6 +16,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from workers.targets.vllm.child.grammars import tokenizer_files
+
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
 LAYERS = 2
 POSITIONS_MAX = 65536
@@ -24,7 +28,7 @@ HEAD_SCALE = 0.5
 # How far a mediocre draft model's weights are from the target's.
 PERTURBATION = 0.12
 # Part of the key under which a model is kept: changed together with how one is made.
-RECIPE = 1
+RECIPE = 2
 
 Weights = dict[str, torch.Tensor]
 
@@ -141,6 +145,8 @@ def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     (temporary / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_file({name: weight.contiguous() for name, weight in weights.items()}, temporary / "model.safetensors")
+    for name, text in tokenizer_files(config["vocab_size"]).items():
+        (temporary / name).write_text(text, encoding="utf-8")
     try:
         os.replace(temporary, folder)
     except OSError:

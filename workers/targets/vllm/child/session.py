@@ -6,9 +6,11 @@ the prefix cache is reset; or what the scheduler does to itself: a request is pr
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
+from workers.targets.vllm.child.grammars import text_of
 from workers.targets.vllm.child.observer import StepObserver
 from workers.targets.vllm.child.simulated import SimulatedDevice
 from workers.targets.vllm.messages import Message
@@ -35,14 +37,22 @@ class Session:
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
         self._preempt: Callable[..., Any] = scheduler._preempt_request
+        # Releases before 0.30.0 have no such method.
+        self._validate: Callable[..., list[int]] | None = getattr(
+            engine.structured_output_manager, "validate_tokens", None
+        )
         scheduler.schedule = self._schedule_all_but_the_stalled
         scheduler._preempt_request = self._counted_preemption
+        if self._validate is not None:
+            engine.structured_output_manager.validate_tokens = self._counted_validation
         self._observer = StepObserver(engine, device is not None, _submit_of) if observed else None
 
     def release(self) -> Any:
         """Return the engine as it was given."""
         scheduler = self.engine.scheduler
         del scheduler.schedule, scheduler._preempt_request
+        if self._validate is not None:
+            del self.engine.structured_output_manager.validate_tokens
         if self._observer is not None:
             self._observer.release()
         return self.engine
@@ -121,7 +131,11 @@ class Session:
             data_parallel_rank=None,
             priority=event.priority,
         )
-        self.engine.add_request(*self.engine.preprocess_add_request(request))
+        taken, wave = self.engine.preprocess_add_request(request)
+        if taken.structured_output_request is not None:
+            # A thread compiles it; in which step it is ready would depend on a clock.
+            wait([taken.structured_output_request._grammar])
+        self.engine.add_request(taken, wave)
 
     def _abort(self, name: str) -> None:
         request_id = self._ids.get(name)
@@ -145,6 +159,15 @@ class Session:
         self.probes["preemption"] += 1
         self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
         self._preempt(request, *arguments, **options)
+
+    def _counted_validation(self, request: Any, drafts: list[int]) -> list[int]:
+        assert self._validate is not None, "it is in its place"
+        proposed = sum(token >= 0 for token in drafts)
+        kept = self._validate(request, drafts)
+        if request.use_structured_output:
+            self.probes["grammar_drafts"] += bool(kept)
+            self.probes["grammar_cut"] += len(kept) < proposed
+        return kept
 
     def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
         """Schedule a step as if the stalled requests were not there, but for their rows."""
@@ -183,6 +206,7 @@ class Session:
         self.probes["resume"] += len(plan.scheduled_cached_reqs.resumed_req_ids)
         requests = self.engine.scheduler.requests
         chunks = [name for name in plan.num_scheduled_tokens if requests[name].is_prefill_chunk]
+        self.probes["grammar_wait"] += plan.pending_structured_output_tokens
         self.probes["discard"] += len(chunks)
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
@@ -207,6 +231,17 @@ def _submit_of(request_id: str) -> int:
     return int(request_id.rpartition("-")[2])
 
 
+def _structured_outputs(event: Submit) -> Any:
+    """Return the grammar of a request, None if it has none; its backend is the one that vLLM's front takes for it."""
+    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415
+
+    if not event.params.grammar:
+        return None
+    asked = StructuredOutputsParams(grammar=text_of(event))
+    asked._backend = "xgrammar"
+    return asked
+
+
 def _sampling_params(event: Submit) -> Any:
     from vllm.sampling_params import SamplingParams  # noqa: PLC0415
 
@@ -226,6 +261,7 @@ def _sampling_params(event: Submit) -> Any:
         allowed_token_ids=list(asked.allowed_tokens) or None,
         logit_bias=dict(asked.logit_bias) or None,
         logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
+        structured_outputs=_structured_outputs(event),
         detokenize=False,
     )
     # Bad words are text, and a tokenizer makes tokens of them; there is none here.

@@ -1,0 +1,60 @@
+"""Grammars that end by stop tokens alone, as some engines have them.
+
+There no edge that goes on bears a stop token, and no other token leads to an end. Here an output ends in a state
+without edges, whatever leads there, and with a stop token wherever one comes.
+"""
+
+from scenarios.events import Submit
+from scenarios.sampling import Grammar, Tokens
+
+
+def misfit_at_end(event: Submit) -> str | None:
+    """Say of the grammar of a request which state does not end by stop tokens alone, and why; None if all do."""
+    grammar, stop = event.params.grammar, set(event.stop)
+    for state, edges in enumerate(grammar):
+        ending = {token for token, to in edges if not grammar[to]}
+        if not ending <= stop:
+            return f"state {state} ends without a stop token of the request"
+        borne = {token for token, _ in edges if token in stop}
+        if borne != ending:
+            return f"state {state} goes on behind a stop token of the request"
+        if borne and borne != stop:
+            return f"state {state} ends by some stop tokens of the request and not by others"
+    return None
+
+
+def ending_by_stops(event: Submit, vocab_size: int) -> Submit:
+    """Return a request whose grammar ends by stop tokens alone: all of them where it had an end, or one of them.
+
+    A request without stop tokens gets one if its grammar has an end.
+    """
+    grammar = event.params.grammar
+    if misfit_at_end(event) is None:
+        return event
+    stop = event.stop or (_seldom(grammar, vocab_size),)
+    last = len(grammar)
+    ended: Tokens | tuple[Tokens, ...] = tuple((token, last) for token in sorted(set(stop)))
+    states = []
+    for edges in grammar:
+        going_on = tuple(edge for edge in edges if edge[0] not in stop)
+        states.append(going_on + ended if len(going_on) < len(edges) or not edges else going_on)
+    params = event.params.model_copy(update={"grammar": (*states, ())})
+    return event.model_copy(update={"stop": stop, "params": params})
+
+
+def _seldom(grammar: Grammar, vocab_size: int) -> int:
+    """Return the token that the fewest edges bear, the last of several."""
+    borne = [edge[0] for edges in grammar for edge in edges]
+    return min(reversed(range(vocab_size)), key=borne.count)
+
+
+def without_choice(event: Submit) -> str | None:
+    """Say which state of the grammar of a request leaves it no token, masks and stops considered; None if none does."""
+    params = event.params
+    banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
+    allowed = set(params.allowed_tokens)
+    for state, edges in enumerate(params.grammar):
+        tokens = {edge[0] for edge in edges}
+        if edges and not (tokens & allowed if allowed else tokens) - banned:
+            return f"state {state}"
+    return None

@@ -1,0 +1,67 @@
+"""Grammars that end by stop tokens alone: which do, and what is made of those that do not."""
+
+import pytest
+
+from scenarios.draw import below
+from scenarios.draw_params import GRAMMAR, params_of
+from scenarios.events import PromptDraw, Submit
+from scenarios.grammars import ending_by_stops, misfit_at_end, without_choice
+from scenarios.sampling import Grammar, SamplingParams
+from scenarios.spec import EngineSpec
+
+SPEC = EngineSpec()
+
+
+def submit(grammar: Grammar, stop: tuple[int, ...] = (), **params: object) -> Submit:
+    asked = SamplingParams(grammar=grammar, **params)  # type: ignore[arg-type]
+    return Submit(tick=0, request="a", prompt=PromptDraw(tokens=1), max_tokens=9, stop=stop, params=asked)
+
+
+MISFITS = {
+    "state 0 ends without a stop token of the request": submit((((1, 1),), ()), (2,)),
+    "state 1 goes on behind a stop token of the request": submit((((1, 1),), ((2, 0),)), (2,)),
+    "state 0 ends by some stop tokens of the request and not by others": submit((((1, 1), (4, 0)), ()), (1, 3)),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_grammar_that_ends_otherwise_is_told_and_changed(misfit: str) -> None:
+    assert misfit_at_end(MISFITS[misfit]) == misfit
+    changed = ending_by_stops(MISFITS[misfit], SPEC.vocab_size)
+    assert misfit_at_end(changed) is None
+    assert ending_by_stops(changed, SPEC.vocab_size) == changed
+
+
+def test_a_grammar_without_ends_or_that_ends_by_stops_stays_as_it_is() -> None:
+    for event in (submit((((1, 0),),), (2,)), submit((((1, 0), (2, 1), (3, 1)), ()), (2, 3))):
+        assert ending_by_stops(event, SPEC.vocab_size) is event
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_what_follows_a_generated_grammar_follows_the_changed_one_to_its_stop(number: int) -> None:
+    stop = (below(SPEC.vocab_size, number, "stop", "", 0),) if number % 2 else ()
+    event = submit((), stop).model_copy(update={"params": params_of(GRAMMAR | 128 * number, SPEC)})
+    before = event.params.grammar
+    changed = ending_by_stops(event, SPEC.vocab_size)
+    after = changed.params.grammar
+    assert misfit_at_end(changed) is None
+    state = 0
+    for step in range(20):
+        # States keep their numbers.
+        going_on = {token: to for token, to in before[state] if token not in changed.stop}
+        assert going_on.items() <= {tuple(edge) for edge in after[state]}
+        ends = {token for token, to in after[state] if not after[to]}
+        has_end = not before[state] or len(going_on) < len(before[state])
+        assert ends == (set(changed.stop) if has_end else set())
+        if not going_on:
+            break
+        state = going_on[sorted(going_on)[below(len(going_on), number, "walk", "", step)]]
+
+
+def test_a_state_whose_every_token_is_banned_leaves_no_choice() -> None:
+    grammar: Grammar = (((1, 1), (2, 0)), ((3, 2), (4, 0)), ())
+    assert without_choice(submit(grammar, (3,))) is None
+    assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2, 3))) is None
+    assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2))) == "state 1"
+    assert without_choice(submit(grammar, (3,), allowed_tokens=(1, 2, 3), min_tokens=1)) == "state 1"
+    assert without_choice(submit(grammar, (3,), bad_words=((5, 1), (2,)))) == "state 0"
