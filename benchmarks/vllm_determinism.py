@@ -18,6 +18,7 @@ from itertools import islice
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Policy, Schedule
+from scenarios.extensions import extended
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
@@ -56,7 +57,7 @@ def scenarios_and_drawn(
     for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
         yield file.stem, load(file)
     for seed in seeds:
-        trace = changed(within(random_trace(seed), capabilities))
+        trace = changed(within(extended(random_trace(seed), capabilities), capabilities))
         if lacking(trace, capabilities) is None and not problems(trace):
             yield f"seed {seed}", trace
 

@@ -120,7 +120,7 @@ def _lacks(spec: EngineSpec, capabilities: Capabilities) -> tuple[str, ...]:
 def _misfit(spec: EngineSpec, capabilities: Capabilities) -> str | None:
     """Say which key of a specification an engine cannot do, and what is allowed there."""
     for key, value in spec:
-        allowed = _allowed(key, capabilities)
+        allowed = allowed_values(key, capabilities)
         if allowed is not None and value not in allowed:
             return f"{key}: {value}; allowed are {_listed(allowed)}"
     if capabilities.pool_holds_model:
@@ -165,12 +165,12 @@ def _alive(event: Submit, vocab_size: int, capabilities: Capabilities) -> Submit
 
 def within(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
-    sizes = _allowed("block_size", capabilities)
+    sizes = allowed_values("block_size", capabilities)
     if sizes is not None and trace.spec.block_size not in sizes:
         trace = rescaled(trace, sizes[0])
     kept = [event for event in trace.events if _is_possible(event, capabilities)]
     events = [_plain(event, trace.spec, capabilities) if isinstance(event, Submit) else event for event in kept]
-    spec = {key: _nearest(value, _allowed(key, capabilities)) for key, value in trace.spec}
+    spec = {key: _nearest(value, allowed_values(key, capabilities)) for key, value in trace.spec}
     if capabilities.pool_holds_model:
         spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])
         chunk = min(spec["long_prefill_token_threshold"], spec["max_model_len"])
@@ -218,7 +218,7 @@ def _plain(event: Submit, spec: EngineSpec, capabilities: Capabilities) -> Submi
     return _alive(plain, spec.vocab_size, capabilities)
 
 
-def _allowed(key: str, capabilities: Capabilities) -> tuple[Any, ...] | None:
+def allowed_values(key: str, capabilities: Capabilities) -> tuple[Any, ...] | None:
     """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
     return capabilities.spec.get(key, (EngineSpec.model_fields[key].default,)) or None
 

@@ -32,7 +32,8 @@ class SamplingParams(Value):
     `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
     `frequency_penalty` for each occurrence are subtracted. Before that each token of `logit_bias` has its bias added:
     one of -100 never comes while another one may, and while one of 100 may come only such do.
-    Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens.
+    Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
+    but the first comes with `num_prompt_logprobs` of them, by what stands before it alone.
     With a `grammar`, a token is one that an edge of the state reached bears; state 0 is the first, and the output ends
     in a state without edges.
     At a `temperature` above 0 the token is drawn: of the `top_k` largest logits (0: of all), and of those the fewest
@@ -48,6 +49,7 @@ class SamplingParams(Value):
     repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
     logit_bias: Annotated[tuple[tuple[Index, Bias], ...], Field(max_length=BIASES_MAX)] = ()
     num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
+    num_prompt_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
     grammar: Grammar = ()
     temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Literal, TypeAlias, get_args
 
+from scenarios.capabilities import Capabilities
 from scenarios.draw import draw
+from scenarios.extensions import extended
 from scenarios.features import refusals
 from scenarios.random_trace import random_trace
 from scenarios.spec import EngineSpec, Value
@@ -48,9 +50,12 @@ class Shard(Value):
         """Who draws the traces of this shard."""
         return GENERATORS[self.number % len(GENERATORS)] if self.profile == "mixed" else self.profile
 
-    def generate(self) -> list[Trace]:
-        """Return the traces of this shard, faults not switched on yet."""
-        return [self._descendant(index, trace) for index, trace in enumerate(self._fresh(), self.first)]
+    def generate(self, capabilities: Capabilities | None = None) -> list[Trace]:
+        """Return the traces of this shard, faults not switched on yet; fresh ones extended for an engine."""
+        fresh = self._fresh()
+        if capabilities is not None:
+            fresh = [extended(trace, capabilities) for trace in fresh]
+        return [self._descendant(index, trace) for index, trace in enumerate(fresh, self.first)]
 
     def _descendant(self, index: int, fresh: Trace) -> Trace:
         """Return a parent, a trace between it and the fresh one that stands in its place, or the fresh one."""

@@ -110,6 +110,9 @@ class _Pair:
         """Return the first difference between both, or None."""
         name, seen, wanted = self._submit.request, self._seen, self._wanted
         common = min(len(wanted.tokens), len(seen.tokens))
+        of_prompt = self._prompt_logprobs() if common else None
+        if of_prompt is not None:
+            return of_prompt
         for position in range(common):
             if seen.tokens[position] != wanted.tokens[position]:
                 if not self._is_near_tie(position):
@@ -123,6 +126,19 @@ class _Pair:
             if seen.finish_reason != wanted.finish_reason:
                 return OutputDifference("finish_reason", name, None, wanted.finish_reason, seen.finish_reason)
         return self._logprobs(common)
+
+    def _prompt_logprobs(self) -> OutputDifference | None:
+        """Compare the logprobs of the prompt, which depend on nothing that was chosen; the position is the prompt's."""
+        seen, wanted = self._seen.prompt_logprobs, self._wanted.prompt_logprobs
+        width = 2 * self._submit.params.num_prompt_logprobs
+        if len(seen) != len(wanted):
+            expected, actual = f"{len(wanted) // 2} logprobs", f"{len(seen) // 2} logprobs"
+            return OutputDifference("prompt_logprobs", self._submit.request, None, expected, actual)
+        for first in range(0, len(wanted), width) if width else ():
+            one, other = seen[first : first + width], wanted[first : first + width]
+            if not _are_alike(one, other, self._terms.logit_margin):
+                return OutputDifference("prompt_logprobs", self._submit.request, first // width + 1, other, one)
+        return None
 
     def _is_near_tie(self, position: int) -> bool:
         """Tell whether both runs show that the two tokens which they chose differ by less than the margin."""

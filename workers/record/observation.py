@@ -114,11 +114,15 @@ class Observation(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a client gets of one request; of each token its logprobs, flat: ids, each followed by its logprob."""
+    """What a client gets of one request; of each token its logprobs, flat: ids, each followed by its logprob.
+
+    So it gets those of the tokens of the prompt behind the first, if it asked for them.
+    """
 
     tokens: tuple[int, ...]
     finish_reason: str | None
     logprobs: tuple[int | float, ...] = ()
+    prompt_logprobs: tuple[int | float, ...] = ()
 
 
 class Recorder:

@@ -310,7 +310,7 @@ def _stats(run: OutputRun) -> Stats:
 
 def _difference(found: OutputDifference, how: str, step: int) -> Difference:
     return Difference(
-        plane="liveness" if found.variable == "end" else "logits" if found.variable == "logprobs" else "tokens",
+        plane="liveness" if found.variable == "end" else "logits" if found.variable.endswith("logprobs") else "tokens",
         variable=found.variable,
         request=found.request,
         commit="",

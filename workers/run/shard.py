@@ -68,7 +68,7 @@ def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace
     """Return the explicit traces of a shard, within what the engine can do, where its faults are possible."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
     capabilities = kind_of(config.engine).capabilities
-    traces = [fitted(within(trace, capabilities), requires, shard.faults) for trace in shard.generate()]
+    traces = [fitted(within(trace, capabilities), requires, shard.faults) for trace in shard.generate(capabilities)]
     return [trace.explicit() for trace in traces]
 
 

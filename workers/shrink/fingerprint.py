@@ -2,6 +2,7 @@
 
 import re
 
+from scenarios.events import ResetPrefixCache
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stuck, Vacuous, Verdict
@@ -13,6 +14,8 @@ _NUMBERS = re.compile(r"N(, N)*,?")
 UNLIKE = "unlike "
 # Where the masks of a step are made for more drafts than it verifies: the device has cut some since.
 _CUT = "where grammars meet drafts that the device cuts"
+# A result is thrown away, and what came with it is not computed again.
+_DROPPED = "where all who run are preempted"
 
 
 class Signature(Value):
@@ -76,10 +79,18 @@ def _rule(difference: Difference, trace: Trace) -> str:
         return _general(difference.actual, trace).partition(", ")[0]
     expected, is_compared, reference = difference.expected.rpartition(", as in ")
     if not is_compared:
-        return _CUT if difference.variable == "grammar" and _is_cut(trace) else ""
+        if difference.variable == "grammar" and _is_cut(trace):
+            return _CUT
+        return _DROPPED if _is_dropped(difference, trace) else ""
     if _lets_stop(difference, expected, trace):
         return f"{UNLIKE}{reference}, where min_tokens let it stop"
     return f"{UNLIKE}{reference}, {_CUT}" if _is_cut(trace) else f"{UNLIKE}{reference}"
+
+
+def _is_dropped(difference: Difference, trace: Trace) -> bool:
+    """Tell whether the logprobs of a prompt are missing altogether, in a trace that throws results away."""
+    drops = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    return drops and difference.variable == "prompt_logprobs" and difference.actual.startswith("0 logprobs")
 
 
 def _is_cut(trace: Trace) -> bool:

@@ -141,8 +141,8 @@ class Specstorm:
     name = SPECSTORM
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
-        # A bias would be one more thing that changes logits on the device.
-        features=tuple(feature for feature in FEATURES if feature != "logit_bias"),
+        # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
+        features=tuple(feature for feature in FEATURES if feature not in ("logit_bias", "num_prompt_logprobs")),
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ()),
         devices=DEVICES,

@@ -33,7 +33,7 @@ SOUND = SamplerBoxKind()
 SEEDS = range(6)
 # A request for each contract, for random traces break some of them seldom or never.
 REQUESTS: dict[str, dict[str, object]] = {
-    "plain": {"num_logprobs": 4},
+    "plain": {"num_logprobs": 4, "num_prompt_logprobs": 3},
     "masked": {"stop": (7, 8), "min_tokens": 9, "bad_words": ((5,), (4, 4)), "num_logprobs": 3},
     "few": {"allowed_tokens": (0, 1, 9)},
     "follows": {"grammar": (((2, 0), (3, 1)), ((4, 0), (5, 2)), ())},

@@ -124,6 +124,19 @@ class SamplerBox(OutputsAlone):
         flat = tuple(value for each in ids for value in (each, shown[each] - total))
         return (vocab_size if self.breach == "vocabulary" and len(request.output) == 2 else token), flat
 
+    def _of_prompt(self, request: Request) -> tuple[int | float, ...]:
+        """Return the logprobs of the prompt of a request that has a token, as many as it asked for."""
+        width, prompt = request.submit.params.num_prompt_logprobs, request.submit.prompt
+        assert isinstance(prompt, tuple)
+        found: list[int | float] = []
+        for place in range(1, len(prompt)) if width and request.delivered else ():
+            logits = logits_after(prompt[:place], self.trace.spec.vocab_size)
+            total = log(sum(map(exp, logits)))
+            order = sorted(range(len(logits)), key=lambda each: (-logits[each], each))[: width - 1]
+            own = prompt[place - (self.breach == "prompt_logprobs")]
+            found += [value for each in (own, *order) for value in (each, logits[each] - total)]
+        return tuple(found)
+
     def _processed(self, request: Request, logits: Sequence[float]) -> list[float]:
         """Return logits behind penalties and masks."""
         params, output = request.submit.params, request.output
@@ -198,6 +211,7 @@ class SamplerBox(OutputsAlone):
                 tuple(token for token, _ in request.delivered),
                 request.finish_reason,
                 tuple(value for _, logprobs in request.delivered for value in logprobs),
+                self._of_prompt(request),
             )
             for name, request in self.requests.items()
         }

@@ -22,6 +22,8 @@ CONTRACTS: Mapping[str, str] = {
     "logprobs delivered, what a smaller bias comes to",
     "grammar": "every token is an edge of the state reached, and the output ends where there are none",
     "logprobs": "as many logprobs of each token as were asked for, its own first",
+    "prompt_logprobs": "with the first token as many logprobs of each token of the prompt behind its first as were "
+    "asked for, its own first, in order, of probabilities that are 1 all together",
     "logprob_ranks": "the likeliest tokens come in order, and a token has one logprob wherever it is named",
     "logprob_sum": "probabilities of a vocabulary: none above 1, all together 1, none 0 of what was delivered",
     "greedy": "at temperature 0 nothing that may come and is shown is likelier than the token delivered",

@@ -11,6 +11,7 @@ from scenarios.events import Abort, Submit
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import logprob_breach
+from workers.judge.contracts.prompt_logprobs import prompt_logprob_breach
 from workers.judge.contracts.tokens import token_breach
 from workers.record.observation import Output
 
@@ -72,7 +73,11 @@ class Deliveries:
             known.output = outputs.get(name)
         for given in (*self.ended, *self.newest.values()):
             if self.breach is None:
-                self.breach = token_breach(given, self.terms) or logprob_breach(given, self.terms)
+                self.breach = (
+                    token_breach(given, self.terms)
+                    or logprob_breach(given, self.terms)
+                    or prompt_logprob_breach(given, self.terms)
+                )
         return self.breach
 
     def _changed(self, name: str, before: Output, now: Output) -> None:
@@ -83,7 +88,10 @@ class Deliveries:
             self._break("delivery", name, position, f"{_text_of(before)} and what follows", _text_of(now))
         elif before.finish_reason is not None:
             self._break("delivery", name, length, f"{_text_of(before)} and nothing more", _text_of(now))
-        elif now.logprobs[: len(before.logprobs)] != before.logprobs:
+        elif (
+            now.logprobs[: len(before.logprobs)] != before.logprobs
+            or now.prompt_logprobs[: len(before.prompt_logprobs)] != before.prompt_logprobs
+        ):
             self._break("delivery", name, None, "the logprobs that were delivered and what follows", "other logprobs")
 
     def _break(self, contract: str, request: str, position: int | None, expected: str, actual: str) -> None:

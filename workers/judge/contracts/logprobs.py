@@ -99,7 +99,7 @@ class _Judged:
 
     def breach(self, step: Step) -> tuple[str, str, str] | None:
         """Return which contract a token breaks, what it demands, and what is there; or None."""
-        found = _rank_breach(step, self._vocab_size) or _sum_breach(step, self._vocab_size)
+        found = rank_breach(step, self._vocab_size) or sum_breach(step, self._vocab_size)
         if found is not None or not self._binds:
             return found
         if step.shown.own == -inf:
@@ -177,7 +177,7 @@ def _has_penalties(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
-def _rank_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
+def rank_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
     """Return what is wrong with which tokens are shown and in which order."""
     shown = step.shown
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
@@ -195,7 +195,7 @@ def _rank_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
     return None
 
 
-def _sum_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
+def sum_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
     """Return what is wrong with the sum of the probabilities shown, those of all others included."""
     shown = step.shown
     if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):

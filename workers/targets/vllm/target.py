@@ -105,6 +105,7 @@ class Delivered:
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[int | float] = field(default_factory=list)
+    prompt_logprobs: list[int | float] = field(default_factory=list)
     finish_reason: str | None = None
 
 
@@ -153,21 +154,22 @@ class VllmTarget(OutputsAlone):
         events, self._pending = self._pending, []
         answer = self._process.ask({"do": "step", "events": events})
         try:
-            for name, tokens, reason, logprobs in answer["outputs"]:
-                self._deliver(str(name), list(tokens), reason, list(logprobs))
+            for name, tokens, reason, logprobs, prompt_logprobs in answer["outputs"]:
+                self._deliver(str(name), Delivered(list(tokens), list(logprobs), list(prompt_logprobs), reason))
             self._is_drained = bool(answer["drained"])
             self.probes = dict(answer["probes"])
             self._seen += _observations(answer)
         except (KeyError, TypeError, ValueError) as error:
             raise EngineFailed(f"the engine's process answered a step with {answer!r}", "its process") from error
 
-    def _deliver(self, name: str, tokens: list[int], reason: str | None, logprobs: list[int | float]) -> None:
+    def _deliver(self, name: str, more: Delivered) -> None:
         request = self._delivered[name]
         self._num_outputs += 1
         if request.finish_reason is None:
-            request.tokens += tokens
-            request.logprobs += logprobs
-            request.finish_reason = reason
+            request.tokens += more.tokens
+            request.logprobs += more.logprobs
+            request.prompt_logprobs += more.prompt_logprobs
+            request.finish_reason = more.finish_reason
 
     def drained(self) -> bool:
         """Tell whether nothing is left to do."""
@@ -176,7 +178,12 @@ class VllmTarget(OutputsAlone):
     def outputs(self) -> dict[str, Output]:
         """Return what the client has of each request so far."""
         return {
-            name: Output(tuple(request.tokens), request.finish_reason, tuple(request.logprobs))
+            name: Output(
+                tuple(request.tokens),
+                request.finish_reason,
+                tuple(request.logprobs),
+                tuple(request.prompt_logprobs),
+            )
             for name, request in self._delivered.items()
         }
 

@@ -7,6 +7,7 @@ import pytest
 from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
 from scenarios.events import PromptDraw, Submit
+from scenarios.extensions import extended
 from scenarios.rescale import rescaled
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
@@ -20,18 +21,21 @@ BLOCK = 32
 
 @pytest.mark.parametrize("seed", range(120))
 def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
-    trace = within(random_trace(seed), KIND.capabilities)
+    trace = within(extended(random_trace(seed), KIND.capabilities), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
 def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
-    traces = [within(random_trace(seed), KIND.capabilities) for seed in range(200)]
+    traces = [within(extended(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
     assert any(trace.spec.prefix_cache for trace in traces)
     assert {trace.spec.drafter for trace in traces} >= {"eagle", "draft_model", "ngram", "ngram_gpu"}
     shared = [event.prompt for trace in traces for event in trace.submits() if isinstance(event.prompt, PromptDraw)]
     assert any(prompt.common >= 2 * BLOCK for prompt in shared)
+    assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}
+    for feature in ("num_prompt_logprobs", "logit_bias"):
+        assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 
     def held(trace: Trace) -> int:
@@ -78,7 +82,8 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
 
 BESIDE_DRAFTS = (
     "events.1: a request with logit_bias; features are stop, priority, min_tokens, bad_words, allowed_tokens, "
-    "presence_penalty, frequency_penalty, repetition_penalty, num_logprobs, grammar, temperature, top_k, top_p, seed"
+    "presence_penalty, frequency_penalty, repetition_penalty, num_logprobs, num_prompt_logprobs, grammar, temperature, "
+    "top_k, top_p, seed"
 )
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {

@@ -211,7 +211,7 @@ class Session:
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
     def _told(self, output: Any) -> list[Any]:
-        """Return one request's new tokens, with why it has ended and the logprobs it asked for, flat."""
+        """Return one request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat."""
         request_id = output.request_id
         reason = None if output.finish_reason is None else str(output.finish_reason)
         if reason is not None:
@@ -221,9 +221,17 @@ class Session:
             # Rows are as wide as the widest request of the batch asks for.
             width = self._width[request_id]
             for ids, logprobs in zip(output.new_logprobs.logprob_token_ids, output.new_logprobs.logprobs, strict=True):
-                for token, logprob in zip(ids[:width].tolist(), logprobs[:width].tolist(), strict=True):
-                    flat += [token, logprob]
-        return [self._names[request_id], list(output.new_token_ids), reason, flat]
+                flat += _flat(ids[:width].tolist(), logprobs[:width].tolist())
+        of_prompt: list[int | float] = []
+        if output.new_prompt_logprobs_tensors is not None:
+            tensors = output.new_prompt_logprobs_tensors
+            of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
+        return [self._names[request_id], list(output.new_token_ids), reason, flat, of_prompt]
+
+
+def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
+    """Return ids, each followed by its logprob."""
+    return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
 
 
 def _submit_of(request_id: str) -> int:
@@ -261,6 +269,7 @@ def _sampling_params(event: Submit) -> Any:
         allowed_token_ids=list(asked.allowed_tokens) or None,
         logit_bias=dict(asked.logit_bias) or None,
         logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
+        prompt_logprobs=asked.num_prompt_logprobs - 1 if asked.num_prompt_logprobs else None,
         structured_outputs=_structured_outputs(event),
         detokenize=False,
     )

@@ -1,0 +1,30 @@
+"""Extended traces: those of our own engine stay as they are, others ask for what their engine has besides."""
+
+from scenarios.capabilities import FEATURES, Capabilities, lacking, within
+from scenarios.extensions import extended
+from scenarios.strategies import random_trace
+from scenarios.trace import problems
+from workers.targets.specstorm import Specstorm
+
+OURS = Specstorm().capabilities
+MORE = OURS.model_copy(update={"features": FEATURES, "spec": {**OURS.spec, "drafter_quality": ()}})
+
+
+def test_traces_of_our_own_engine_stay_as_they_are() -> None:
+    for seed in range(100):
+        trace = random_trace(seed)
+        assert extended(trace, OURS) is trace
+        assert within(trace, OURS) == trace
+
+
+def test_an_engine_that_can_do_more_is_asked_for_it_in_valid_traces() -> None:
+    beside = Capabilities(**{**dict(MORE), "features_without_drafts": ("logit_bias",)})
+    for capabilities in (MORE, beside):
+        traces = [extended(random_trace(seed), capabilities) for seed in range(120)]
+        assert all(problems(trace) == [] and lacking(trace, capabilities) is None for trace in traces)
+        submits = [event for trace in traces for event in trace.submits()]
+        assert {event.params.num_prompt_logprobs for event in submits} == set(range(7))
+        assert any(event.params.logit_bias for event in submits)
+        assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}
+        # The same again, whatever was drawn before.
+        assert extended(random_trace(7), capabilities) == traces[7]
