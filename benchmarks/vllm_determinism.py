@@ -25,35 +25,39 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.run.output_check import STEPS_MAX, OutputRun, text_of
 from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.vllm.second_runner import VllmV2
 from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm
 
+KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
 HASH_SEEDS = ("1", "20011")
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
 Shown = dict[str, str]
 
 
-class SeededVllm(Vllm):
-    """The kind of engine that is vLLM's, in a process with the hash seed of this one."""
+class Seeded(Vllm):
+    """A kind of engine that is vLLM's, in a process with the hash seed of this one."""
 
-    def __init__(self) -> None:
-        self.keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=os.environ.get("PYTHONHASHSEED", "random"))
+    def __init__(self, kind: Vllm) -> None:
+        self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
+        hash_seed = os.environ.get("PYTHONHASHSEED", "random")
+        self.keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=hash_seed, runner=kind.runner)
 
     def _keeper(self, config: RunConfig) -> Keeper:
         return self.keeper
 
 
-def traces(count: int) -> Iterator[tuple[str, Trace]]:
+def traces(kind: Vllm, count: int) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios, then drawn traces, so many in all, by name."""
-    for index, (name, trace) in enumerate(islice(scenarios_and_drawn(itertools.count()), count)):
+    for index, (name, trace) in enumerate(islice(scenarios_and_drawn(kind, itertools.count()), count)):
         schedule = Schedule(policy=POLICIES[index % len(POLICIES)], seed=index)
         yield name, trace.model_copy(update={"schedule": schedule}).explicit()
 
 
 def scenarios_and_drawn(
-    seeds: Iterable[int], changed: Callable[[Trace], Trace] = lambda drawn: drawn
+    kind: Vllm, seeds: Iterable[int], changed: Callable[[Trace], Trace] = lambda drawn: drawn
 ) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios, then traces drawn from seeds and changed, as far as the engine can do them, by name."""
-    capabilities = Vllm().capabilities
+    """Yield the scenarios, then traces drawn from seeds and changed, as far as an engine can do them, by name."""
+    capabilities = kind.capabilities
     for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
         yield file.stem, load(file)
     for seed in seeds:
@@ -62,7 +66,7 @@ def scenarios_and_drawn(
             yield f"seed {seed}", trace
 
 
-def shown(trace: Trace, kind: SeededVllm, tapes: Tapes) -> Shown:
+def shown(trace: Trace, kind: Seeded, tapes: Tapes) -> Shown:
     """Return digests of what a run shows, by what they are of; how often tasks ran, and how many races there were."""
     run = OutputRun(trace, tapes, kind, races=True, steps=True)
     steps: list[Observation] = []
@@ -91,19 +95,20 @@ def _digest(value: object) -> str:
     return blake2b(json.dumps(value, separators=(",", ":")).encode(), digest_size=8).hexdigest()
 
 
-def print_all(count: int) -> None:
+def print_all(engine: Vllm, count: int) -> None:
     """Print what each trace shows, one JSON object a line."""
-    kind, tapes = SeededVllm(), Tapes()
+    kind, tapes = Seeded(engine), Tapes()
     try:
-        for name, trace in traces(count):
+        for name, trace in traces(kind, count):
             print(json.dumps({"trace": name, "policy": trace.schedule.policy, **shown(trace, kind, tapes)}), flush=True)
     finally:
         kind.keeper.stop()
 
 
-def printed(count: int, hash_seed: str) -> list[Shown]:
+def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
     """Return what another pair of processes shows."""
     command = [sys.executable, "-m", "benchmarks.vllm_determinism", "--print", "--traces", str(count)]
+    command += ["--engine", engine]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -114,11 +119,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=200, metavar="N", help="scenarios first, drawn ones behind them")
     parser.add_argument("--print", action="store_true", help="run them once, in this process, and print what they show")
+    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="which of vLLM's runners")
     options = parser.parse_args(arguments)
     if options.print:
-        print_all(options.traces)
+        print_all(KINDS[options.engine](), options.traces)
         return 0
-    first, second = (printed(options.traces, seed) for seed in HASH_SEEDS)
+    first, second = (printed(options.engine, options.traces, seed) for seed in HASH_SEEDS)
     assert len(first) == len(second) == options.traces, "every trace was run in both"
     for one, other in zip(first, second, strict=True):
         different = [f"{what}: {one[what]} and {other[what]}" for what in one if one[what] != other[what]]

@@ -12,7 +12,9 @@ FOLDER = Path(__file__).parent
 # They start a Ray, or share one: one process runs them, one after another.
 WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dispatch/", "tests/cluster/jobs/")
 # They start the real engine, or interpret its kernels, for minutes.
-NEEDS_VLLM = {FOLDER / "workers/targets/vllm" / name for name in ("test_kernels.py", "test_vllm.py")}
+NEEDS_VLLM = {
+    FOLDER / "workers/targets/vllm" / name for name in ("test_kernels.py", "test_second_runner.py", "test_vllm.py")
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

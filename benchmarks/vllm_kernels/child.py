@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from benchmarks.vllm_kernels.comparison import Array, Comparison, Ours, counted
-from benchmarks.vllm_kernels.interpreter import interpret
 from tests.workers.kernels.twins import memory_of, op_name, run
 from workers.kernels.argument import Arguments
+from workers.targets.vllm.child.interpreter import interpret
 
 # Imported once Triton is interpreted.
 MODULES = ("verification", "frequencies", "bookkeeping", "logits")

@@ -16,7 +16,6 @@ from vllm.v1.worker.gpu.sample.gumbel import tl_rand32
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils as v2
 
 from benchmarks.vllm_kernels.comparison import Array, Comparison, Found, Ours, first_of
-from benchmarks.vllm_kernels.interpreter import without_library
 from tests.workers.kernels.cases import rejection_sample
 from tests.workers.kernels.cases.residual_mass import known
 from tests.workers.kernels.cases.sampling import HOSTILE, LARGE, REAL, UNTRIED, Sizes, batch, made
@@ -37,6 +36,7 @@ from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.definition import residual_mass
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
+from workers.targets.vllm.child.interpreter import without_library
 
 UNDEFINED = "a line of logits with NaN or inf, or of nothing but -inf"
 OUTSIDE = "a draft outside the vocabulary"

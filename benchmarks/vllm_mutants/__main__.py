@@ -1,10 +1,11 @@
-"""Take each order of vLLM's asynchronous runner away in turn, plant mistakes in it, and say what finds each.
+"""Take each order of a runner of vLLM away in turn, plant mistakes in it, and say what finds each.
 
-`python -m benchmarks.vllm_mutants --traces 40`. Which lines order work is seen while clean traces run: records of
-events, waits, synchronisations, `record_stream`, copies that block. A mutant leaves out one of them, in engines that
-run ahead alone, and runs the scenarios and drawn traces that reach its line: eagerly for races and for what its steps
-show, lazily for harm. It is judged as in a hunt: races that are not known, identities of its steps, and outputs against
-those of the engine as it is. Exit code 1 if the engine as it is shows anything that is not known, or a mutant survives.
+`python -m benchmarks.vllm_mutants --traces 40 --engine vllm-v2`. Which lines order work is seen while clean traces
+run: records of events, waits, synchronisations, `record_stream`, copies that block. A mutant leaves out one of them,
+in engines that run ahead alone, and runs the scenarios and drawn traces that reach its line: eagerly for races and
+for what its steps show, lazily for harm. It is judged as in a hunt: races that are not known, identities of its
+steps, and outputs against those of the engine as it is. Exit code 1 if the engine as it is shows anything that is not
+known, or a mutant survives.
 """
 
 import argparse
@@ -12,10 +13,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.vllm_determinism import scenarios_and_drawn
+from benchmarks.vllm_determinism import KINDS, scenarios_and_drawn
 from benchmarks.vllm_mutants.mistakes import MISTAKES
 from benchmarks.vllm_mutants.runs import Line, Runs, Seen
 from scenarios.trace import Trace
+from workers.targets.vllm.target import Vllm
 
 # Lazy runs of a mutant that a race has given away already: they show what harm it does.
 HARMLESS_MAX = 6
@@ -64,7 +66,7 @@ class Table:
     def run_clean(self, num_traces: int) -> list[str]:
         """Run all traces with the engine as it is; return what it shows that is not known."""
         wrong: list[str] = []
-        for name, trace in _traces(num_traces):
+        for name, trace in _traces(num_traces, self.runs.kind):
             clean = Clean(name, trace, self.runs.seen(trace, "eager"), self.runs.seen(trace, "lazy"))
             self.clean.append(clean)
             for seen in (clean.eager, clean.lazy):
@@ -114,9 +116,9 @@ def _harm(seen: Seen, clean: Seen, where: str) -> str:
     return f"{where}: other outputs of {', '.join(wrong)}"
 
 
-def _traces(num_traces: int) -> Iterator[tuple[str, Trace]]:
+def _traces(num_traces: int, kind: Vllm) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios and drawn traces of an engine that runs ahead, by name."""
-    for name, trace in scenarios_and_drawn(range(num_traces), _running_ahead):
+    for name, trace in scenarios_and_drawn(kind, range(num_traces), _running_ahead):
         if trace.spec.depth > 1:
             yield name, trace.explicit()
 
@@ -130,8 +132,11 @@ def main() -> int:
     """Run, print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=40, metavar="N", help="drawn traces beside the scenarios")
-    table = Table(Runs())
-    wrong = table.run_clean(parser.parse_args().traces)
+    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="which of vLLM's runners")
+    options = parser.parse_args()
+    kind = KINDS[options.engine]()
+    table = Table(Runs(kind))
+    wrong = table.run_clean(options.traces)
     lines = table.lines()
     known = sum(clean.eager.num_known for clean in table.clean)
     broken_off = sum(isinstance(clean.lazy.outputs, str) for clean in table.clean)
@@ -140,7 +145,7 @@ def main() -> int:
     print("| mutant | traces | race in an eager run | identity of a step | harm |\n|---|---|---|---|---|")
     for line, calls in lines.items():
         table.try_mutant(f"{calls} in `{line.function}` ({line.file.removeprefix('vllm/')}:{line.line})", (line,))
-    for name, mistake in MISTAKES.items():
+    for name, mistake in MISTAKES[kind.runner.name].items():
         table.try_mutant(f"{name.replace('_', ' ')}: {mistake.text}", mistake=name)
     table.runs.kind.stop()
     caught = [row for row in table.rows if row.is_caught]

@@ -35,7 +35,7 @@ class MutatedHost(Host):
         if spec.depth > 1 and self._session is not None:
             activate().leave_out(self._lines)
             if self._mistake:
-                MISTAKES[self._mistake].make(_runner_of(self._session.engine))
+                MISTAKES[self._runner][self._mistake].make(_runner_of(self._session.engine))
         return answer
 
     def _close(self) -> None:

@@ -1,8 +1,10 @@
-"""Mistakes that are planted in a model runner of vLLM from outside: each changes one method or buffer of one runner."""
+"""Mistakes that are planted in vLLM's model runners from outside: each changes one method or buffer of a runner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from workers.targets.vllm.messages import RunnerName
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,69 @@ def _positions_one_too_many(runner: Any) -> None:
     runner._model_forward = behind
 
 
-MISTAKES = {
+def _rejections_forgotten(runner: Any) -> None:
+    update = runner.postprocess_sampled
+
+    def forgotten(rows: Any, sampled: Any, num_sampled: Any, num_rejected: Any, *rest: Any) -> None:
+        update(rows, sampled, num_sampled, num_rejected.new_zeros(num_rejected.shape), *rest)
+
+    runner.postprocess_sampled = forgotten
+
+
+def _bounds_of_the_step_before(runner: Any) -> None:
+    update = runner.update_requests
+
+    def behind(plan: Any) -> None:
+        counts = runner.req_states.num_computed_tokens_np
+        before = counts.copy()
+        update(plan)
+        counts[:] = before
+
+    runner.update_requests = behind
+
+
+def _rows_by_number(runner: Any) -> None:
+    gather = runner.gather_batch_req_state
+
+    def by_number(*arguments: Any) -> Any:
+        state, count = gather(*arguments)
+        if state is not None:
+            rows = state.idx_mapping_np
+            state = state._replace(idx_mapping_np=rows - rows + range(len(rows)))
+        return state, count
+
+    runner.gather_batch_req_state = by_number
+
+
+def _one_buffer_instead_of_two(runner: Any) -> None:
+    for shared in (runner.req_states.prefill_len, runner.block_tables.num_blocks):
+        shared.pool.max_concurrency = 1
+
+
+def _rows_of_ended_requests_kept(runner: Any) -> None:
+    states = runner.req_states
+    remove = states.remove_request
+
+    def kept(name: str) -> Any:
+        row = remove(name)
+        if row is not None:
+            states.free_indices.remove(row)
+        return row
+
+    states.remove_request = kept
+
+
+def _positions_given_one_too_many(runner: Any) -> None:
+    prepare = runner.model_state.prepare_inputs
+
+    def behind(batch: Any, states: Any) -> Any:
+        # All of a row's positions by one too many: attention sees only how far apart they are.
+        return {**prepare(batch, states), "positions": batch.positions + 1}
+
+    runner.model_state.prepare_inputs = behind
+
+
+FIRST_RUNNER = {
     "stale_counts_on_the_host": Mistake(
         "the host corrects its counts by those of the step before", _stale_counts_on_the_host
     ),
@@ -116,3 +180,22 @@ MISTAKES = {
         "all positions are one too many; attention sees only how far apart they are", _positions_one_too_many
     ),
 }
+SECOND_RUNNER = {
+    "rejections_forgotten": Mistake("the device goes on as if no draft had been rejected", _rejections_forgotten),
+    "bounds_of_the_step_before": Mistake(
+        "the host bounds lengths by the counts of the step before", _bounds_of_the_step_before
+    ),
+    "rows_by_number": Mistake(
+        "requests are taken to be in the rows of their numbers in the batch, wherever they are", _rows_by_number
+    ),
+    "one_buffer_instead_of_two": Mistake(
+        "lengths of prompts and numbers of blocks are written to one pinned buffer each, not to two in turn",
+        _one_buffer_instead_of_two,
+    ),
+    "rows_of_ended_requests_kept": Mistake("the runner keeps the rows of ended requests", _rows_of_ended_requests_kept),
+    "positions_one_too_many": Mistake(
+        "all positions are one too many; attention sees only how far apart they are", _positions_given_one_too_many
+    ),
+}
+# Mistakes by runner and name.
+MISTAKES: Mapping[RunnerName, Mapping[str, Mistake]] = {"v1": FIRST_RUNNER, "v2": SECOND_RUNNER}

@@ -38,11 +38,12 @@ class Seen:
     orders: Mapping[Line, str] = field(default_factory=dict)
 
 
-class MutableVllm(Vllm):
-    """The kind of engine that is vLLM's, in a process that mutates it when it is told to."""
+class Mutable(Vllm):
+    """A kind of engine that is vLLM's, in a process that mutates it when it is told to."""
 
-    def __init__(self) -> None:
-        self._kept = Keeper(ROOT / HOME, "", "sim", CHILD)
+    def __init__(self, kind: Vllm) -> None:
+        self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
+        self._kept = Keeper(ROOT / HOME, "", "sim", CHILD, runner=kind.runner)
 
     def ask(self, message: Message) -> Message:
         """Return the answer of the engine's process."""
@@ -59,8 +60,8 @@ class MutableVllm(Vllm):
 class Runs:
     """Runs of traces in one process after the other, asynchronous engines mutated as was said last."""
 
-    def __init__(self) -> None:
-        self.kind = MutableVllm()
+    def __init__(self, kind: Vllm) -> None:
+        self.kind = Mutable(kind)
         self._mutation: Message = {}
         self._tapes = Tapes()
         self.mutate()

@@ -154,6 +154,10 @@ class StepIdentities:
             stay.num_scheduled, stay.num_drafts = stop - start, values["drafts"][row]
             seen = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             yield from self._row(number, request, seen, values["seq_lens"][row])
+            bound = values.get("bounds", values["seq_lens"])[row]
+            if bound < values["seq_lens"][row]:
+                wanted = f"at least {values['seq_lens'][row]}"
+                yield Breach("counts", "bounds", request, number, None, wanted, str(bound))
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Breach]:

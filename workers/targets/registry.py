@@ -2,12 +2,13 @@
 
 from importlib import import_module
 
-from workers.targets.target import SPECSTORM, VLLM, TargetKind
+from workers.targets.target import SPECSTORM, VLLM, VLLM_V2, TargetKind
 
 # The name that `--engine` takes, and where the kind is: module and class.
 _KINDS: dict[str, tuple[str, str]] = {
     SPECSTORM: ("workers.targets.specstorm", "Specstorm"),
     VLLM: ("workers.targets.vllm.target", "Vllm"),
+    VLLM_V2: ("workers.targets.vllm.second_runner", "VllmV2"),
 }
 
 

@@ -23,6 +23,7 @@ DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 
 SPECSTORM = "specstorm"
 VLLM = "vllm"
+VLLM_V2 = "vllm-v2"
 
 
 class DeviceError(Exception):

@@ -38,6 +38,7 @@ def inputs(drafts: list[int], ids: list[int], positions: list[int], starts: list
         "slots": slots,
         "starts": starts,
         "seq_lens": lengths,
+        "bounds": list(lengths),
         "tables": tables,
     }
 
@@ -112,6 +113,7 @@ WRONG: dict[str, tuple[Callable[[list[Step]], None], tuple[str, int | None, int,
     "a token that was sampled": (_set(2, "inputs", "input_ids", 1, 11), ("input_ids", 0, 2, 7)),
     "a position": (_set(1, "inputs", "positions", 1, 7), ("positions", 0, 1, 6)),
     "a length": (_set(1, "inputs", "seq_lens", 1, 6), ("seq_lens", 1, 1, None)),
+    "a bound of a length": (_set(1, "inputs", "bounds", 1, 4), ("bounds", 1, 1, None)),
     "a slot": (_set(1, "inputs", "slots", 3, 12 + 1), ("slots", 1, 1, 4)),
     "a slot of another": (_set(1, "inputs", "slots", 3, 8 * BLOCK + 1), ("slots", 1, 1, 4)),
     "a block of another": (_move, ("tables", 0, 2, 7)),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
@@ -196,7 +197,10 @@ def activate() -> Device:
     library = native()
     backend_registration.rename_privateuse1_backend(DEVICE_NAME)
     # Whoever calls these is meant, not they.
-    folders = (Path(torch.__file__).parent, Path(np.__file__).parent, Path(__file__).parent)
+    folders = [Path(torch.__file__).parent, Path(np.__file__).parent, Path(__file__).parent]
+    triton = find_spec("triton")
+    if triton is not None and triton.origin is not None:
+        folders.append(Path(triton.origin).parent)
     library.register([f"{folder}/" for folder in folders], draw_key)
     torch._register_device_module(DEVICE_NAME, backend)  # type: ignore[no-untyped-call]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=False)

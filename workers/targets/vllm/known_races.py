@@ -44,6 +44,12 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         r".* allocated at vllm/v1/spec_decode/(llm_base_proposer|ngram_proposer_gpu)\.py:\d+, handed out again as .*",
         "vllm_counts_without_record_stream",
     ),
+    KnownRace(
+        "_copy_request_inputs",
+        "copy_to_uva",
+        r"runner\.sampler\.sampling_states\.(temperature|seeds)\.pool\._uva_bufs\.cpu",
+        "vllm_v2_sampling_states_in_flight",
+    ),
 )
 
 

@@ -5,11 +5,13 @@ wrong answer.
 """
 
 import json
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 LINE_BYTES_MAX = 16 << 20
 
 Message: TypeAlias = dict[str, Any]
+# vLLM's model runners, the first and the second generation: a process has engines with one of them.
+RunnerName: TypeAlias = Literal["v1", "v2"]
 
 
 class MessageError(ValueError):

@@ -1,6 +1,7 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
 import atexit
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +16,7 @@ from workers.record.verdict import Difference
 from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
 from workers.targets.vllm.known_races import KNOWN_RACE, is_known
-from workers.targets.vllm.messages import Message
+from workers.targets.vllm.messages import Message, RunnerName
 from workers.targets.vllm.process import EngineProcess, StartFailed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,13 +24,13 @@ HOME = ".venv-vllm"
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 _CHILD = "workers.targets.vllm.child.main"
+_DEVICES = {"sim": "sim (streams and pinned memory, simulated)", "cpu": "cpu"}
 # One core an engine, no network, no compilation.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_CI_ENV": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "TORCH_COMPILE_DISABLE": "1",
@@ -39,13 +40,40 @@ ENVIRONMENT = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Runner:
+    """One of vLLM's model runners: the engine by which it is known here, and what its process needs.
+
+    `packages` are folders of an installation that only it has on its path.
+    """
+
+    name: RunnerName
+    engine: str
+    environment: Mapping[str, str]
+    packages: tuple[str, ...] = ()
+
+
+FIRST_RUNNER = Runner("v1", VLLM, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
+
+
 class Keeper:
     """The process of a configuration: started when it is needed, and again after it has died."""
 
-    def __init__(self, home: Path, overlay: str, device: str, child: str = _CHILD, hash_seed: str = "0") -> None:
+    def __init__(
+        self,
+        home: Path,
+        overlay: str,
+        device: str,
+        child: str = _CHILD,
+        hash_seed: str = "0",
+        runner: Runner = FIRST_RUNNER,
+    ) -> None:
         self._home = home
         self._child = child
-        self._environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
+        self._runner = runner
+        folders = os.pathsep.join([str(ROOT), *(str(home / folder) for folder in runner.packages)])
+        own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **runner.environment}
+        self._environment = {**ENVIRONMENT, **own}
         self._device = device
         self._overlay = overlay
         self._process: EngineProcess | None = None
@@ -57,9 +85,13 @@ class Keeper:
             DeviceError: it is not installed; the message says what to do.
         """
         python = self._home / "bin" / "python"
-        if (self._home / "installed").exists() and python.exists():
-            return python
-        raise DeviceError(f"engine vllm: vLLM is not installed in {self._home}; make vllm-cpu")
+        if not (self._home / "installed").exists() or not python.exists():
+            raise DeviceError(f"engine {self._runner.engine}: vLLM is not installed in {self._home}; make vllm-cpu")
+        for folder in self._runner.packages:
+            if not (self._home / folder / "installed").exists():
+                missing = f"{folder} is not installed in {self._home / folder}"
+                raise DeviceError(f"engine {self._runner.engine}: {missing}; make {self._runner.engine}")
+        return python
 
     def process(self) -> EngineProcess:
         """Return a process that lives.
@@ -75,13 +107,14 @@ class Keeper:
             "-m",
             self._child,
             self._device,
+            self._runner.name,
             str(self._home / "models"),
             *([self._overlay] if self._overlay else []),
         ]
         try:
             self._process = EngineProcess(command, self._environment, ROOT)
         except StartFailed as error:
-            raise DeviceError(f"engine vllm: {error}") from error
+            raise DeviceError(f"engine {self._runner.engine}: {error}") from error
         return self._process
 
     def stop(self) -> None:
@@ -92,9 +125,9 @@ class Keeper:
 
 
 @cache
-def keeper_of(home: str, overlay: str, device: str) -> Keeper:
+def keeper_of(home: str, overlay: str, device: str, runner: Runner = FIRST_RUNNER) -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
-    keeper = Keeper(Path(home) if home else ROOT / HOME, overlay, device)
+    keeper = Keeper(Path(home) if home else ROOT / HOME, overlay, device, runner=runner)
     atexit.register(keeper.stop)
     return keeper
 
@@ -254,6 +287,7 @@ class Vllm:
     """The kind of engine that is vLLM's, as it is installed or laid over that."""
 
     name = VLLM
+    runner = FIRST_RUNNER
     capabilities = Capabilities(
         events=("abort", "preempt", "stall", "reset_prefix_cache"),
         preempt_modes=("deliver",),
@@ -318,8 +352,8 @@ class Vllm:
     def require(self, config: RunConfig) -> None:
         """Make sure that it is installed here."""
         if config.device not in self.capabilities.devices:
-            allowed = "sim (streams and pinned memory, simulated) and cpu"
-            raise DeviceError(f"{config.device}: engine vllm runs on {allowed}")
+            allowed = " and ".join(_DEVICES[device] for device in self.capabilities.devices)
+            raise DeviceError(f"{config.device}: engine {self.name} runs on {allowed}")
         self._keeper(config).python()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> VllmTarget:
@@ -332,4 +366,4 @@ class Vllm:
         return True
 
     def _keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(config.engine_home, config.engine_path, config.device)
+        return keeper_of(config.engine_home, config.engine_path, config.device, self.runner)

@@ -11,7 +11,8 @@ from scenarios.extensions import extended
 from scenarios.rescale import rescaled
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from workers.targets.target import VLLM, DeviceError, RunConfig
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V2, DeviceError, RunConfig
 from workers.targets.vllm.known_races import KNOWN_RACES, is_known
 from workers.targets.vllm.target import Vllm
 
@@ -127,6 +128,7 @@ def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
     assert lacking(loads(f"{spec}\nevents:\n  - {submit}\n", "x"), KIND.capabilities) is None
 
 
+STATES = "runner.sampler.sampling_states"
 COUNTS = "a buffer of 8 bytes allocated at vllm/v1/spec_decode/llm_base_proposer.py:1078"
 STAGED = "runner.drafter.backup_next_token_ids.cpu"
 
@@ -139,6 +141,8 @@ STAGED = "runner.drafter.backup_next_token_ids.cpu"
         ("copy_to_gpu", "_prepare_inputs", STAGED, False),
         ("_copy_valid_sampled_token_count", "forward", f"{COUNTS}, handed out again as a buffer of 8 bytes", True),
         ("_copy_valid_sampled_token_count", "forward", COUNTS, False),
+        ("_copy_request_inputs", "copy_to_uva", f"{STATES}.seeds.pool._uva_bufs.cpu", True),
+        ("_copy_request_inputs", "copy_to_uva", f"{STATES}.top_k.pool._uva_bufs.cpu", False),
         # The host reads what is still being copied.
         ("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu", False),
     ],
@@ -158,6 +162,19 @@ def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
         KIND.require(config)
     with pytest.raises(DeviceError, match="runs on sim"):
         KIND.require(config.model_copy(update={"device": "cuda"}))
+
+
+def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for file in ("installed", "bin/python"):
+        (tmp_path / file).touch()
+    config = RunConfig(engine=VLLM_V2, engine_home=str(tmp_path))
+    KIND.require(config)
+    missing = f"engine vllm-v2: triton is not installed in {tmp_path}/triton; make vllm-v2"
+    with pytest.raises(DeviceError, match=missing):
+        kind_of(VLLM_V2).require(config)
+    with pytest.raises(DeviceError, match=r"cpu: engine vllm-v2 runs on sim \(streams and pinned memory, simulated\)$"):
+        kind_of(VLLM_V2).require(config.model_copy(update={"device": "cpu"}))
 
 
 def test_a_command_with_a_folder_that_holds_no_engine_is_refused(

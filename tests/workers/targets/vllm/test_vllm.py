@@ -65,7 +65,7 @@ def test_two_processes_with_different_hash_seeds_show_the_same() -> None:
 
 
 def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
-    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs()
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(KIND)
     try:
         clean = runs.seen(trace, "eager")
         assert (clean.races, clean.identity) == ((), "")

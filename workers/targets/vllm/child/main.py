@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import torch
 from pydantic import TypeAdapter
 
@@ -23,10 +24,11 @@ from scenarios.spec import EngineSpec
 from workers.targets.simulated_torch.digests import TaskDigests
 from workers.targets.simulated_torch.harm import harm_of
 from workers.targets.vllm.child.engines import Engines
+from workers.targets.vllm.child.interpreter import interpret
 from workers.targets.vllm.child.replacements import apply_all
 from workers.targets.vllm.child.session import Session
 from workers.targets.vllm.child.simulated import SimulatedDevice
-from workers.targets.vllm.messages import Message, read_message, write_message
+from workers.targets.vllm.messages import Message, RunnerName, read_message, write_message
 from workers.targets.vllm.process import FILES
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
@@ -39,7 +41,8 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 class Host:
     """Answers messages: one session at a time on engines that are kept."""
 
-    def __init__(self, models: Path, device: SimulatedDevice | None) -> None:
+    def __init__(self, models: Path, runner: RunnerName, device: SimulatedDevice | None) -> None:
+        self._runner: RunnerName = runner
         self._device = device
         self._engines = Engines(models)
         self._session: Session | None = None
@@ -88,10 +91,11 @@ class Host:
         assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
         # What no request has a seed for is drawn from here, whatever was drawn before.
         torch.manual_seed(0)
+        np.random.seed(0)
         self._opened += 1
         self._spec = spec
         self._happened = []
-        self._session = Session(engine, self._opened, self._device, steps)
+        self._session = Session(engine, self._runner, self._opened, self._device, steps)
         if self._device is not None:
             self._device.begin(engine, schedule, races, self._digests)
         return {}
@@ -191,17 +195,20 @@ def main(kind: type[Host] = Host) -> None:
     # What the engine's libraries print would be read as an answer.
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    where, models, *overlay = sys.argv[1:]
+    where, named, models, *overlay = sys.argv[1:]
+    runner: RunnerName = "v2" if named == "v2" else "v1"
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         for folder in overlay:
             sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
+        if runner == "v2":
+            interpret()
         import vllm  # noqa: PLC0415  what is laid over comes first
 
         torch.set_num_threads(1)
         device = SimulatedDevice() if where == "sim" else None
-        apply_all(vllm.__version__, where)
-        host = kind(Path(models), device)
+        apply_all(vllm.__version__, where, runner)
+        host = kind(Path(models), runner, device)
         write_message(answers, {"vllm": vllm.__version__})
     except Exception as error:
         write_message(answers, failure(error))

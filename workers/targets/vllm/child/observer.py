@@ -1,45 +1,164 @@
 """Observer of an engine's steps: what was planned, what the model was given, and what was made of it, from outside.
 
 What lies on the device is copied by a task of the engine's own stream, which orders nothing and is no access to the
-race detector. The runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
+race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 
 from workers.targets.simulated_torch.device import activate
-from workers.targets.vllm.messages import Message
+from workers.targets.vllm.messages import Message, RunnerName
+
+
+class Inputs(Protocol):
+    """What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name."""
+
+    def __call__(
+        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor], **values: list[int]
+    ) -> None:
+        """Take the inputs of the step that was planned last."""
+
+
+class RunnerObserver(Protocol):
+    """Observer of one runner, which wraps it until it is released."""
+
+    def release(self) -> None:
+        """Leave the runner as it was."""
+
+    def mirrored(self) -> dict[str, int]:
+        """Return the host's count of each request in the batch, by name, where it is corrected after a launch."""
+
+    def held(self) -> dict[str, int]:
+        """Return how much is held of each kind."""
+
+
+class FirstRunnerObserver:
+    """Observer of the first model runner, whose batch keeps its rows from step to step."""
+
+    def __init__(self, runner: Any, inputs: Inputs) -> None:
+        self._runner, self._inputs = runner, inputs
+        self._drafts: dict[str, int] = {}
+        self._prepare: Callable[..., Any] = runner._prepare_inputs
+        self._forward: Callable[..., Any] = runner._model_forward
+        runner._prepare_inputs = self._observed_prepare
+        runner._model_forward = self._observed_forward
+
+    def release(self) -> None:
+        """Leave the runner as it was."""
+        del self._runner._prepare_inputs, self._runner._model_forward
+
+    def mirrored(self) -> dict[str, int]:
+        """Return the host's count of each request in the batch, by name."""
+        batch = self._runner.input_batch
+        return dict(zip(batch.req_ids, batch.num_computed_tokens_cpu[: batch.num_reqs].tolist(), strict=True))
+
+    def held(self) -> dict[str, int]:
+        """Return how many requests and rows there are."""
+        num_rows = self._runner.input_batch.num_reqs
+        return {"requests of the runner": len(self._runner.requests), "rows of the batch": num_rows}
+
+    def _observed_prepare(self, plan: Any, *arguments: Any) -> Any:
+        # Of drafts that were looked up on the device some are taken out of the plan before it is carried out.
+        self._drafts = {name: len(drafts) for name, drafts in plan.scheduled_spec_decode_tokens.items()}
+        return self._prepare(plan, *arguments)
+
+    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+
+        metadata = next(iter(get_forward_context().attn_metadata.values()))
+        names = list(self._runner.input_batch.req_ids)
+        tensors = {
+            "input_ids": options["input_ids"],
+            "positions": options["positions"],
+            "slots": metadata.slot_mapping,
+            "starts": metadata.query_start_loc[: len(names) + 1],
+            "seq_lens": metadata.seq_lens[: len(names)],
+            "tables": metadata.block_table[: len(names)],
+        }
+        self._inputs(names, [self._drafts.get(name, 0) for name in names], tensors)
+        return self._forward(*arguments, **options)
+
+
+class SecondRunnerObserver:
+    """Observer of the second model runner, whose counts live on the device; the host knows bounds of them."""
+
+    def __init__(self, runner: Any, inputs: Inputs) -> None:
+        self._runner, self._inputs = runner, inputs
+        self._prepared: tuple[Any, torch.Tensor, torch.Tensor] | None = None
+        self._prepare: Callable[..., Any] = runner.prepare_attn
+        self._forward: Callable[..., Any] = runner.model.forward
+        runner.prepare_attn = self._observed_prepare
+        runner.model.forward = self._observed_forward
+
+    def release(self) -> None:
+        """Leave the runner as it was."""
+        del self._runner.prepare_attn, self._runner.model.forward
+
+    def mirrored(self) -> dict[str, int]:
+        """Return nothing: its counts on the host are bounds, and are never corrected."""
+        return {}
+
+    def held(self) -> dict[str, int]:
+        """Return how many requests there are, and how many of their rows are not free."""
+        states = self._runner.req_states
+        num_rows = states.max_num_reqs - len(states.free_indices)
+        return {"requests of the runner": len(states.req_id_to_index), "rows of the runner": num_rows}
+
+    def _observed_prepare(self, batch: Any) -> Any:
+        tables, slots = self._prepare(batch)
+        self._prepared = batch, tables[0], slots[0]
+        return tables, slots
+
+    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
+        assert self._prepared is not None, "a step is prepared before its forward pass"
+        batch, table, slots = self._prepared
+        count = batch.num_reqs
+        tensors = {
+            "input_ids": options["input_ids"],
+            "positions": options["positions"],
+            "slots": slots,
+            "starts": batch.query_start_loc[: count + 1],
+            "seq_lens": batch.seq_lens[:count],
+            "tables": table[:count],
+        }
+        drafts = batch.num_draft_tokens_per_req
+        bounds = batch.seq_lens_cpu_upper_bound[:count].tolist()
+        self._inputs(list(batch.req_ids), [0] * count if drafts is None else drafts.tolist(), tensors, bounds=bounds)
+        return self._forward(*arguments, **options)
+
+
+_RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
+    "v1": FirstRunnerObserver,
+    "v2": SecondRunnerObserver,
+}
 
 
 class StepObserver:
     """Observations of one session; `number_of` tells which request of the trace an engine's id is."""
 
-    def __init__(self, engine: Any, is_device: bool, number_of: Callable[[str], int]) -> None:
+    def __init__(self, engine: Any, runner: RunnerName, is_device: bool, number_of: Callable[[str], int]) -> None:
         self._scheduler = engine.scheduler
-        self._runner = engine.model_executor.driver_worker.worker.model_runner
         self._is_device, self._number_of = is_device, number_of
         self._seen: list[Message] = []
         self._steps: dict[int, int] = {}
         self._step = -1
-        self._drafts: dict[str, int] = {}
         self._num_blocks: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        self._prepare: Callable[..., Any] = self._runner._prepare_inputs
-        self._forward: Callable[..., Any] = self._runner._model_forward
         self._update: Callable[..., Any] = self._scheduler.update_from_output
         sizes = {
             "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
             "block_size": engine.vllm_config.cache_config.block_size,
         }
         self._note("opened", [], **sizes)
-        self._runner._prepare_inputs = self._observed_prepare
-        self._runner._model_forward = self._observed_forward
         self._scheduler.update_from_output = self._observed_update
+        self._runner = _RUNNERS[runner](engine.model_executor.driver_worker.worker.model_runner, self._inputs)
 
     def release(self) -> None:
         """Leave the engine as it was."""
-        del self._runner._prepare_inputs, self._runner._model_forward, self._scheduler.update_from_output
+        self._runner.release()
+        del self._scheduler.update_from_output
 
     def take(self) -> list[Message]:
         """Return what was seen since the last call; of a step on the device, once it has run."""
@@ -69,51 +188,29 @@ class StepObserver:
         )
 
     def stepped(self) -> None:
-        """Note the host's counts, which are corrected by the time that a step has been launched."""
-        batch = self._runner.input_batch
-        if self._step >= 0 and batch.num_reqs:
-            counts = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
-            self._note("corrected", list(batch.req_ids), mirror_computed=counts)
+        """Note the host's counts, where they are corrected by the time that a step has been launched."""
+        counts = self._runner.mirrored()
+        if self._step >= 0 and counts:
+            self._note("corrected", list(counts), mirror_computed=list(counts.values()))
 
     def drained(self) -> None:
         """Note what is still held once nothing is left to do."""
-        scheduler, runner = self._scheduler, self._runner
+        scheduler = self._scheduler
         held = {
             "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             "requests of the scheduler": len(scheduler.requests),
-            "requests of the runner": len(runner.requests),
-            "rows of the batch": runner.input_batch.num_reqs,
+            **self._runner.held(),
         }
         self._note("drained", [], leaks={name: count for name, count in held.items() if count})
 
-    def _observed_prepare(self, plan: Any, *arguments: Any) -> Any:
-        # Of drafts that were looked up on the device some are taken out of the plan before it is carried out.
-        self._drafts = {name: len(drafts) for name, drafts in plan.scheduled_spec_decode_tokens.items()}
-        return self._prepare(plan, *arguments)
+    def _inputs(
+        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor], **values: list[int]
+    ) -> None:
+        step = self._step
 
-    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
-        self._observe(options["input_ids"], options["positions"])
-        return self._forward(*arguments, **options)
-
-    def _observe(self, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
-        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
-
-        metadata = next(iter(get_forward_context().attn_metadata.values()))
-        names, step = list(self._runner.input_batch.req_ids), self._step
-        num_reqs = len(names)
-        drafts = [self._drafts.get(name, 0) for name in names]
-        tensors = {
-            "input_ids": input_ids,
-            "positions": positions,
-            "slots": metadata.slot_mapping,
-            "starts": metadata.query_start_loc[: num_reqs + 1],
-            "seq_lens": metadata.seq_lens[:num_reqs],
-            "tables": metadata.block_table[:num_reqs],
-        }
-
-        def keep(*values: torch.Tensor) -> None:
-            read = {name: value.tolist() for name, value in zip(tensors, values, strict=True)}
-            self._note("inputs", names, step, drafts=drafts, **read)
+        def keep(*contents: torch.Tensor) -> None:
+            read = {name: content.tolist() for name, content in zip(tensors, contents, strict=True)}
+            self._note("inputs", names, step, drafts=drafts, **values, **read)
 
         if self._is_device:
             views = [activate().host_view(tensor) for tensor in tensors.values()]

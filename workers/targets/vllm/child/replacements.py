@@ -5,13 +5,17 @@ not silently run as it is.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Any
 
 import torch
+
+from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
+from workers.targets.vllm.messages import RunnerName
 
 # Seen to run here.
 KNOWN = ("0.32.0",)
@@ -31,6 +35,7 @@ class Replacement:
     reason: str
     made: Callable[[Any], Any]
     devices: tuple[str, ...] = ("cpu",)
+    runners: tuple[RunnerName, ...] = ("v1",)
     versions: tuple[str, ...] = KNOWN
     # Earlier ones have no such name, and nothing that it would be replaced for.
     since: str = ""
@@ -157,6 +162,15 @@ def _of_some(before: Any) -> Any:
     return apply_top_k_only
 
 
+def _remembering_pointers(before: Any) -> Any:
+    @wraps(before)
+    def make_ptr_tensor(self: Any, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+        tensors = list(tensors)
+        return remember_pointers(before(self, tensors), tensors)
+
+    return make_ptr_tensor
+
+
 REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "vllm.platforms.cpu",
@@ -170,6 +184,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
         _once,
         ("cpu", "sim"),
+        ("v1", "v2"),
         since="0.31.0",
     ),
     Replacement(
@@ -210,15 +225,58 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
         _of_some,
     ),
+    Replacement(
+        "triton.runtime.interpreter",
+        "InterpretedFunction.run",
+        "an interpreted kernel would run at once: its launch is a task of the device",
+        queued,
+        ("sim",),
+        ("v2",),
+    ),
+    *(
+        Replacement(
+            "triton.runtime.interpreter",
+            f"InterpreterBuilder.{name}",
+            "what a kernel touches is held against what its launch declared",
+            made,
+            ("sim",),
+            ("v2",),
+        )
+        for name, made in CHECKED.items()
+    ),
+    Replacement(
+        "vllm.v1.worker.gpu.buffer_utils",
+        "get_accelerator_view_from_cpu_tensor",
+        "only CUDA's devices and their like have views of pinned memory (UVA)",
+        lambda before: activate().device_view,
+        ("sim",),
+        ("v2",),
+    ),
+    Replacement(
+        "vllm.v1.worker.gpu.block_table",
+        "BlockTables._make_ptr_tensor",
+        "kernels follow pointers in its tensors: they know what these point to from here on",
+        _remembering_pointers,
+        ("sim",),
+        ("v2",),
+    ),
+    Replacement(
+        "vllm.v1.sample.ops.topk_topp_sampler",
+        "HAS_TRITON",
+        "its kernel for top-k and top-p does not run in the interpreter ('int' object has no attribute 'to')",
+        lambda before: False,
+        ("sim",),
+        ("v2",),
+    ),
 )
 
 
-def apply_all(version: str, device: str) -> None:
-    """Replace every name that is replaced on a device.
+def apply_all(version: str, device: str, runner: RunnerName) -> None:
+    """Replace every name that is replaced on a device for a model runner.
 
     Raises:
         Unknown: this version lacks one of them.
     """
     for replacement in REPLACEMENTS:
-        if device in replacement.devices and replacement.is_due(version):
+        if device in replacement.devices and runner in replacement.runners and replacement.is_due(version):
             replacement.apply(version)

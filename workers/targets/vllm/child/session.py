@@ -13,7 +13,7 @@ from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, 
 from workers.targets.vllm.child.grammars import text_of
 from workers.targets.vllm.child.observer import StepObserver
 from workers.targets.vllm.child.simulated import SimulatedDevice
-from workers.targets.vllm.messages import Message
+from workers.targets.vllm.messages import Message, RunnerName
 
 
 class Session:
@@ -22,7 +22,9 @@ class Session:
     An engine has seen every id once: names may come again.
     """
 
-    def __init__(self, engine: Any, number: int, device: SimulatedDevice | None, observed: bool) -> None:
+    def __init__(
+        self, engine: Any, runner: RunnerName, number: int, device: SimulatedDevice | None, observed: bool
+    ) -> None:
         self._device = device
         self.engine = engine
         self.probes: Counter[str] = Counter()
@@ -45,7 +47,7 @@ class Session:
         scheduler._preempt_request = self._counted_preemption
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
-        self._observer = StepObserver(engine, device is not None, _submit_of) if observed else None
+        self._observer = StepObserver(engine, runner, device is not None, _submit_of) if observed else None
 
     def release(self) -> Any:
         """Return the engine as it was given."""
@@ -202,9 +204,11 @@ class Session:
         if self._observer is not None:
             self._observer.scheduled(plan)
         self.probes["empty_step"] += not plan.total_num_scheduled_tokens
-        self.probes["admit"] += len(plan.scheduled_new_reqs)
-        self.probes["resume"] += len(plan.scheduled_cached_reqs.resumed_req_ids)
         requests = self.engine.scheduler.requests
+        # The second runner is told of a request that is resumed as of a new one.
+        again = sum(requests[new.req_id].num_preemptions > 0 for new in plan.scheduled_new_reqs)
+        self.probes["admit"] += len(plan.scheduled_new_reqs) - again
+        self.probes["resume"] += len(plan.scheduled_cached_reqs.resumed_req_ids) + again
         chunks = [name for name in plan.num_scheduled_tokens if requests[name].is_prefill_chunk]
         self.probes["grammar_wait"] += plan.pending_structured_output_tokens
         self.probes["discard"] += len(chunks)

@@ -1,5 +1,6 @@
 """Simulated device around an engine: made known to vLLM before anything of it is loaded, and begun for each trace."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -24,13 +25,16 @@ _OPS = (
     "rejection_random_sample_kernel_impl",
     "sample_recovered_tokens_kernel_impl",
 )
-_DEPTH_MAX = 3
+# Objects are looked into as far as this below the runner.
+_DEPTH_MAX = 5
 # More than an engine ever has enqueued.
 _TASKS_MAX = 100_000
 # What fresh memory of the device holds: what is read before it is written is the same in every process.
 _FILL = 0xA5
 # Lists of tensors are named as far as this.
 _ITEMS_MAX = 8
+# Buffers that are used in turn: in which one a trace begins depends on what the engine did before.
+_POOL = "._uva_bufs"
 
 
 class SimulatedDevice:
@@ -59,11 +63,23 @@ class SimulatedDevice:
         """Begin a trace on an engine under a schedule, and name the engine's memory."""
         self._device.begin(schedule, Watching(races=races, guard=races, digests=digests, fill=_FILL))
         runner = engine.model_executor.driver_worker.worker.model_runner
-        for name, value in _named(runner, "runner", _DEPTH_MAX, set()):
+        named = list(_named(runner, "runner"))
+        for name, value in named:
             if isinstance(value, torch.Stream):
                 self._device.name_stream(value, name.rpartition(".")[2])
-            elif value.numel() and (value.device.type != "cpu" or value.is_pinned()):
-                self._device.name(value, name)
+        # A view of pinned memory that the device has may be of any of several buffers in turn: these are named first.
+        known: set[int] = set()
+        for is_host in (True, False):
+            for name, value in named:
+                if isinstance(value, torch.Tensor) and (value.device.type == "cpu") == is_host:
+                    self._name(value, name, known)
+
+    def _name(self, tensor: torch.Tensor, name: str, known: set[int]) -> None:
+        """Name the memory of a tensor, if it is the device's or pinned and has no name yet."""
+        memory = tensor.untyped_storage().data_ptr()
+        if tensor.numel() and memory not in known and (tensor.device.type != "cpu" or tensor.is_pinned()):
+            known.add(memory)
+            self._device.name(tensor, name)
 
     def step(self, tick: int) -> None:
         """Label what is launched from here on."""
@@ -100,25 +116,34 @@ def _all_told(report: Report) -> Message:
     return {"races": [_told(race) for race in report.races], "counts": dict(report.counts)}
 
 
-def _named(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield tensors and streams among the attributes of an object, and of what it holds of vLLM's own objects."""
-    if id(holder) in seen or not depth:
-        return
-    seen.add(id(holder))
-    for name, value in vars(holder).items():
-        where = f"{path}.{name}"
-        if isinstance(value, torch.Tensor | torch.Stream):
-            yield where, value
-        elif isinstance(value, list):
-            for index, item in enumerate(value[:_ITEMS_MAX]):
-                yield from _inside(item, f"{where}[{index}]", depth, seen)
-        else:
-            yield from _inside(value, where, depth, seen)
+def _named(holder: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield tensors and streams among the attributes of an object, and of what it holds of vLLM's own objects.
+
+    What has several names comes by its shortest first.
+    """
+    seen, waiting = {id(holder)}, deque([(path, holder, 0)])
+    while waiting:
+        path, holder, depth = waiting.popleft()
+        for name, value in vars(holder).items():
+            for where, item in _items(value, f"{path}.{name}"):
+                if isinstance(item, torch.Tensor | torch.Stream):
+                    yield where, item
+                elif depth < _DEPTH_MAX and id(item) not in seen and _is_own(item):
+                    seen.add(id(item))
+                    waiting.append((where, item, depth + 1))
 
 
-def _inside(value: Any, where: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    if type(value).__module__.startswith("vllm.v1.") and hasattr(value, "__dict__"):
-        yield from _named(value, where, depth - 1, seen)
+def _items(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Yield a value, or the first items of a list."""
+    if isinstance(value, list):
+        is_pool = where.endswith(_POOL)
+        yield from ((where if is_pool else f"{where}[{index}]", item) for index, item in enumerate(value[:_ITEMS_MAX]))
+    else:
+        yield where, value
+
+
+def _is_own(value: Any) -> bool:
+    return type(value).__module__.startswith("vllm.v1.") and hasattr(value, "__dict__")
 
 
 def _told(race: Race) -> Message:

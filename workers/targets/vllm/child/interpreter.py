@@ -21,13 +21,18 @@ def interpret() -> None:
     from triton.runtime import interpreter  # noqa: PLC0415
 
     builder = interpreter.InterpreterBuilder
-    store = builder.create_masked_store
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    # Masks that come of & with a scalar are words of 0 and 1, which the interpreter refuses here.
+    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        mask.data = mask.data.astype(bool)
+        return load(self, pointers, mask, *rest)
 
     def create_masked_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
-        # Masks that come of & with a scalar are words of 0 and 1, which the interpreter refuses here.
         mask.data = mask.data.astype(bool)
         return store(self, pointers, values, mask, *rest)
 
+    builder.create_masked_load = create_masked_load
     builder.create_masked_store = create_masked_store
     backends["cpu"] = SimpleNamespace(driver=_Driver, compiler=None)
 

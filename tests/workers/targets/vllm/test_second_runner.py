@@ -1,0 +1,71 @@
+"""The real vLLM with its second model runner: scenarios agree with its kernels interpreted, and mistakes are found."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.vllm_mutants.runs import Runs
+from scenarios.codec import load
+from scenarios.events import Schedule
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import check
+from workers.run.output_check import OutputRun
+from workers.targets.target import VLLM_V2, RunConfig
+from workers.targets.vllm.known_races import KNOWN_RACE
+from workers.targets.vllm.second_runner import VllmV2
+from workers.targets.vllm.target import Vllm, keeper_of
+
+SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
+KIND, CONFIG, TAPES = VllmV2(), RunConfig(engine=VLLM_V2), Tapes()
+# Mistakes that leave no two accesses unordered.
+IDENTITIES = {
+    "rejections_forgotten": "positions: ",
+    "bounds_of_the_step_before": "bounds: ",
+    "positions_one_too_many": "positions: 1, expected 0",
+}
+
+
+@pytest.mark.parametrize("name", ["accepted_drafts", "lookup_on_the_device", "preempted_while_in_flight"])
+def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
+    trace = load(SCENARIOS / f"{name}.yaml").explicit()
+    verdict = check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=CONFIG)
+    assert isinstance(verdict, Agreed)
+    # A drafter that is a model reads what the host may be writing: docs/findings/vllm_v2_sampling_states_in_flight.md.
+    assert (verdict.stats.probes.get(KNOWN_RACE, 0) > 0) == (trace.spec.drafter != "ngram_gpu")
+
+
+def test_both_runners_give_the_same_tokens() -> None:
+    trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
+    outputs = []
+    for kind in (KIND, Vllm()):
+        run = OutputRun(trace, TAPES, kind, RunConfig(engine=kind.name))
+        assert run.to_end(100)
+        outputs.append(run.target.outputs())
+        run.target.close()
+    assert outputs[0] == outputs[1]
+
+
+def test_it_keeps_a_process_of_its_own() -> None:
+    first, second = (keeper_of("", "", "sim", kind.runner) for kind in (Vllm(), KIND))
+    assert first is not second
+    assert second is keeper_of("", "", "sim", KIND.runner)
+
+
+def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
+    trace, runs = load(SCENARIOS / "batch.yaml").explicit(), Runs(KIND)
+    try:
+        clean = runs.seen(trace, "eager")
+        assert (clean.races, clean.identity) == ((), "")
+        (line,) = (line for line in clean.orders if line.function == "get_output")
+        runs.mutate([line])
+        assert any("async_utils.py" in race for race in runs.seen(trace, "eager").races)
+        runs.mutate(mistake="one_buffer_instead_of_two")
+        races = runs.seen(trace, "eager").races
+        assert any(race.startswith("runner.block_tables.num_blocks.pool._uva_bufs.cpu: ") for race in races)
+        for mistake, identity in IDENTITIES.items():
+            runs.mutate(mistake=mistake)
+            mistaken = runs.seen(trace, "eager")
+            assert (mistaken.races, mistaken.identity[: len(identity)]) == ((), identity)
+    finally:
+        runs.kind.stop()

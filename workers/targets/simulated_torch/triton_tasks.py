@@ -1,0 +1,206 @@
+"""Triton kernels as tasks of the simulated device: launched as on a GPU, interpreted when the task runs.
+
+Triton is told to interpret before it is loaded (`TRITON_INTERPRET`); `queued` and `CHECKED` then take the place of what
+launches a kernel there, and of what touches memory.
+
+A launch reads and writes the tensors that its kernel's source says (`kernel_accesses`), each as a whole. What the
+interpreter then loads and stores is held against that: memory that was not declared is an error, not a race missed.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from workers.targets.simulated_torch.backend import DEVICE_NAME
+from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
+
+# Of a tensor of pointers: what they point to.
+_POINTED_TO = "_pointed_to"
+_POINTERS = torch.uint64
+
+Spans = list[tuple[int, int]]
+
+
+class Bounds:
+    """What the kernel that runs now may load and store; nothing is checked while none does."""
+
+    def __init__(self) -> None:
+        self._kernel = ""
+        self._loads: Spans | None = None
+        self._stores: Spans | None = None
+
+    @contextmanager
+    def within(self, kernel: str, loads: Spans, stores: Spans) -> Iterator[None]:
+        """Check all accesses for a while."""
+        self._kernel, self._loads, self._stores = kernel, loads, stores
+        try:
+            yield
+        finally:
+            self._loads = self._stores = None
+
+    def check(self, addresses: Any, mask: Any, size: int, is_store: bool) -> None:
+        """Refuse addresses outside of all spans.
+
+        Raises:
+            KernelError: there is one.
+        """
+        spans = self._stores if is_store else self._loads
+        if spans is None:
+            return
+        touched = addresses[mask]
+        if not touched.size:
+            return
+        low, high = int(touched.min()), int(touched.max()) + size
+        if any(first <= low and high <= last for first, last in spans):
+            return
+        for address in map(int, np.unique(touched)):
+            if not any(first <= address and address + size <= last for first, last in spans):
+                raise KernelError(_outside(self._kernel, address, spans, is_store))
+
+
+def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
+    """Say where an access is that is in none of the spans."""
+    how = "stores to" if is_store else "loads from"
+    nearest = min(spans, key=lambda span: min(abs(address - span[0]), abs(address - span[1])), default=None)
+    if nearest is None:
+        return f"{kernel} {how} memory, and was declared not to"
+    first, last = nearest
+    return f"{kernel} {how} byte {address - first} of {last - first} that it was given"
+
+
+# One kernel runs at a time in a process.
+BOUNDS = Bounds()
+
+
+def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what launches an interpreted kernel as a task, if it is given tensors of the device.
+
+    It takes the place of `InterpretedFunction.run`.
+    """
+    from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  it interprets if it was told so before
+
+    class Executor(GridExecutor):  # type: ignore[misc]
+        """Runs a kernel on tensors of the host as they are."""
+
+        def _init_args_hst(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+            return args, kwargs
+
+        def _restore_args_dev(self, *arguments: Any) -> None:
+            pass
+
+    def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        given = _arguments(self.fn, arguments, options)
+        if not any(_on_device(value) for value in given.values()):
+            return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
+        if not warmup:
+            _launch(self.fn, Executor(self.rewrite(), self.arg_names, grid, self.pre_run_hooks), given)
+        return None
+
+    return run
+
+
+def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return a tensor of pointers, which knows from here on what it points to."""
+    setattr(table, _POINTED_TO, tuple(tensors))
+    return table
+
+
+def _arguments(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a launch by name, without what only a compiler would be told."""
+    signature = inspect.signature(kernel)
+    known = {name: value for name, value in options.items() if name in signature.parameters}
+    bound = signature.bind(*arguments, **known)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _on_device(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+
+
+def _launch(kernel: Any, executor: Callable[..., None], given: dict[str, Any]) -> None:
+    """Enqueue a launch."""
+    accesses = accesses_of(kernel)
+    reads = _touched(kernel, accesses.reads, given)
+    writes = _touched(kernel, accesses.writes, given)
+    device = activate()
+    views = {name: device.host_view(value) for name, value in given.items() if _on_device(value)}
+    others = {name: value for name, value in given.items() if name not in views}
+    loads, stores = _spans(reads), _spans(writes)
+
+    def interpret(*_: torch.Tensor) -> None:
+        with BOUNDS.within(kernel.__name__, loads, stores):
+            executor(**views, **others)
+
+    device.enqueue(kernel.__name__, interpret, reads, writes)
+
+
+def _touched(kernel: Any, roots: Iterable[Root], given: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors of a launch that are behind some roots."""
+    found: list[torch.Tensor] = []
+    for root in sorted(roots):
+        value = given.get(root.argument)
+        if not isinstance(value, torch.Tensor):
+            continue
+        if not _on_device(value):
+            raise KernelError(f"{kernel.__name__} is given {root.argument}, which is memory of the host")
+        if not root.is_loaded:
+            found.append(value)
+        # What is loaded from other tensors is no pointer: the branch that would follow it is not taken.
+        elif value.dtype == _POINTERS:
+            if not hasattr(value, _POINTED_TO):
+                raise KernelError(f"{kernel.__name__} follows pointers of {root.argument}, of which nothing is known")
+            found += getattr(value, _POINTED_TO)
+    return [tensor for tensor in found if tensor.numel()]
+
+
+def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
+    """Return the bytes of tensors, from the first to the last that each has."""
+    spans = []
+    for tensor in tensors:
+        sizes = zip(tensor.shape, tensor.stride(), strict=True)
+        last = 1 + sum((size - 1) * stride for size, stride in sizes)
+        spans.append((tensor.data_ptr(), tensor.data_ptr() + last * tensor.element_size()))
+    return spans
+
+
+def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
+    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store=False)
+        return load(self, pointers, mask, *rest)
+
+    return create_masked_load
+
+
+def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
+    def create_masked_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
+        BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store=True)
+        return store(self, pointers, values, mask, *rest)
+
+    return create_masked_store
+
+
+def _checked_change(change: Callable[..., Any]) -> Callable[..., Any]:
+    def create_atomic_rmw(self: Any, how: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
+        BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store=True)
+        return change(self, how, pointers, values, mask, *rest)
+
+    return create_atomic_rmw
+
+
+# By the name of what touches memory in the interpreter: what takes its place, and checks.
+CHECKED = {
+    "create_masked_load": _checked_load,
+    "create_masked_store": _checked_store,
+    "create_atomic_rmw": _checked_change,
+}
+
+
+def _size(pointers: Any) -> int:
+    """Return the bytes of what pointers point to."""
+    return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
