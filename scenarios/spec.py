@@ -6,8 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INTEGER_MAX = 2**63 - 1
 Drafter = Literal[
-    "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa"
+    "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa", "eagle3"
 ]
+# Only other engines have them: a head over hidden states of several layers of the target.
+FOREIGN: tuple[Drafter, ...] = ("eagle3",)
 # They look into tokens that the host has seen.
 ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
 # Their drafts come to the next step from the host, with its inputs; none of them has a cache on the device.

@@ -18,11 +18,14 @@ def test_traces_of_our_own_engine_stay_as_they_are() -> None:
 
 
 def test_an_engine_that_can_do_more_is_asked_for_it_in_valid_traces() -> None:
+    fewer = Capabilities(**{**dict(MORE), "spec": {**MORE.spec, "drafter": ("eagle", "eagle3")}})
     beside = Capabilities(**{**dict(MORE), "features_without_drafts": ("logit_bias",)})
-    for capabilities in (MORE, beside):
+    for capabilities in (MORE, fewer, beside):
         traces = [extended(random_trace(seed), capabilities) for seed in range(120)]
-        assert all(problems(trace) == [] and lacking(trace, capabilities) is None for trace in traces)
+        assert all(problems(trace) == [] for trace in traces)
+        assert all(lacking(within(trace, capabilities), capabilities) is None for trace in traces)
         submits = [event for trace in traces for event in trace.submits()]
+        assert any(trace.spec.drafter == "eagle3" for trace in traces) is (capabilities is fewer)
         assert {event.params.num_prompt_logprobs for event in submits} == set(range(7))
         assert any(event.params.logit_bias for event in submits)
         assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}

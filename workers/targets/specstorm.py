@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scenarios.capabilities import EVENTS, FEATURES, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.flat_traces import DRAFTERS
 from scenarios.probes import PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -144,7 +145,8 @@ class Specstorm:
         # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
         features=tuple(feature for feature in FEATURES if feature not in ("logit_bias", "num_prompt_logprobs")),
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
-        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ()),
+        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
+        | {"drafter": DRAFTERS},
         devices=DEVICES,
         lanes=LANES,
         probes=tuple(PROBES),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from scenarios.events import (
     Abort,
@@ -22,6 +22,7 @@ from scenarios.events import (
     Submit,
     prompt_tokens,
 )
+from scenarios.flat_traces import DRAFTERS
 from scenarios.spec import THROUGH_THE_HOST, Drafter, EngineSpec
 from scenarios.trace import Trace
 
@@ -133,7 +134,7 @@ FEATURES = (
     Feature("short model", {"max_model_len": 16}, shows=("trimmed_drafts",)),
     Feature("tight pool", {"num_blocks": FEWEST}, shows=("preemption_by_blocks", "last_block")),
     Feature("wide convolution", {"conv_width": 5}),
-    *(_drafter(drafter) for drafter in get_args(Drafter)),
+    *(_drafter(drafter) for drafter in DRAFTERS),
     Feature("short drafter", {"drafter_max_len": 12}, shows=("drafter_full",)),
     Feature("late arrival", submit={"tick": 3, "at": "after_launch"}),
     Feature("prompt of 1 token", submit={"prompt": PromptDraw(tokens=1)}, shows=("prompt_one",)),

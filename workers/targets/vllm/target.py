@@ -308,7 +308,7 @@ class Vllm:
             "max_model_len": (),
             "block_size": (32,),
             "num_blocks": (),
-            "drafter": ("eagle", "draft_model", "ngram_gpu", "ngram"),
+            "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             "drafter_quality": (),
         },
         probes=(

@@ -82,7 +82,7 @@ class Engines:
         if not spec.num_speculative_tokens:
             return None
         found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
-        if spec.drafter in ("eagle", "draft_model"):
+        if spec.drafter in ("eagle", "eagle3", "draft_model"):
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}

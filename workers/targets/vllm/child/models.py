@@ -20,6 +20,10 @@ from workers.targets.vllm.child.grammars import tokenizer_files
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
 LAYERS = 2
+# The layers of the target before which its hidden states are taken, the last of them behind all.
+AUXILIARY = [0, 1, 2]
+# Queries and keys of so much, the same everywhere, are alike nowhere but at one position: a token attends to itself.
+SELF_BIAS = 6.0
 POSITIONS_MAX = 65536
 # How much a layer adds to what it is given: enough that tokens depend on all that came before.
 LAYER_SCALE = 0.45
@@ -57,8 +61,11 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
             return _config(vocab_size, LAYERS), _llama(_generator("bad", vocab_size), vocab_size, LAYERS)
         case "eagle", _:
             return _config(vocab_size, 1), _eagle(target, quality, vocab_size)
+        case "eagle3", _:
+            head = {"eagle_aux_hidden_state_layer_ids": AUXILIARY, "attention_bias": True, "norm_output": True}
+            return _config(vocab_size, 1) | head, _eagle3(target, quality, vocab_size)
         case _:
-            raise ValueError(f"a model of kind {kind}; known are target, draft_model and eagle")
+            raise ValueError(f"a model of kind {kind}; known are target, draft_model, eagle and eagle3")
 
 
 def _generator(name: str, vocab_size: int) -> torch.Generator:
@@ -115,6 +122,43 @@ def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
     layer = _layer(generator, "layers.0", 0.02 if quality == "good" else 0.2)
     del layer["layers.0.input_layernorm.weight"]
     return {"fc.weight": mixed, "embed_tokens.weight": target["model.embed_tokens.weight"], **layer}
+
+
+def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
+    """Return a head that takes the token's embedding, which attention alone brings it, on to the target's own head.
+
+    Its values are narrower than an embedding: of many tokens they keep what tells most of them apart.
+    """
+    generator = _generator(f"eagle3 {quality}", vocab_size)
+    embeddings = target["model.embed_tokens.weight"]
+    width, narrow = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    layer = _layer(generator, "layers.0", 0.02 if quality == "good" else 0.2)
+    del layer["layers.0.self_attn.q_proj.weight"], layer["layers.0.self_attn.k_proj.weight"]
+    attention = "layers.0.self_attn"
+    kept = torch.linalg.svd(embeddings, full_matrices=False).Vh[:narrow]
+    values = torch.zeros(narrow, 2 * HIDDEN)
+    values[: len(kept), :HIDDEN] = kept
+    back = torch.zeros(HIDDEN, width)
+    # What it had before, which is normal, counts little beside it.
+    back[:, : len(kept)] = 5 * kept.T
+    mixed = _normal(generator, HIDDEN, len(AUXILIARY) * HIDDEN, scale=HIDDEN**-0.5)
+    if quality == "bad":
+        values, back = torch.randn(values.shape, generator=generator), torch.randn(back.shape, generator=generator)
+    return layer | {
+        f"{attention}.q_proj.weight": torch.zeros(width, 2 * HIDDEN),
+        f"{attention}.k_proj.weight": torch.zeros(narrow, 2 * HIDDEN),
+        f"{attention}.v_proj.weight": values,
+        f"{attention}.o_proj.weight": back,
+        f"{attention}.q_proj.bias": torch.full((width,), SELF_BIAS),
+        f"{attention}.k_proj.bias": torch.full((narrow,), SELF_BIAS),
+        f"{attention}.v_proj.bias": torch.zeros(narrow),
+        f"{attention}.o_proj.bias": torch.zeros(HIDDEN),
+        "layers.0.hidden_norm.weight": torch.ones(HIDDEN),
+        "fc.weight": mixed * {"good": 0.02, "mediocre": 2.5}.get(quality, 1.0),
+        "norm.weight": torch.ones(HIDDEN),
+        "lm_head.weight": target["lm_head.weight"],
+        "embed_tokens.weight": embeddings,
+    }
 
 
 def _config(vocab_size: int, layers: int) -> dict[str, Any]:
