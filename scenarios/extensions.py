@@ -7,6 +7,7 @@ of what the engine can do. Of an engine that can do nothing beside what numbers 
 from scenarios.capabilities import Capabilities, allowed_values
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
+from scenarios.features import refusals
 from scenarios.flat_traces import DRAFTERS
 from scenarios.sampling import BIAS_MAX
 from scenarios.spec import EngineSpec
@@ -39,7 +40,9 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     others = [drafter for drafter in drafters if drafter not in DRAFTERS]
     # In place of one that the engine does not have either.
     if others and spec.drafter not in drafters and below(2, seed, _SITE, "has drafter", 0):
-        update["drafter"] = others[below(len(others), seed, _SITE, "drafter", 0)]
+        other = others[below(len(others), seed, _SITE, "drafter", 0)]
+        if not refusals(spec.model_copy(update={"drafter": other}), ()):
+            update["drafter"] = other
     return spec.model_copy(update=update) if update else spec
 
 
