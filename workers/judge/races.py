@@ -58,14 +58,13 @@ class RaceDetector:
         self.race: Race | None = None
         self.num_accesses = 0
         self._names = ("host", *lanes)
+        # What each lane knows of the others besides what the host knows: that comes before all it is launched with.
         self._clocks = [[0] * len(self._names) for _ in self._names]
-        # What the host has waited for, counted, and what of it each lane has taken over.
-        self._host_waits = 0
-        self._joined = [0] * len(self._names)
+        self._host = self._clocks[0]
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Judge the accesses of an op; it happens after everything the host has done and seen."""
-        clock = self._after_host(lane)
+        clock = self._clocks[lane + 1]
         time = clock[lane + 1] = clock[lane + 1] + 1
         self.num_accesses += len(accesses)
         for span, mode in accesses:
@@ -82,7 +81,8 @@ class RaceDetector:
 
         A record has a time of its own on its lane: whoever knows of that knows all that the record knows.
         """
-        clock = self._after_host(record.lane)
+        clock = self._clocks[record.lane + 1]
+        self._join(clock, self._host)
         clock[record.lane + 1] += 1
         record.clock = tuple(clock)
 
@@ -94,14 +94,13 @@ class RaceDetector:
 
     def synchronized(self, record: Record) -> None:
         """Order what follows on the host after the record."""
-        clock, of = self._clocks[0], record.lane + 1
+        clock, of = self._host, record.lane + 1
         if clock[of] < record.clock[of]:
             self._join(clock, record.clock)
-            self._host_waits += 1
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
         """Judge an access of the host, and whether what it expects there is still the last thing written."""
-        clock = self._clocks[0]
+        clock = self._host
         clock[0] += 1
         self.num_accesses += 1
         access = [0, clock[0], "access", step]
@@ -112,15 +111,6 @@ class RaceDetector:
             if over and over[-1][3] != written_in:
                 self._report(span.buffer, over[-1], access, f"write over step {written_in}", mode)
 
-    def _after_host(self, lane: int) -> list[int]:
-        """Return the clock of a lane, after everything the host has done and waited for."""
-        clock, host = self._clocks[lane + 1], self._clocks[0]
-        if self._joined[lane] != self._host_waits:
-            self._joined[lane] = self._host_waits
-            self._join(clock, host)
-        clock[0] = host[0]
-        return clock
-
     @staticmethod
     def _join(clock: list[int], other: Sequence[int]) -> None:
         for index, time in enumerate(other):
@@ -128,12 +118,12 @@ class RaceDetector:
                 clock[index] = time
 
     def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
-        buffer, key = span.buffer, span.key
+        buffer, key, host = span.buffer, span.key, self._host
         known: _Accesses | None = buffer.accesses
         if known is None:
             known = buffer.accesses = _Accesses()
         for (low, high), write in known.writes.items():
-            if clock[write[0]] < write[1] and low < key[1] and key[0] < high:
+            if clock[write[0]] < write[1] > host[write[0]] and low < key[1] and key[0] < high:
                 self._report(buffer, write, access, "write", mode)
         if mode == "in":
             readers = known.reads.get(key)
@@ -169,7 +159,7 @@ class RaceDetector:
         for (low, high), readers in known.reads.items():
             if low < stop and start < high:
                 for read in readers.values():
-                    if clock[read[0]] < read[1]:
+                    if clock[read[0]] < read[1] > self._host[read[0]]:
                         self._report(buffer, read, access, "read", mode)
                 if start <= low and high <= stop:
                     covered.append((low, high))
