@@ -8,12 +8,12 @@ Clocks are taken when an op is enqueued, so one run stands for every schedule of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from workers.lanes.lane import Buffer, Mode, Record, Span
 
-# One access: lane (0 is the host), local time, what did it, step. A list, for the last read of a span moves in time.
-Access: TypeAlias = list[Any]
+# One access: lane (0 is the host), local time, what did it, step.
+Access: TypeAlias = tuple[int, int, str, int]
 Range: TypeAlias = tuple[int, int]
 
 
@@ -43,12 +43,12 @@ class _Accesses:
 
 @dataclass(slots=True)
 class _Read:
-    """The last read of a span: by which lane, at which version of the buffer."""
+    """The last read of a span: by which lane, at which version of the buffer; `readers` has the last one of each."""
 
     lane: int
     version: int
     of: _Accesses
-    access: Access
+    readers: dict[int, Access]
 
 
 class RaceDetector:
@@ -64,17 +64,19 @@ class RaceDetector:
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Judge the accesses of an op; it happens after everything the host has done and seen."""
-        clock = self._clocks[lane + 1]
-        time = clock[lane + 1] = clock[lane + 1] + 1
+        reader = lane + 1
+        clock = self._clocks[reader]
+        time = clock[reader] = clock[reader] + 1
+        access = reader, time, op, step
         self.num_accesses += len(accesses)
         for span, mode in accesses:
-            known = span.watched
-            if mode == "in" and known is not None and known.lane == lane + 1 and known.version == known.of.version:
-                # Judged before, and nobody has written since: only the time of the last read moves.
-                access = known.access
-                access[1], access[2], access[3] = time, op, step
-            else:
-                self._judge(span, mode, clock, [lane + 1, time, op, step])
+            if mode == "in":
+                seen = span.watched
+                if seen is not None and seen.lane == reader and seen.version == seen.of.version:
+                    # Judged before, and nobody has written since: only the last read is another.
+                    seen.readers[reader] = access
+                    continue
+            self._judge(span, mode, clock, access)
 
     def recorded(self, record: Record) -> None:
         """Keep what the lane knows at the record; it also happens after the host's call.
@@ -103,7 +105,7 @@ class RaceDetector:
         clock = self._host
         clock[0] += 1
         self.num_accesses += 1
-        access = [0, clock[0], "access", step]
+        access = 0, clock[0], "access", step
         self._judge(span, mode, clock, access)
         if written_in is not None:
             writes = span.buffer.accesses.writes.items()
@@ -128,14 +130,13 @@ class RaceDetector:
         if mode == "in":
             readers = known.reads.get(key)
             if readers is None:
-                known.reads[key] = {access[0]: access}
-            else:
-                readers[access[0]] = access
+                readers = known.reads[key] = {}
+            readers[access[0]] = access
             seen: _Read | None = span.watched
             if seen is None:
-                span.watched = _Read(access[0], known.version, known, access)
+                span.watched = _Read(access[0], known.version, known, readers)
             else:
-                seen.lane, seen.version, seen.access = access[0], known.version, access
+                seen.lane, seen.version, seen.readers = access[0], known.version, readers
             return
         known.version += 1
         if known.reads:
@@ -155,16 +156,13 @@ class RaceDetector:
     ) -> None:
         """Hold a write against the reads it overlaps, and forget those it covers."""
         start, stop = key
-        covered = []
-        for (low, high), readers in known.reads.items():
+        for (low, high), readers in [*known.reads.items()]:
             if low < stop and start < high:
                 for read in readers.values():
                     if clock[read[0]] < read[1] > self._host[read[0]]:
                         self._report(buffer, read, access, "read", mode)
                 if start <= low and high <= stop:
-                    covered.append((low, high))
-        for each in covered:
-            del known.reads[each]
+                    del known.reads[low, high]
 
     def _report(self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode) -> None:
         if self.race is not None:

@@ -7,6 +7,7 @@ when the wait is enqueued; waiting for an event that was never recorded returns 
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from workers.lanes.buffers import FlatBuffer
 from workers.lanes.lane import A, Deadlock, Event, Lane, Observer, Record, Span, Watcher
 from workers.lanes.policies import Eager, Policy
 from workers.lanes.prepared import Capture, Launch, Prepared
+
+_READABLE = attrgetter("_readable")
 
 
 class SimulatedLane(BaseLane):
@@ -34,21 +37,22 @@ class SimulatedLane(BaseLane):
             prepared = self._prepare(op, arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
-        if machine.watcher is not None and prepared.accesses:
-            machine.watcher.launched(self.index, prepared.op.name, prepared.accesses, machine.step)
+        step, accesses = machine.step, prepared.accesses
+        if accesses and machine.watcher is not None:
+            machine.watcher.launched(self.index, prepared.op.name, accesses, step)
         if machine.prompt and not self.queue:
-            self._execute(prepared, machine.step)
+            self._execute(prepared, step)
         else:
-            self.queue.append(Launch(prepared, machine.step))
+            self.queue.append(Launch(prepared, step))
             machine.pending += 1
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
-        views = [span._readable for span in spans]  # type: ignore[attr-defined]
+        views = tuple(map(_READABLE, spans))
         if not self.queue:
             function(*views)
             return
-        capture, tail = Capture(function, tuple(views)), self.queue[-1]
+        capture, tail = Capture(function, views), self.queue[-1]
         if type(tail) is Launch:
             tail.captures.append(capture)
         else:

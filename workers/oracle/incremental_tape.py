@@ -123,8 +123,9 @@ def verify_row(
         found = tape.go_on(drafts, truth.params, drawn, spoil)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
         return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
-    right, undefined = 0, [column for column, each in enumerate(drawn) if not each.masses]
-    usable = undefined[0] if undefined else len(drafts)
+    right, usable = 0, len(drafts)
+    if drawn:
+        usable = next((column for column, each in enumerate(drawn) if not each.masses), usable)
     while right < usable and drafts[right] == tape.tokens[first + right]:
         right += 1
     has_target = first + right < tape.end

@@ -245,7 +245,8 @@ class Oracle:
         if discard or row.invalid or row.spoiled:
             outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
         else:
-            outcome = self._verify(truth, base + 1, drafts, drawn, spoil_of(row, self.spec))
+            spoil = spoil_of(row, self.spec) if row.spoils is not UNSPOILED else None
+            outcome = self._verify(truth, base + 1, drafts, drawn, spoil)
         valid, status = outcome.valid, 0
         if not outcome.has_target or row.spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)

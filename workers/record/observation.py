@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 Clock: TypeAlias = Literal["scheduler", "worker", "device", "processed"]
@@ -101,6 +102,10 @@ DEVICE_POINTS = frozenset({"inputs", "sampling", "sampled", "kept", "drafted", "
 POINTS = HOST_POINTS | DEVICE_POINTS
 
 
+# An array goes through them in one call, without a frame of ours.
+_bytes_of, _values_of = np.ndarray.tobytes, np.ndarray.tolist
+
+
 class Observation(NamedTuple):
     """Values of several variables at one point of one step.
 
@@ -143,8 +148,8 @@ class Recorder:
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
     ) -> None:
         """Keep copies of these arrays; called on the compute lane, between two ops."""
-        hashed = b"".join([array.tobytes() for array in arrays])
-        values = {name: array.tolist() for name, array in zip(names, arrays, strict=True)}
+        hashed = b"".join(map(_bytes_of, arrays))
+        values = dict(zip(names, map(_values_of, arrays), strict=True))
         self._digest.update(hashed)
         self._has_hashed |= bool(hashed)
         if self._blame is not None:
