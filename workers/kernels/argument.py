@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import (
     Any,
     ClassVar,
@@ -86,6 +86,8 @@ class Arguments:
     used: ClassVar[Mapping[str, Mode]]
     # Takes the arguments of an object, in order.
     taken: ClassVar[Callable[[Any], Any]]
+    # Of all arguments those that decide whether they fit: buffers, and the integers that shapes are made of.
+    fitting: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
@@ -108,7 +110,7 @@ class Arguments:
             TypeError: a span has another dtype or name.
             ValueError: the sizes of the spans and the integers disagree.
         """
-        key = tuple([value if type(value) is int else value.described for value in values])
+        key = tuple([value if type(value) is int else value.described for value in type(self).fitting(values)])
         if key not in self.known_to_fit:
             complaint = self._complaint(dict(zip(self.declared, values, strict=True)))
             if complaint is not None:
@@ -159,6 +161,11 @@ def arguments(cls: type[A]) -> type[A]:
     made.declared, made.known_to_fit = declared, set()
     first, *rest = declared
     made.taken = attrgetter(first, *rest) if rest else lambda given: (getattr(given, first),)
+    in_shapes = {name for each in declared.values() if each is not None for name in names_in(each.shape)}
+    first_index, *others = [
+        index for index, (name, each) in enumerate(declared.items()) if each is not None or name in in_shapes
+    ]
+    made.fitting = itemgetter(first_index, *others) if others else lambda values: (values[first_index],)
     return made
 
 
@@ -219,6 +226,11 @@ def factors_of(shape: str) -> tuple[Factor, ...]:
     if not re.fullmatch(rf"{_FACTOR}( \* {_FACTOR})*", shape):
         raise ValueError(f"a shape is a product of names, numbers and sums in brackets, not {shape}")
     return tuple(_factor(each) for each in re.findall(_FACTOR, shape))
+
+
+def names_in(shape: str) -> set[str]:
+    """Return what a shape is made of, by the names of arguments."""
+    return {LETTERS.get(name, name) for factor in factors_of(shape) for _, name in factor.terms}
 
 
 def _factor(text: str) -> Factor:
