@@ -80,15 +80,18 @@ class SimulatedLane(BaseLane):
         queue = self.queue
         while queue:
             head = queue[0]
-            if type(head) is Launch:
+            # Asked of lanes that wait as often as of all others.
+            if type(head) is tuple:
+                if not head[0].done:
+                    return False
+            elif type(head) is Launch:
                 held = self._machine.held
                 return not held or (head.prepared.op.name, head.step) not in held
-            if type(head) is Record:
+            elif type(head) is Record:
                 head.done = True
-            elif type(head) is Capture:
+            else:
+                assert type(head) is Capture
                 head.function(*head.views)
-            elif not head[0].done:  # type: ignore[index]
-                return False
             queue.popleft()
             self._machine.pending -= 1
         return False
