@@ -57,7 +57,7 @@ class IncrementalTape(Tape):
         if self._rules is not None:
             if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))
-            self._follow_grammar(token, self._rules)
+            self._follow_grammar(token)
         self.tokens.append(token)
         self.drafter.follow(len(self.tokens) - 2)
         self._compute()

@@ -2,10 +2,11 @@
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from operator import mul
+from typing import TypeAlias
 
 from scenarios.events import Submit
 from scenarios.sampling import Grammar, SamplingParams
@@ -13,6 +14,9 @@ from workers.oracle.derived import changes_logits
 
 # A logit of 1.0, in the integers of `model.logit`.
 ONE = 1 << 20
+
+# Of each state of a grammar the tokens that may come, each with the state that it leads to.
+Edges: TypeAlias = Sequence[Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +34,25 @@ def rules_of(event: Submit) -> Rules | None:
     return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
 
 
-def processed(logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int) -> list[float]:
-    """Return the logits of the token that follows `tokens`, as its rules change them: float32 values."""
+def processed(
+    logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int, edges: Edges = ()
+) -> list[float]:
+    """Return the logits of the token that follows `tokens`, as its rules change them: float32 values.
+
+    `edges` are those of the rules' grammar, if they have one.
+    """
     params = rules.params
-    found = [float(logit) for logit in logits]
+    found = [*map(float, logits)]
     if not changes_logits(params):
         return found
     _penalize(found, params, tokens, num_prompt)
-    edges = edges_after(params.grammar, tokens[num_prompt:]) if params.grammar else None
+    assert bool(edges) == bool(params.grammar), f"{len(edges)} states of {len(params.grammar)}"
+    following = edges_after(edges, tokens[num_prompt:]) if edges else None
     banned, allowed = _banned(rules, tokens, num_prompt), params.allowed_tokens
-    if not banned and not allowed and edges is None:
+    if not banned and not allowed and following is None:
         return found
     for token in range(len(found)):
-        if token in banned or (allowed and token not in allowed) or (edges is not None and token not in edges):
+        if token in banned or (allowed and token not in allowed) or (following is not None and token not in following):
             found[token] = -inf
     return found
 
@@ -74,27 +84,29 @@ def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
     return banned
 
 
-def edges_after(grammar: Grammar, output: Sequence[int]) -> dict[int, int] | None:
+def edges_of(grammar: Grammar) -> Edges:
+    """Return what may come in each state of a grammar; no token leads to two states."""
+    return tuple([{edge[0]: edge[1] for edge in state} for state in grammar])
+
+
+def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None:
     """Return the tokens that may follow an output, each with its state; None where the grammar is over."""
-    edges = grammar[0]
+    following = edges[0]
     for token in output:
-        for allowed, after in edges:
-            if allowed == token:
-                edges = grammar[after]
-                break
-        else:
+        if token not in following:
             return None
-        if not edges:
+        following = edges[following[token]]
+        if not following:
             return None
-    return {edge[0]: edge[1] for edge in edges}
+    return following
 
 
-def cut_off(grammar: Grammar, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
+def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
     """Return the drafts that may follow an output one after the other, and `no_draft` for the rest."""
     kept: list[int] = []
     for draft in drafts:
-        edges = edges_after(grammar, [*output, *kept])
-        if edges is None or draft not in edges:
+        following = edges_after(edges, [*output, *kept])
+        if following is None or draft not in following:
             break
         kept.append(draft)
     return kept + [no_draft] * (len(drafts) - len(kept))

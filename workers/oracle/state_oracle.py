@@ -134,7 +134,7 @@ class Oracle:
             len(prompt),
             event.params,
             event.params.num_logprobs,
-            event.params.grammar,
+            tape.edges,
             event.priority,
             event.params if draws_drafts(event.params, self.spec) else None,
         )
@@ -245,8 +245,7 @@ class Oracle:
         if discard or row.invalid or row.spoiled:
             outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
         else:
-            spoil = spoil_of(row, self.spec) if row.spoils is not UNSPOILED else None
-            outcome = self._verify(truth, base + 1, drafts, drawn, spoil)
+            outcome = self._verify(truth, base + 1, drafts, drawn, spoil_of(row, self.spec))
         valid, status = outcome.valid, 0
         if not outcome.has_target or row.spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)

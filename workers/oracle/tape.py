@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, length_limit
 from workers.oracle.drafters import TRUTHS
-from workers.oracle.logits_processing import Rules, edges_after, hash_of, logprobs_of, processed
+from workers.oracle.logits_processing import Edges, Rules, edges_after, edges_of, hash_of, logprobs_of, processed
 from workers.oracle.random_sampling import choose, cuts_of
 from workers.record import model
 
@@ -40,8 +40,9 @@ class Tape:
     `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
     recurrent layer, `drafter` what the drafter holds and proposes. Where rules change logits, `logits` hashes those
     after each position from the last of the prompt on; the token at position `end` cannot be chosen, for all its logits
-    are -inf, and what the tape goes on with is never accepted. A grammar is over once there are `final` tokens. The
-    tokens at `ambiguous` positions were drawn so narrowly that an engine may draw others.
+    are -inf, and what the tape goes on with is never accepted. A grammar, whose `edges` the
+    tape keeps, is over once there are `final` tokens. The tokens at `ambiguous` positions were drawn so narrowly that
+    an engine may draw others.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
@@ -51,6 +52,7 @@ class Tape:
         self.end = self.final = NEVER
         self.ambiguous: set[int] = set()
         self._rules = rules
+        self.edges: Edges = edges_of(rules.params.grammar) if rules is not None else ()
         self._cuts = cuts_of(spec)
         self.kv: list[int] = []
         self.attention: list[int] = []
@@ -87,7 +89,8 @@ class Tape:
             logits: list[float] = self._logits(self.hidden[position]).tolist()
             if mode == "processed" and self._rules is not None:
                 known = self.tokens[: position + 1]
-                logits = processed([int(logit) for logit in logits], self._rules, known, self._first_logits + 1)
+                whole = [*map(int, logits)]
+                logits = processed(whole, self._rules, known, self._first_logits + 1, self.edges)
             found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
         return found
 
@@ -97,8 +100,8 @@ class Tape:
         if spoil is not None:
             logits[spoil.token] = spoil.value
         if self._rules is None:
-            return [float(logit) for logit in logits]
-        return processed(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1)
+            return [*map(float, logits)]
+        return processed(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1, self.edges)
 
     def _next(self) -> None:
         position, hidden = len(self.kv), self._compute()
@@ -136,7 +139,7 @@ class Tape:
 
     def _choose(self, hidden: int, rules: Rules) -> int:
         """Return the token of the largest processed logit, the lowest among equals, or the one that is drawn."""
-        logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1)
+        logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1, self.edges)
         if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
         largest, position = max(logits), len(self.tokens)
@@ -149,14 +152,13 @@ class Tape:
             token = drawn.token
             if drawn.is_ambiguous:
                 self.ambiguous.add(position)
-        self._follow_grammar(token, rules)
+        self._follow_grammar(token)
         return token
 
-    def _follow_grammar(self, token: int, rules: Rules) -> None:
-        grammar = rules.params.grammar
-        if not grammar or self.final != NEVER:
+    def _follow_grammar(self, token: int) -> None:
+        if not self.edges or self.final != NEVER:
             return
-        if edges_after(grammar, [*self.tokens[self._first_logits + 1 :], token]) is None:
+        if edges_after(self.edges, [*self.tokens[self._first_logits + 1 :], token]) is None:
             self.final = len(self.tokens) + 1
 
     def _logits(self, hidden: int) -> NDArray[np.uint64]:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from scenarios.sampling import Grammar, SamplingParams
+from scenarios.sampling import SamplingParams
+from workers.oracle.logits_processing import Edges
 from workers.oracle.prefix_cache import Contents
 from workers.oracle.random_sampling import Proposal
 from workers.oracle.tape import Tape
@@ -35,7 +36,7 @@ class Truth:
     committed: int
     params: SamplingParams
     num_logprobs: int
-    grammar: Grammar
+    grammar: Edges
     priority: int
     draft_params: SamplingParams | None = None
     epoch: int = 0

@@ -17,7 +17,7 @@ from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
 from workers.kernels.grammar.vectorised import apply_masks, grammar_drafts
 from workers.kernels.process_logits.arguments import BITS
 from workers.kernels.sentinels import NO_DRAFT
-from workers.oracle.logits_processing import cut_off, edges_after
+from workers.oracle.logits_processing import cut_off, edges_after, edges_of
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
@@ -32,7 +32,7 @@ def request_of(grammar: Grammar, output: list[int]) -> Request:
 
 def walk(grammar: Grammar, seed: int, length: int) -> list[int]:
     output: list[int] = []
-    while len(output) < length and (edges := edges_after(grammar, output)):
+    while len(output) < length and (edges := edges_after(edges_of(grammar), output)):
         output.append(sorted(edges)[below(len(edges), seed, "walk", "token", len(output))])
     return output
 
@@ -42,22 +42,22 @@ def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) ->
     grammar = params_of(64 + 128 * seed, SPEC).grammar
     text = walk(grammar, seed, 12)
     for known in range(len(text)):
-        if edges_after(grammar, text[:known]) is None:
+        if edges_after(edges_of(grammar), text[:known]) is None:
             break
         request = request_of(grammar, text[:known])
         request.drafts = [*text[known : known + 3], below(33, seed, "wrong", "draft", known), NO_DRAFT]
         drafts = [*checked_drafts(request, 5)]
-        assert drafts == cut_off(grammar, text[:known], (request.drafts + [NO_DRAFT] * 5)[:5], NO_DRAFT)
+        assert drafts == cut_off(edges_of(grammar), text[:known], (request.drafts + [NO_DRAFT] * 5)[:5], NO_DRAFT)
         row = PlanRow(request, 0, 0, 6, 5, 0, 0, 0, 0, False, (), False, False, drafts=tuple(drafts))
         masks = [*mask_rows(row, 33)]
         kept = [draft for draft in drafts if draft != NO_DRAFT]
         assert len(masks) == 6
         for column in range(len(kept) + 1):
-            edges = edges_after(grammar, text[:known] + kept[:column])
+            edges = edges_after(edges_of(grammar), text[:known] + kept[:column])
             words = masks[column]
             allowed = {token for token in range(33) if words[token // BITS] >> token % BITS & 1}
             assert allowed == (set(range(33)) if edges is None else set(edges))
-        ends = [n for n in range(1, len(kept) + 1) if edges_after(grammar, text[:known] + kept[:n]) is None]
+        ends = [n for n in range(1, len(kept) + 1) if edges_after(edges_of(grammar), text[:known] + kept[:n]) is None]
         assert length_in_grammar(request, kept) == (ends[0] if ends else len(kept) + 1)
 
 
