@@ -9,7 +9,7 @@ from workers.kernels.attention.triton import attention, sum_paged
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
 from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.launch.triton import NO_DRAFT, PAD_ROW, PAD_SLOT, check_flat, kernel, launch
-from workers.kernels.recurrent_update.triton import recurrent_update
+from workers.kernels.recurrent_update.triton import block_width_of, recurrent_update
 
 BLOCK_TOKENS = 128
 BLOCK_ROWS = 16
@@ -65,7 +65,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
         *buffers,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size,
         a.max_blocks, 2 + k, a.conv_width + k,
-        a.block_size, k, a.conv_width, 1 << max(a.conv_width - 1, 0).bit_length(),
+        a.block_size, k, a.conv_width, block_width_of(a.conv_width),
         BLOCK_ROWS, BLOCK_POSITIONS, BLOCK_VOCABULARY,
     )  # fmt: skip
 
@@ -87,8 +87,8 @@ def _write_kernel(
 
 @triton.jit
 def state_of(
-    p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k, width,
+    BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """Return the recurrent state of rows behind their accepted tokens, and its window; zeros without such a layer.
 
@@ -97,19 +97,17 @@ def state_of(
     o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
     b_state = tl.zeros([BLOCK_ROWS], dtype=tl.uint64)
     b_window = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], dtype=tl.uint64)
-    if WIDTH > 0:
+    if BLOCK_WIDTH > 1:
         b_accepted = tl.load(p_accepted + o_row, mask=is_real, other=0)
         b_accepted = tl.minimum(tl.maximum(b_accepted, 0), 1 + k)
         b_state = tl.load(p_states + b_slot * stride_states + b_accepted, mask=is_real, other=0)
         o_input = (b_slot * stride_conv + b_accepted)[:, None] + o_tap[None, :]
-        b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < WIDTH - 1)[None, :], other=0)
+        b_window = tl.load(p_conv + o_input, mask=is_real[:, None] & (o_tap < width - 1)[None, :], other=0)
     return b_state, b_window
 
 
 @triton.jit
-def run_layers(
-    b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr
-):
+def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, width, BLOCK_WIDTH: tl.constexpr):
     """Run the layers on token `index` of a chain; return its hidden word, what is cached, sums, state and window."""
     o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
     b_hidden = embed(b_token)
@@ -117,11 +115,11 @@ def run_layers(
     b_sum += b_word
     b_sum_position += b_word * b_position.to(tl.uint64)
     b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))
-    if WIDTH > 0:
-        # A ring, as in the recurrent layer: the i-th input seen stands in column i % WIDTH.
-        o_seen = index + WIDTH - 1
-        b_window = tl.where((o_tap == o_seen % WIDTH)[None, :], b_hidden[:, None], b_window)
-        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % WIDTH)[None, :], axis=1))
+    if BLOCK_WIDTH > 1:
+        # A ring, as in the recurrent layer: the i-th input seen stands in column i % width.
+        o_seen = index + width - 1
+        b_window = tl.where((o_tap == o_seen % width)[None, :], b_hidden[:, None], b_window)
+        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % width)[None, :], axis=1))
         b_hidden = mix(b_hidden + b_state)
     return b_hidden, b_word, b_sum, b_sum_position, b_state, b_window
 
@@ -147,8 +145,8 @@ def _chain_kernel(
     p_next_tokens, p_positions, p_token_index, p_num_scheduled, p_valid, p_accepted, p_state_slot, p_block_table,
     p_script, p_states, p_conv, p_kv, p_raw, p_own, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed, vocab_size,
-    max_blocks, stride_states, stride_conv, block_size, k,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    max_blocks, stride_states, stride_conv, block_size, k, width,
+    BLOCK_WIDTH: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr, BLOCK_VOCABULARY: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -172,7 +170,7 @@ def _chain_kernel(
         stride_states,
         stride_conv,
         k,
-        WIDTH,
+        width,
         BLOCK_WIDTH,
         BLOCK_ROWS,
     )
@@ -180,7 +178,7 @@ def _chain_kernel(
     for index in range(num_proposed):
         b_position = b_last + 1 + index
         b_hidden, b_word, b_sum, b_sum_position, b_state, b_window = run_layers(
-            b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH, BLOCK_WIDTH
+            b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, width, BLOCK_WIDTH
         )
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         # The largest score, then the lowest token: both in one number.

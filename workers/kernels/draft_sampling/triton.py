@@ -14,6 +14,7 @@ from workers.kernels.draw_noise.triton import uniform
 from workers.kernels.launch.triton import check_flat, kernel, launch
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.triton import NEVER, pick, scale_of, weight
+from workers.kernels.recurrent_update.triton import block_width_of
 
 DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
 NUMBERS_PER_DRAFT = tl.constexpr(shared.NUMBERS_PER_DRAFT)
@@ -89,7 +90,7 @@ def drawn_chain(a: DrawnChain) -> None:
         *buffers,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size, num_vocabulary_blocks,
         a.max_blocks, 2 + k, a.conv_width + k,
-        a.block_size, k, a.conv_width, 1 << max(a.conv_width - 1, 0).bit_length(), BLOCK_POSITIONS,
+        a.block_size, k, a.conv_width, block_width_of(a.conv_width), BLOCK_POSITIONS,
         triton.next_power_of_2(num_vocabulary_blocks), vocabulary_block, a.tile_size,
     )  # fmt: skip
 
@@ -100,8 +101,8 @@ def _chain_kernel(
     p_script, p_temperature_bits, p_point_mass, p_noise, p_states, p_conv, p_kv, p_draft_logits,
     p_raw, p_own, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed, vocab_size, num_vocabulary_blocks,
-    max_blocks, stride_states, stride_conv, block_size, k,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    max_blocks, stride_states, stride_conv, block_size, k, width,
+    BLOCK_WIDTH: tl.constexpr,
     BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     # What the layers share with other kernels takes blocks of rows; this one has one row.
@@ -118,13 +119,13 @@ def _chain_kernel(
     p_table = p_block_table + o_row * max_blocks
     b_sum, b_sum_position = sum_paged(p_kv, p_table, b_last, is_real, 0, length, block_size, 1, BLOCK_POSITIONS)
     b_state, b_window = state_of(
-        p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k, WIDTH, BLOCK_WIDTH, 1
+        p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k, width, BLOCK_WIDTH, 1
     )
     b_token = tl.load(p_next_tokens + o_row, mask=is_real, other=0)
     for index in range(num_proposed):
         b_position = b_last + 1 + index
         b_hidden, b_word, b_sum, b_sum_position, b_state, b_window = run_layers(
-            b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, WIDTH, BLOCK_WIDTH
+            b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, width, BLOCK_WIDTH
         )
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
         b_wrong = scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)

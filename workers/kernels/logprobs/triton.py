@@ -9,7 +9,8 @@ from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
 
 LOGPROBS_MAX = tl.constexpr(shared.LOGPROBS_MAX)
 LOGIT_SCALE = tl.constexpr(float(shared.LOGIT_SCALE))
-BLOCK_LOGITS = 1024
+# Small vocabularies share a kernel.
+BLOCK_LOGITS_MIN, BLOCK_LOGITS = 256, 1024
 BLOCK_ROWS = 64
 BLOCK_FLAT = 64
 
@@ -18,7 +19,7 @@ def token_logprobs(a: TokenLogprobs) -> None:
     """Write, for each sampled token of `rows`, its logprob and those of the LOGPROBS_MAX - 1 likeliest tokens."""
     check_flat(a.rows, a.logits, a.sampled, a.ids, a.logprobs)
     width = 1 + a.num_speculative_tokens
-    block = min(triton.next_power_of_2(a.vocab_size), BLOCK_LOGITS)
+    block = min(max(triton.next_power_of_2(a.vocab_size), BLOCK_LOGITS_MIN), BLOCK_LOGITS)
     launch(_token_kernel, (a.rows.numel(), width))(
         a.rows, a.logits, a.sampled, a.ids, a.logprobs, width, a.vocab_size, block
     )

@@ -1,5 +1,6 @@
 """Advance the recurrent state of each row, keeping it for every speculative position."""
 
+import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DECAY, mix, tap
@@ -7,6 +8,14 @@ from workers.kernels.launch.triton import PAD_STATE_SLOT, check_flat, kernel, la
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
 
 BLOCK_ROWS = 32
+# Windows up to this share a kernel, whatever their width.
+BLOCK_WIDTH_MIN = 8
+
+
+def block_width_of(conv_width: int) -> int:
+    """Return the size of a block that holds a window; 1 where there is none."""
+    size: int = triton.next_power_of_2(max(conv_width, BLOCK_WIDTH_MIN)) if conv_width else 1
+    return size
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:
@@ -29,7 +38,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
         a.conv,
         num_rows, a.num_queries_max,
         2 + a.num_speculative_tokens, a.conv_width + a.num_speculative_tokens,
-        a.conv_width, 1 << (a.conv_width - 1).bit_length(), BLOCK_ROWS,
+        a.conv_width, block_width_of(a.conv_width), BLOCK_ROWS,
         num_warps=1,
     )  # fmt: skip
 
@@ -38,8 +47,8 @@ def recurrent_update(a: RecurrentUpdate) -> None:
 def _kernel(
     p_hidden, p_num_computed, p_query_start, p_num_scheduled, p_num_drafts, p_state_slot, p_accepted, p_states, p_conv,
     num_rows, num_queries_max,
-    stride_states, stride_conv,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    stride_states, stride_conv, width,
+    BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     o_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
@@ -53,7 +62,7 @@ def _kernel(
     b_accepted = tl.load(p_accepted + o_row, mask=is_started, other=0)
     p_state, p_inputs = p_states + o_slot * stride_states, p_conv + o_slot * stride_conv
     b_state = tl.load(p_state + b_accepted, mask=is_started, other=0)
-    is_history = (o_tap < WIDTH - 1)[None, :]
+    is_history = (o_tap < width - 1)[None, :]
     b_window = tl.load(
         p_inputs[:, None] + b_accepted[:, None] + o_tap[None, :], mask=is_started[:, None] & is_history, other=0
     )
@@ -62,13 +71,13 @@ def _kernel(
     o_kept = o_tap[None, :] - b_first[:, None]
     tl.store(p_inputs[:, None] + o_kept, b_window, mask=is_row[:, None] & is_history & (o_kept >= 0))
     tl.store(p_state, b_state, mask=is_row & (b_first == 0))
-    # b_window is a ring: the input that is the i-th one seen stands in column i % WIDTH, the columns past WIDTH are 0.
+    # b_window is a ring: the input that is the i-th one seen stands in column i % width; the columns past it are 0.
     for index in range(num_queries_max):
         is_query = index < b_length
-        o_seen = index + WIDTH - 1
+        o_seen = index + width - 1
         b_input = tl.load(p_hidden + b_start + index, mask=is_query, other=0)
-        b_window = tl.where((o_tap == o_seen % WIDTH)[None, :], b_input[:, None], b_window)
-        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % WIDTH)[None, :], axis=1))
+        b_window = tl.where((o_tap == o_seen % width)[None, :], b_input[:, None], b_window)
+        b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % width)[None, :], axis=1))
         tl.store(p_hidden + b_start + index, mix(b_input + b_state), mask=is_query)
         o_state = index + 1 - b_first
         tl.store(p_state + o_state, b_state, mask=is_query & (o_state >= 0))
