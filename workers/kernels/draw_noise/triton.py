@@ -8,7 +8,7 @@ import triton.language as tl
 
 from workers.kernels.draw_noise import arguments as shared
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin
 
 ACCEPT_STREAM = tl.constexpr(shared.ACCEPT_STREAM)
 SELECT_STREAM = tl.constexpr(shared.SELECT_STREAM)
@@ -27,12 +27,16 @@ def draw_noise(a: DrawNoise) -> None:
     count = num_rows * (k + (1 + k) * (1 + a.num_tries))
     assert a.select_noise.numel() < 1 << 31, "noise is counted in 32 bits"
     launch(_kernel, (triton.cdiv(count, BLOCK),))(
-        a.seeds, a.positions, a.accept_noise, a.select_noise, num_rows, k, a.num_tries, BLOCK
+        a.seeds, a.positions, a.accept_noise, a.select_noise, num_rows, k, a.num_tries, BLOCK, can_overlap()
     )
 
 
 @kernel()
-def _kernel(p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries, BLOCK: tl.constexpr):
+def _kernel(
+    p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries,
+    BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    let_next_begin(OVERLAPS)
     o_draw = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     num_select = (1 + k) * (1 + num_tries)
     o_row, o_draw = o_draw // (k + num_select), o_draw % (k + num_select)

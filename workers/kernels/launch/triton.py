@@ -7,6 +7,7 @@ The sentinels of device buffers are here too, as constants that a kernel may nam
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cache
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.runtime import driver
 
 from workers.kernels import sentinels
 from workers.kernels.argument import Arguments
@@ -68,6 +71,34 @@ def kernel(*specialized: str) -> Callable[[Any], Any]:
         return triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=addresses)
 
     return made
+
+
+# A kernel that overlaps begins before the one ahead of it on its stream has ended, if that one lets it: what it reads
+# and writes before it waits is nobody else's business. Hopper is the first that can ("programmatic dependent launch").
+OVERLAPPING_ARCH = 90
+
+
+@cache
+def can_overlap() -> bool:
+    """Tell whether the device lets a kernel begin before the one ahead of it has ended."""
+    if triton.knobs.runtime.interpret:
+        return False
+    target = driver.active.get_current_target()
+    return bool(target.backend == "cuda" and target.arch >= OVERLAPPING_ARCH)
+
+
+@triton.jit
+def let_next_begin(OVERLAPS: tl.constexpr):
+    """Let the next kernel on the stream begin, if it overlaps; it waits for what this one writes."""
+    if OVERLAPS:
+        gdc_launch_dependents()
+
+
+@triton.jit
+def wait_for_others(OVERLAPS: tl.constexpr):
+    """Wait until all kernels ahead on the stream have ended and their writes are seen. Every program must."""
+    if OVERLAPS:
+        gdc_wait()
 
 
 def columns_of(width: int) -> int:

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from workers.kernels.launch.triton import wait_for_others
 from workers.kernels.probabilities import vectorised as shared
 
 LOG2E = tl.constexpr(float(shared.LOG2E))
@@ -40,16 +41,19 @@ def load_block(p_line, i_block, vocab_size, BLOCK: tl.constexpr, TILE: tl.conste
 
 @triton.jit
 def pick(b_masses, b_noise):
-    """Return, of each line of masses, the index in which the running sum passes the noise times the total."""
+    """Return, of each line of masses, the index in which the running sum passes the noise times the total.
+
+    One line may have many noises.
+    """
     size: tl.constexpr = b_masses.shape[1]
     o_index = tl.arange(0, size)[None, :]
     # A running sum of one does not compile for a GPU in Triton 3.6.
     b_running = b_masses if size == 1 else tl.cumsum(b_masses, axis=1)
     b_passed = b_running > (b_noise * tl.sum(b_masses, axis=1))[:, None]
-    b_first = tl.min(tl.where((b_masses > 0) & b_passed, o_index, size), axis=1)
-    # Rounding may leave the running sum below the total.
-    b_last = tl.max(tl.where(b_masses > 0, o_index, 0), axis=1)
-    return tl.where(b_first < size, b_first, b_last)
+    # Rounding may leave the running sum below the total: then the last with a mass, which comes first backwards.
+    b_place = tl.where(b_passed, o_index, 2 * size - 1 - o_index)
+    b_first = tl.min(tl.where(b_masses > 0, b_place, 2 * size - 1), axis=1)
+    return tl.where(b_first < size, b_first, 2 * size - 1 - b_first)
 
 
 @triton.jit
@@ -63,10 +67,7 @@ def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr)
     o_stats = b_line[:, None] * num_blocks + o_block[None, :]
     b_max = tl.load(p_max + o_stats, mask=is_block, other=NEVER)
     b_sum = tl.load(p_sum + o_stats, mask=is_block, other=0.0)
-    b_is_nan = (b_max < float("inf")) == 0
-    b_max = tl.where(b_is_nan, NEVER, b_max)
-    b_maximum = tl.max(b_max, axis=1)
-    b_undefined = (tl.max(b_is_nan.to(tl.int32), axis=1) > 0) | (b_maximum == NEVER)
+    b_maximum, b_undefined = largest(b_max)
     b_maximum = tl.where(b_undefined, 0.0, b_maximum)
     b_max = tl.where(b_undefined[:, None], NEVER, b_max)
     b_factor = weight(b_max, NEVER, b_maximum[:, None], scale)
@@ -76,41 +77,43 @@ def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr)
 
 
 @triton.jit
-def line_sums(p_max, p_sum, i_line, size, scale, num_blocks, BLOCKS: tl.constexpr):
-    """Return maximum and total of one line; 0 and 1 if its size is 0."""
-    b_line = tl.arange(0, 1).to(tl.int64)
-    _, _, b_maximum, b_total, _ = sums(p_max, p_sum, b_line + i_line, b_line < size, scale, num_blocks, BLOCKS)
-    return tl.sum(b_maximum, axis=0), tl.sum(b_total, axis=0)
+def largest(b_max):
+    """Return the largest of each line of maxima, and whether it means nothing: one is NaN or inf, or all are -inf."""
+    b_maximum = tl.max(tl.where(b_max < float("inf"), b_max, float("inf")), axis=1)
+    return b_maximum, (b_maximum == float("inf")) | (b_maximum == NEVER)
 
 
 @triton.jit
 def draft_odds(
-    p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
-    i_row, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride, draft_stride, width,
-    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+    p_logits, p_draft_logits, p_floors, p_max, p_sum, p_accept,
+    i_row, slot, b_draft, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride,
+    draft_stride, width,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Return what is known of a row's drafts before any noise: how many are usable, and each one's odds.
 
-    `num_proposed` is the number of drafts with draft logits: all, or none.
+    `b_draft` are the drafts of a row, also those that it does not have; `num_proposed` is how many have draft logits:
+    all, or none. Waits for the kernel that made the sums.
 
-    Returns usable; then of every column the draft, its target and draft odds, whether target and draft are undefined.
+    Returns usable; then of every column its noise, its target and draft odds, whether target and draft are undefined;
+    then masses of blocks, maximum and total of the target, and those of the draft: 0, 0 and 1 where it has no logits.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
     b_target_line, b_draft_line = i_row * width + o_column, i_row * (width - 1) + o_column
     is_draft, is_proposed = o_column < num_drafts, o_column < num_proposed
-    slot = tl.load(p_draft_slots + i_row)
     offset, num_read = num_rows.to(tl.int64) * width * num_blocks, tl.where(slot >= 0, num_proposed, 0)
     # Asked for before anything is added up: what it takes is mostly the waiting.
-    b_draft = tl.load(p_drafts + b_draft_line, mask=is_draft, other=-1)
     is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
     b_floor = tl.load(p_floors + b_target_line, mask=is_known, other=NEVER)
     b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=is_known, other=NEVER)
     p_line = p_draft_logits + (slot * (width - 1) + o_column) * draft_stride
     b_proposed = tl.load(p_line + b_draft, mask=is_known & (o_column < num_read), other=NEVER)
-    _, _, b_maximum, b_total, b_undefined = sums(
+    wait_for_others(OVERLAPS)
+    b_noise = tl.load(p_accept + b_draft_line, mask=o_column < width - 1, other=1.0)
+    _, b_mass, b_maximum, b_total, b_undefined = sums(
         p_max, p_sum, b_target_line, (o_column < width) & (o_column <= num_drafts), scale, num_blocks, BLOCKS
     )
-    _, _, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
+    _, b_draft_mass, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
         p_max + offset, p_sum + offset, b_draft_line, o_column < num_read, scale, num_blocks, BLOCKS
     )
     b_draft_undefined = b_draft_undefined & is_known & is_proposed
@@ -118,7 +121,16 @@ def draft_odds(
     usable = tl.min(tl.where(fits, width - 1, tl.minimum(o_column, width - 1)), axis=0)
     b_target_odds = tl.where(fits, weight(b_logit, b_floor, b_maximum, scale) * b_draft_total, 0.0)
     b_draft_weight = tl.where(fits & is_proposed, weight(b_proposed, NEVER, b_draft_maximum, scale), 1.0)
-    return usable, b_draft, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined
+    return (
+        usable, b_noise, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined,
+        b_mass, b_maximum, b_total, b_draft_mass, b_draft_maximum, b_draft_total,
+    )  # fmt: skip
+
+
+@triton.jit
+def at(b_values, o_column, column):
+    """Return the value of one column."""
+    return tl.sum(tl.where(o_column == column, b_values, 0), axis=0)
 
 
 @triton.jit

@@ -12,7 +12,8 @@ class ResidualMass(Verified):
 
     Written for rows of a temperature, columns from 1 up to the last usable draft. The sum is 0, and nothing is read,
     where it decides nothing: in a row whose usable drafts are all kept, and after drafts whose noise is not below
-    their odds, which no sum exceeds.
+    their odds, which no sum exceeds. Where the sums of whole blocks tell already what it decides, it may be
+    any other that decides the same.
     """
 
     accept_noise: Annotated[Memory, In("float32", "B * K")]

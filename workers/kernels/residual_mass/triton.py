@@ -3,20 +3,33 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import check_flat, columns_of, kernel, launch
-from workers.kernels.probabilities.triton import NEVER, block_odds, draft_odds, line_sums, load_block, scale_of, weight
+from workers.kernels.launch.triton import (
+    NO_TOKEN,
+    can_overlap,
+    check_flat,
+    columns_of,
+    kernel,
+    launch,
+    let_next_begin,
+    wait_for_others,
+)
+from workers.kernels.probabilities.triton import NEVER, at, block_odds, draft_odds, load_block, scale_of, weight
 from workers.kernels.residual_mass.arguments import ResidualMass
 
 TILE = 128
 ELEMENTS_PER_WARP = 1024
-# Most columns decide nothing: few programs each find that out.
-PROGRAMS_PER_COLUMN = 8
+# Most columns decide nothing: few programs of a row find that out.
+PROGRAMS = 16
+# Of so many blocks and more, the sums mostly tell enough of what is left.
+BLOCKS_TELLING = tl.constexpr(8)
+# What rounding of sums may make of them.
+MARGIN = tl.constexpr(1e-5)
 
 
 def residual_mass(a: ResidualMass) -> None:
     """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all.
 
-    Some programs a column, each with its share of the blocks; each weighs its row's drafts again.
+    Some programs a row, each with its share of the blocks; each weighs the row's drafts again.
     """
     rows = (a.temperature, a.drafts, a.num_drafts, a.point_mass)
     mass = (a.block_max, a.block_sum, a.accept_noise, a.residual)
@@ -28,12 +41,12 @@ def residual_mass(a: ResidualMass) -> None:
     assert a.accept_noise.numel() == num_rows * (width - 1)
     if width < 3:
         return
-    tile = min(TILE, a.block_size)
-    launch(_kernel, (num_rows * (width - 2) * PROGRAMS_PER_COLUMN,))(
+    tile, overlaps = min(TILE, a.block_size), can_overlap()
+    launch(_kernel, (num_rows * PROGRAMS,))(
         *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride,
         width, columns_of(width), triton.next_power_of_2(num_blocks), a.block_size, tile,
-        PROGRAMS_PER_COLUMN,
-        num_warps=min(max(a.block_size // ELEMENTS_PER_WARP, 1), 8),
+        PROGRAMS, overlaps,
+        num_warps=min(max(a.block_size // ELEMENTS_PER_WARP, 1), 8), launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -44,57 +57,76 @@ def _kernel(
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    PROGRAMS: tl.constexpr,
+    PROGRAMS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
+    let_next_begin(OVERLAPS)
     first_block = tl.program_id(0) % PROGRAMS
-    column = 1 + (tl.program_id(0) // PROGRAMS) % (width - 2)
-    i_row = (tl.program_id(0) // (PROGRAMS * (width - 2))).to(tl.int64)
-    temperature = tl.load(p_temperature + i_row)
-    num_drafts = tl.load(p_num_drafts + i_row)
-    if (temperature > 0) & (column < num_drafts):
+    # The last rows first: some of their logits are still in the cache.
+    i_row, o_column = (num_rows - 1 - tl.program_id(0) // PROGRAMS).to(tl.int64), tl.arange(0, COLUMNS)
+    temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
+    slot, is_certain = tl.load(p_draft_slots + i_row), tl.load(p_point_mass + i_row) != 0
+    b_draft = tl.load(p_drafts + i_row * (width - 1) + o_column, mask=o_column < width - 1, other=NO_TOKEN)
+    if (temperature > 0) & (num_drafts > 1):
         scale = scale_of(temperature)
-        proposed_size = tl.where(tl.load(p_point_mass + i_row) == 0, vocab_size, 0)
-        usable, _b_draft, b_target_odds, b_draft_odds, _b_undefined, _b_draft_undefined = draft_odds(
-            p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
-            i_row, num_drafts, tl.where(proposed_size > 0, num_drafts, 0), scale,
+        (
+            usable, _b_noise, b_target_odds, b_draft_odds, _b_undefined, _b_draft_undefined,
+            b_mass, b_maximum, b_total, b_draft_mass, b_draft_maximum, b_draft_total,
+        ) = draft_odds(
+            p_logits, p_draft_logits, p_floors, p_max, p_sum, p_accept,
+            i_row, slot, b_draft, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
             num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
-            width, COLUMNS, BLOCKS,
+            width, COLUMNS, BLOCKS, OVERLAPS,
         )  # fmt: skip
-        if column < usable:
-            o_column = tl.arange(0, COLUMNS)
-            b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
-            b_noise = tl.load(p_accept + i_row * (width - 1) + o_column, mask=o_column < usable, other=1.0)
-            odds, noise = _of(b_odds, o_column, column), _of(b_noise, o_column, column - 1)
-            are_all_kept = _of(b_noise, o_column, usable - 1) < _of(b_odds, o_column, usable)
-            i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
-            p_mass = p_residual + i_draft * num_blocks
-            if are_all_kept | (noise >= odds):
+        # The noise of the draft before a column.
+        b_is_column = (o_column > 0) & (o_column <= usable)
+        b_noise = tl.load(p_accept + i_row * (width - 1) + o_column - 1, mask=b_is_column, other=1.0)
+        b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
+        are_all_kept = at((b_noise < b_odds).to(tl.int32), o_column, usable) > 0
+        b_known, b_left = (b_noise >= b_odds) | are_all_kept, 0 * b_odds
+        if BLOCKS >= BLOCKS_TELLING:
+            # No less is left than of blocks as a whole, and no more than the draft of the column leaves.
+            b_least = tl.maximum((b_odds * b_draft_total)[:, None] * b_mass - b_total[:, None] * b_draft_mass, 0.0)
+            b_whole = b_total * b_draft_total
+            b_least = tl.div_rn(tl.sum(b_least, axis=1), b_whole) - MARGIN
+            b_most = b_odds - tl.div_rn(tl.minimum(b_odds * b_target_odds, b_draft_odds), b_whole) + MARGIN
+            b_kept = (b_known == 0) & (is_certain == 0) & (b_noise * (b_least + 1 - b_odds) < b_least)
+            b_left = tl.where(b_kept, b_least, 0.0)
+            b_known |= b_kept | ((is_certain == 0) & (b_noise * (b_most + 1 - b_odds) >= b_most))
+            b_known |= o_column < tl.max(tl.where(b_kept & (o_column < usable), o_column, 0), axis=0)
+        b_known = tl.where(o_column < usable, b_known.to(tl.int32), 1)
+        p_mass = p_residual + i_row * (width - 1) * num_blocks
+        for i_block in range(first_block, num_blocks, PROGRAMS):
+            is_written = b_is_column & (o_column < usable) & (b_known > 0)
+            tl.store(p_mass + o_column * num_blocks + i_block, tl.where(i_block == 0, b_left, 0.0), mask=is_written)
+        for column in range(1, usable):
+            if at(b_known, o_column, column) == 0:
+                i_line, i_proposed = i_row * width + column, slot * (width - 1) + column
+                certain = tl.where(is_certain, at(b_draft, o_column, column), -1)
+                odds, floor = at(b_odds, o_column, column), tl.load(p_floors + i_line)
+                maximum, total = at(b_maximum, o_column, column), at(b_total, o_column, column)
+                draft_maximum, draft_total = at(b_draft_maximum, o_column, column), at(b_draft_total, o_column, column)
                 for i_block in range(first_block, num_blocks, PROGRAMS):
-                    tl.store(p_mass + i_block, 0.0)
-            else:
-                maximum, total = line_sums(p_max, p_sum, i_line, vocab_size, scale, num_blocks, BLOCKS)
-                offset = num_rows.to(tl.int64) * width * num_blocks
-                draft_maximum, draft_total = line_sums(
-                    p_max + offset, p_sum + offset, i_draft, proposed_size, scale, num_blocks, BLOCKS
-                )
-                floor, draft = tl.load(p_floors + i_line), tl.load(p_drafts + i_draft)
-                i_proposed = tl.load(p_draft_slots + i_row) * (width - 1) + column
-                p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride
-                for i_block in range(first_block, num_blocks, PROGRAMS):
-                    b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
-                    b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
-                    if proposed_size > 0:
-                        b_proposed = load_block(p_draft_line, i_block, vocab_size, BLOCK, TILE)
-                        b_left = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
-                    else:
-                        o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE
-                        b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
-                        b_left = tl.where(b_token == draft, b_target - total, b_target)
-                    left = tl.sum(tl.sum(tl.maximum(b_left, 0.0), axis=1), axis=0)
-                    tl.store(p_mass + i_block, tl.div_rn(left, total * draft_total))
+                    left = _left_of_block(
+                        p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride, i_block, certain,
+                        vocab_size, odds * draft_total, floor, maximum, total, draft_maximum, scale, BLOCK, TILE,
+                    )  # fmt: skip
+                    tl.store(p_mass + column * num_blocks + i_block, tl.div_rn(left, total * draft_total))
+    else:
+        wait_for_others(OVERLAPS)
 
 
 @triton.jit
-def _of(b_values, o_column, column):
-    """Return the value of one column."""
-    return tl.sum(tl.where(o_column == column, b_values, 0.0), axis=0)
+def _left_of_block(
+    p_line, p_draft_line, i_block, certain, vocab_size, factor, floor, maximum, total, draft_maximum, scale,
+    BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return what drafts leave of a block of the target; of a certain one, which has no draft logits, its token."""
+    b_target = factor * weight(load_block(p_line, i_block, vocab_size, BLOCK, TILE), floor, maximum, scale)
+    if certain >= 0:
+        o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE
+        b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
+        b_left = tl.where(b_token == certain, b_target - total, b_target)
+    else:
+        b_proposed = load_block(p_draft_line, i_block, vocab_size, BLOCK, TILE)
+        b_left = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
+    return tl.sum(tl.sum(tl.maximum(b_left, 0.0), axis=1), axis=0)

@@ -3,11 +3,13 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
 from workers.kernels.probabilities.triton import NEVER, load_block, scale_of
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
+# So few programs wait for memory and for little else: they ask for logits before they know whether these count.
+FEW = 512
 
 
 def sampler_stats(a: SamplerStats) -> None:
@@ -25,11 +27,12 @@ def sampler_stats(a: SamplerStats) -> None:
     assert a.draft_logits.numel() % max((width - 1) * a.draft_stride, 1) == 0
     assert a.draft_slots.numel() == num_rows
     assert a.tile_sum.numel() == num_rows * width * num_blocks * (a.block_size // a.tile_size)
-    num_warps = min(max(a.block_size // ELEMENTS_PER_WARP, 1), 16)
+    are_few, overlaps = num_lines * num_blocks <= FEW, can_overlap()
+    per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
     launch(_kernel, (num_lines * num_blocks,))(
         *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride, width, a.block_size,
-        a.tile_size,
-        num_warps=num_warps,
+        a.tile_size, are_few, overlaps,
+        num_warps=min(max(a.block_size // per_warp, 1), 16), launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -39,8 +42,9 @@ def _kernel(
     p_max, p_sum, p_best, p_tile_sum,
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride, width,
-    BLOCK: tl.constexpr, TILE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, ARE_FEW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
+    let_next_begin(OVERLAPS)
     i_block = tl.program_id(0) % num_blocks
     i_any_line, num_lines = tl.program_id(0) // num_blocks, num_rows * width
     i_program = tl.program_id(0).to(tl.int64)
@@ -48,8 +52,15 @@ def _kernel(
         i_row, i_column, i_line = i_any_line // width, i_any_line % width, i_any_line.to(tl.int64)
         num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
         floor = tl.load(p_floors + i_line)
+        p_line = p_logits + i_line * logits_stride
+        if ARE_FEW:
+            b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
+        else:
+            b_logits = tl.zeros([BLOCK // TILE, TILE], dtype=tl.float32)
+        wait_for_others(OVERLAPS)
         if i_column <= num_drafts:
-            b_logits = load_block(p_logits + i_line * logits_stride, i_block, vocab_size, BLOCK, TILE)
+            if not ARE_FEW:
+                b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
             if floor > NEVER:
                 # NaN is not below.
                 b_logits = tl.where(b_logits < floor, NEVER, b_logits)
@@ -76,9 +87,12 @@ def _kernel(
         if is_read & (temperature > 0):
             p_line = p_draft_logits + (slot * (width - 1) + i_column) * draft_stride
             b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
+            wait_for_others(OVERLAPS)
             maximum, total, b_tiles = _sums(b_logits, temperature)
             tl.store(p_max + i_program, maximum)
             tl.store(p_sum + i_program, total)
+        else:
+            wait_for_others(OVERLAPS)
 
 
 @triton.jit

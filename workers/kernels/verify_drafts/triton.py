@@ -3,8 +3,18 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, check_flat, columns_of, kernel, launch
-from workers.kernels.probabilities.triton import NEVER, block_odds, draft_odds, line_sums, pick, scale_of, sums, weight
+from workers.kernels.launch.triton import NO_TOKEN, can_overlap, check_flat, columns_of, kernel, launch, wait_for_others
+from workers.kernels.probabilities.triton import (
+    NEVER,
+    at,
+    block_odds,
+    draft_odds,
+    largest,
+    pick,
+    scale_of,
+    sums,
+    weight,
+)
 from workers.kernels.verify_drafts import arguments as shared
 from workers.kernels.verify_drafts.arguments import VerifyDrafts
 
@@ -17,7 +27,7 @@ TARGET_UNDEFINED = tl.constexpr(shared.TARGET_UNDEFINED)
 DRAFT_UNDEFINED = tl.constexpr(shared.DRAFT_UNDEFINED)
 STAGES = tl.constexpr(3)
 # No token is as large.
-LARGEST = tl.constexpr((1 << 63) - 1)
+LARGEST = tl.constexpr((1 << 31) - 1)
 NUM_WARPS = 8
 # What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
 BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 128
@@ -53,13 +63,14 @@ def verify_drafts(a: VerifyDrafts) -> None:
     num_tiles, tile_size = a.block_size // a.tile_size, a.tile_size
     is_large = num_tiles >= TILES_MIN and tile_size >= TILE_MIN
     blocks = triton.next_power_of_2(num_blocks)
+    overlaps = can_overlap()
     unit = UNIT if all(size % UNIT == 0 for size in (a.vocab_size, a.logits_stride, a.draft_stride)) else 1
     launch(_kernel, (num_rows,))(
         *arguments, num_rows, num_blocks, num_tiles, tile_size, a.vocab_size // unit,
         a.logits_stride // unit, a.draft_stride // unit, a.num_tries, width,
         a.method, columns_of(width), entries, blocks if is_large else max(blocks, BLOCKS_MIN),
-        max(num_tiles, TILES_MIN), max(tile_size, TILE_MIN), is_large, unit,
-        num_warps=NUM_WARPS,
+        max(num_tiles, TILES_MIN), max(tile_size, TILE_MIN), is_large, unit, overlaps,
+        num_warps=NUM_WARPS, launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -72,6 +83,7 @@ def _kernel(
     logits_stride, draft_stride, num_tries, width,
     METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
     BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr, IS_LARGE: tl.constexpr, UNIT: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     vocab_size, logits_stride, draft_stride = vocab_size * UNIT, logits_stride * UNIT, draft_stride * UNIT
     if IS_LARGE:
@@ -81,23 +93,26 @@ def _kernel(
     num_scheduled, invalid = tl.load(p_num_scheduled + i_row), tl.load(p_invalid + i_row)
     temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
     is_certain, scale = tl.load(p_point_mass + i_row) != 0, scale_of(temperature)
+    slot = tl.load(p_draft_slots + i_row)
     o_draft = i_row * (width - 1) + o_column
     b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN)
-    b_noise = tl.load(p_accept + o_draft, mask=o_column < width - 1, other=1.0)
     if (num_scheduled <= 0) | (invalid > 0):
-        b_none = tl.zeros([COLUMNS], dtype=tl.int64) + NO_TOKEN
-        tl.store(p_sampled + i_row * width + o_column, b_none, mask=o_column < width)
+        wait_for_others(OVERLAPS)
+        tl.store(p_sampled + i_row * width + o_column, NO_TOKEN, mask=o_column < width)
         tl.store(p_status + i_row, 0)
         return
     b_draft, b_draft_undefined = tl.where(o_column < num_drafts, b_draft, NO_TOKEN), o_column < 0
     if temperature > 0:
         # The draft logits that may be read: of each draft, or none.
         proposed_size = tl.where(is_certain, 0, vocab_size)
-        usable, _b_draft, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined = draft_odds(
-            p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum,
-            i_row, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
+        (
+            usable, b_noise, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined,
+            _b_mass, _b_maximum, _b_total, _b_draft_mass, b_draft_maximum, b_draft_total,
+        ) = draft_odds(
+            p_logits, p_draft_logits, p_floors, p_max, p_sum, p_accept,
+            i_row, slot, b_draft, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
             num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
-            width, COLUMNS, BLOCKS,
+            width, COLUMNS, BLOCKS, OVERLAPS,
         )  # fmt: skip
         odds, rejected = 1.0, usable < 0
         if METHOD == TOGETHER:
@@ -105,16 +120,15 @@ def _kernel(
             accepted = _accepted_together(
                 p_residual, i_row, b_odds, b_noise, usable, num_blocks, width, COLUMNS, BLOCKS
             )
-            odds = tl.sum(tl.where(o_column == accepted, b_odds, 0.0), axis=0)
-            rejected = accepted < usable
+            odds, rejected = at(b_odds, o_column, accepted), accepted < usable
         elif METHOD == STRICT:
-            b_token = _select(
-                p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, tl.arange(0, ENTRIES), 0 * o_column,
-                o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, num_tiles, tile_size, vocab_size,
-                logits_stride, num_tries, width, BLOCKS, TILES, TILE,
+            b_token, _b_maximum, _b_total, _b_noise = _select(
+                p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_column, o_column <= num_drafts,
+                0 * o_column, o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, num_tiles, tile_size,
+                vocab_size, logits_stride, num_tries, width, BLOCKS, TILES, TILE,
             )  # fmt: skip
             accepted = _leading(b_draft == b_token, o_column, usable)
-            last = tl.sum(tl.where(o_column == accepted, b_token, 0), axis=0)
+            last = at(b_token, o_column, accepted)
         elif METHOD == SYNTHETIC:
             accepted = _leading(b_noise < _rates(p_rates, o_column, width), o_column, usable)
         else:
@@ -122,19 +136,22 @@ def _kernel(
             rejected = accepted < usable
         if METHOD != STRICT:
             last = _recover(
-                p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-                i_row, accepted, rejected, odds, proposed_size, scale, num_rows,
+                p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+                i_row, accepted, rejected, odds, proposed_size, scale,
+                at(b_draft_maximum, o_column, accepted), at(b_draft_total, o_column, accepted),
                 num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
                 ENTRIES, BLOCKS, TILES, TILE,
             )  # fmt: skip
     else:
+        wait_for_others(OVERLAPS)
         b_best, b_undefined = _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS)
-        usable = _leading((b_draft >= 0) & (b_draft < vocab_size) & (b_undefined == 0), o_column, num_drafts)
         b_kept = b_draft == b_best
         if METHOD == SYNTHETIC:
+            b_noise = tl.load(p_accept + o_draft, mask=o_column < width - 1, other=1.0)
             b_kept = b_noise < _rates(p_rates, o_column, width)
-        accepted = _leading(b_kept, o_column, usable)
-        last = tl.sum(tl.where(o_column == accepted, b_best, 0), axis=0)
+        b_kept &= (b_draft >= 0) & (b_draft < vocab_size) & (b_undefined == 0)
+        accepted = _leading(b_kept, o_column, num_drafts)
+        last = at(b_best, o_column, accepted).to(tl.int64)
     undefined = tl.max(((o_column == accepted) & b_undefined).to(tl.int32), axis=0)
     b_sampled = tl.where(o_column < accepted, b_draft, tl.where(undefined > 0, NO_TOKEN, last))
     b_sampled = tl.where(o_column <= accepted, b_sampled, NO_TOKEN)
@@ -172,9 +189,8 @@ def _accepted_together(
     b_left = tl.sum(tl.load(p_residual + o_left, mask=is_left, other=0.0), axis=1)
     accepted = usable * 0
     for i in tl.static_range(1, COLUMNS):
-        noise = tl.sum(tl.where(o_column == i - 1, b_noise, 0.0), axis=0)
-        left = tl.sum(tl.where(o_column == i, b_left, 0.0), axis=0)
-        odds = tl.sum(tl.where(o_column == i, b_odds, 0.0), axis=0)
+        noise = at(b_noise, o_column, i - 1)
+        left, odds = at(b_left, o_column, i), at(b_odds, o_column, i)
         kept = tl.where(i < usable, noise * (left + 1 - odds) < left, noise < odds)
         accepted = tl.where(kept & (i <= usable), i, accepted)
     return accepted
@@ -190,11 +206,8 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
     is_block = (o_column < width)[:, None] & (o_block < num_blocks)[None, :]
     o_stats = (i_row * width + o_column)[:, None] * num_blocks + o_block[None, :]
     b_max = tl.load(p_max + o_stats, mask=is_block, other=NEVER)
-    b_index = tl.load(p_best + o_stats, mask=is_block, other=0)
-    b_is_nan = (b_max < float("inf")) == 0
-    b_max = tl.where(b_is_nan, NEVER, b_max)
-    b_maximum = tl.max(b_max, axis=1)
-    b_undefined = (tl.max(b_is_nan.to(tl.int32), axis=1) > 0) | (b_maximum == NEVER)
+    b_index = tl.load(p_best + o_stats, mask=is_block, other=0).to(tl.int32)
+    b_maximum, b_undefined = largest(b_max)
     b_is_best = is_block & (b_max == b_maximum[:, None])
     return tl.min(tl.where(b_is_best, b_index, LARGEST), axis=1), b_undefined
 
@@ -222,43 +235,49 @@ def _without(
 
 @triton.jit
 def _select(
-    p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, b_column, b_try, is_entry,
+    p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, b_column, b_is_column, b_try, is_entry,
     excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
     num_tries, width, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return tokens from the target's distributions of columns, each by the noise of its try.
+    """Return tokens from the target's distributions of columns, each by the noise of its try; all tries of one column.
 
     One token may be excluded; its tile and block have the given sums then. It is selected if there is no other.
+    Returns also the maximum and the total of each column, and the last noise of each try.
     """
     b_line = i_row * width + b_column
     p_noise = p_select + (b_line * (1 + num_tries) + b_try) * 4
+    # Asked for at once, with the sums.
+    b_of_block, b_of_tile = tl.load(p_noise, mask=is_entry, other=0.0), tl.load(p_noise + 1, mask=is_entry, other=0.0)
+    b_of_token, b_of_try = (
+        tl.load(p_noise + 2, mask=is_entry, other=0.0),
+        tl.load(p_noise + 3, mask=is_entry, other=1.0),
+    )
+    b_floor = tl.load(p_floors + b_line, mask=b_is_column, other=NEVER)
     o_block, o_tile, o_token = tl.arange(0, BLOCKS), tl.arange(0, TILES), tl.arange(0, TILE)
     block_size = num_tiles * tile_size
-    b_max, b_mass, b_maximum, _, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, BLOCKS)
+    b_max, b_mass, b_maximum, b_total, b_undefined = sums(p_max, p_sum, b_line, b_is_column, scale, num_blocks, BLOCKS)
     is_entry = is_entry & (b_undefined == 0)
     is_short = (o_block * block_size <= excluded) & (excluded < (o_block + 1) * block_size)
     b_short = of_block * weight(b_max, NEVER, b_maximum[:, None], scale)
     b_mass = tl.where(is_short[None, :], b_short, b_mass)
-    b_block = pick(b_mass, tl.load(p_noise, mask=is_entry, other=0.0))
+    b_block = pick(b_mass, b_of_block)
     is_picked = o_block[None, :] == b_block[:, None]
     b_block_max = tl.max(tl.where(is_picked & is_entry[:, None], b_max, NEVER), axis=1)
     b_block_max = tl.where(is_entry, b_block_max, 0.0)
     p_tiles = p_tile_sum + (b_line * num_blocks + b_block) * num_tiles
     is_tile = is_entry[:, None] & (o_tile < num_tiles)[None, :]
     b_tiles = tl.load(p_tiles[:, None] + o_tile[None, :], mask=is_tile, other=0.0)
-    b_start = b_block.to(tl.int64)[:, None] * block_size + o_tile[None, :] * tile_size
+    b_start = b_block[:, None] * block_size + o_tile[None, :] * tile_size
     is_short = is_tile & (b_start <= excluded) & (excluded < b_start + tile_size)
-    b_tiles = tl.where(is_short, of_tile, b_tiles)
-    b_tile = pick(b_tiles, tl.load(p_noise + 1, mask=is_entry, other=0.0))
-    b_first = b_block.to(tl.int64) * block_size + b_tile * tile_size
+    b_tile = pick(tl.where(is_short, of_tile, b_tiles), b_of_tile)
+    b_first = b_block * block_size + b_tile * tile_size
     b_token = b_first[:, None] + o_token[None, :]
     is_token = is_entry[:, None] & (o_token < tile_size)[None, :] & (b_token < vocab_size)
     b_logits = tl.load(p_logits + (b_line * logits_stride)[:, None] + b_token, mask=is_token, other=NEVER)
-    b_floor = tl.load(p_floors + b_line, mask=is_entry, other=NEVER)
     b_weight = weight(b_logits, b_floor[:, None], b_block_max[:, None], scale)
-    b_weight = tl.where(b_token == excluded, 0.0, b_weight)
-    b_selected = b_first + pick(b_weight, tl.load(p_noise + 2, mask=is_entry, other=0.0))
-    return tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded)
+    b_selected = b_first + pick(tl.where(b_token == excluded, 0.0, b_weight), b_of_token)
+    b_selected = tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded).to(tl.int64)
+    return b_selected, b_maximum, b_total, b_of_try
 
 
 @triton.jit
@@ -274,49 +293,44 @@ def _odds_of(
 
 @triton.jit
 def _recover(
-    p_logits, p_draft_logits, p_draft_slots, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-    i_row, column, rejected, odds, proposed_size, scale, num_rows,
+    p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+    i_row, column, rejected, odds, proposed_size, scale, draft_maximum, draft_total,
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
     i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
     # Of a point mass, what is left of the target is every other token.
-    excluded, of_tile, of_block = i_line * 0 - 1, 0.0, 0.0
+    excluded, of_tile, of_block = (column * 0 - 1).to(tl.int32), 0.0, 0.0
     if rejected & (proposed_size == 0):
-        excluded = tl.load(p_drafts + i_draft)
+        excluded = tl.load(p_drafts + i_draft).to(tl.int32)
         of_tile, of_block = _without(
             p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size,
             vocab_size, logits_stride, TILES, TILE,
         )  # fmt: skip
-    o_try = tl.arange(0, ENTRIES)
+    o_try, o_one = tl.arange(0, ENTRIES), tl.arange(0, 1)
     is_tried = rejected & (proposed_size > 0)
     # The first is what there is where none is kept and nothing is left, even if none is tried.
     is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
-    b_token = _select(
-        p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_try * 0 + column, o_try, is_entry,
+    b_token, b_maximum, b_total, b_noise = _select(
+        p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_one + column, o_one == 0, o_try, is_entry,
         excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
         num_tries, width, BLOCKS, TILES, TILE,
     )  # fmt: skip
-    token = tl.sum(tl.where(o_try == 0, b_token, 0), axis=0)
+    token = at(b_token, o_try, 0)
     if is_tried:
-        maximum, total = line_sums(p_max, p_sum, i_line, vocab_size, scale, num_blocks, BLOCKS)
-        offset = num_rows.to(tl.int64) * width * num_blocks
-        draft_maximum, draft_total = line_sums(
-            p_max + offset, p_sum + offset, i_draft, vocab_size, scale, num_blocks, BLOCKS
-        )
-        i_proposed = tl.load(p_draft_slots + i_row) * (width - 1) + column
+        maximum, total = tl.sum(b_maximum, axis=0), tl.sum(b_total, axis=0)
+        i_proposed = slot * (width - 1) + column
         p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride
         floor = tl.load(p_floors + i_line)
         p_noise = p_select + (i_line * (1 + num_tries)) * 4
         b_target, b_draft = _odds_of(
             p_line, p_draft_line, b_token, is_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
         )
-        b_noise = tl.load(p_noise + o_try * 4 + 3, mask=is_entry, other=1.0)
         b_kept = (o_try < num_tries) & (b_noise * b_target < b_target - b_draft)
         first = tl.min(tl.where(b_kept, o_try, ENTRIES), axis=0)
         if first < ENTRIES:
-            token = tl.sum(tl.where(o_try == first, b_token, 0), axis=0)
+            token = at(b_token, o_try, first)
         else:
             found, left = _select_left(
                 p_line, p_draft_line, p_noise + num_tries * 4, floor, odds, maximum, total, draft_maximum, draft_total,

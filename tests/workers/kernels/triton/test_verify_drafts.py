@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.enumeration import committed, total_variation, world
 from tests.workers.kernels.triton.launches import launch
-from tests.workers.kernels.verification import Drafts, verify
+from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
 from tests.workers.oracle.test_random_sampling import METHODS, rows_of, tokens_of
 from workers.kernels.residual_mass.triton import residual_mass
 from workers.kernels.sampler_stats.triton import sampler_stats
@@ -48,3 +48,21 @@ def test_the_twins_are_lossless(method: int) -> None:
         law, differing = committed(at, sampled)
         assert differing == 0
         assert total_variation(at, law) == 0
+
+
+def test_what_sums_of_blocks_tell_of_a_residual_decides_as_the_residual_does() -> None:
+    rng = np.random.default_rng(1)
+    # Nine blocks, the last of one token.
+    rows, k, vocab_size = 4, 3, 33
+    logits, draft_logits = (rng.integers(0, 6, (rows, n, vocab_size)).astype(np.float32)[-1:] for n in (1 + k, k))
+    batch = drafts_of(
+        BLOCK, 4, 4,
+        logits=logits, draft_logits=draft_logits, drafts=logits[:, :k].argmax(2),
+        num_drafts=np.array([k]), temperature=np.array([BINARY]), point_mass=np.zeros(1, dtype=np.int64),
+        accept_noise=np.array([[0.5, 0.3, 1 - 2**-24]], dtype=np.float32),
+        select_noise=rng.random((1, 1 + k, 2, 4), dtype=np.float32),
+    )  # fmt: skip
+    found, defined = verify_by_twins(batch), verify(batch)
+    np.testing.assert_array_equal(found["sampled"], defined["sampled"])
+    left, expected = (np.nan_to_num(each["residual"]).sum() for each in (found, defined))
+    assert 0 < left < expected - 0.1
