@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
 from workers.kernels.logit_floors import arguments as shared
 from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
@@ -27,8 +27,10 @@ LOWEST_KEY = tl.constexpr(0x007FFFFF)
 LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
 # So many of a line are read at once where it does not fit.
 READ_AT_ONCE = tl.constexpr(4096)
-# Where few logits are set aside, so many times fewer are searched.
-FEWER = tl.constexpr(4)
+# Where few logits are set aside, half of them or a quarter are searched.
+FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
+# So much of the room is aimed at: half of it, six deviations of a block and of the sample included.
+AIMED = 0.34
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +78,28 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     num_tiles = triton.cdiv(a.vocab_size, TILE_SIZE)
     num_blocks = triton.cdiv(num_tiles, tiles)
     room = cut.candidates // num_blocks
-    assert room >= FEWER, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
+    assert room >= FEWEST, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
     bounds, maxima, sums, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
-    # Half of the room is filled, or less: that of no block overflows unless its count is six deviations from that.
-    aimed = int(min(cut.candidates / 2, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
+    # That of no block overflows unless its count is six deviations from what it is on average.
+    aimed = int(min(cut.candidates * AIMED, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
+    overlaps = can_overlap()
     launch(_bounds_kernel, (num_lines,))(
         a.logits, *limits, bounds,
         a.vocab_size, a.logits_stride, width, aimed,
-        cut.sample, cut.group,
+        cut.sample, cut.group, overlaps,
         num_warps=8,
     )  # fmt: skip
     launch(_blocks_kernel, (num_lines * num_blocks,))(
         a.logits, *limits, bounds, maxima, sums, counts, candidates,
         num_blocks, room, a.vocab_size, a.logits_stride, width,
-        tiles, TILE_SIZE, min(32 * BLOCK_WARPS, cut.block // NEIGHBOURS.value),
-        num_warps=BLOCK_WARPS,
+        tiles, TILE_SIZE, min(32 * BLOCK_WARPS, cut.block // NEIGHBOURS.value), overlaps,
+        num_warps=BLOCK_WARPS, launch_pdl=overlaps,
     )  # fmt: skip
     launch(_floors_kernel, (num_lines,))(
         a.logits, *limits, bounds, maxima, sums, counts, candidates, a.floors,
         num_blocks, a.vocab_size, a.logits_stride, width,
-        triton.next_power_of_2(num_blocks), cut.candidates, room,
-        num_warps=cut.num_warps,
+        triton.next_power_of_2(num_blocks), cut.candidates, room, overlaps,
+        num_warps=cut.num_warps, launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -146,9 +149,10 @@ def _lines_kernel(
 def _bounds_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
     vocab_size, logits_stride, width, aimed,
-    SAMPLE: tl.constexpr, GROUP: tl.constexpr,
+    SAMPLE: tl.constexpr, GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Find in a sample of a line a logit that the floor is hardly below: so many are hardly there by chance."""
+    let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
     _temperature, top_k, _top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
@@ -169,19 +173,19 @@ def _bounds_kernel(
 def _blocks_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
     num_blocks, room, vocab_size, logits_stride, width,
-    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
+    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Write of a block its maximum, NaN if it has NaN or inf, its weights' sum, and what is not below the bound.
 
     Its tiles are spread over the line, so that no block has most of the largest.
     """
+    let_next_begin(OVERLAPS)
     i_block, i_line = tl.program_id(0) % num_blocks, (tl.program_id(0) // num_blocks).to(tl.int64)
     temperature, _top_k, _top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
     if limits_k | limits_p:
-        bound = tl.load(p_bounds + i_line)
-        # A thread reads neighbours, several times; so it knows without others where to write what it has.
+        # A thread reads neighbours, several times, a bit of a word each.
         READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
         o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
         o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
@@ -197,31 +201,40 @@ def _blocks_kernel(
         total = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)))
         # A maximum passes over NaN, a sum does not.
         maximum = tl.where(total < float("inf"), maximum, float("nan"))
-        lowest = tl.maximum(bound, LEAST)
-        b_of_read = tl.sum((b_logits >= lowest).to(tl.int32), axis=2)
-        b_of_thread = tl.sum(b_of_read, axis=1)
-        b_before = tl.cumsum(b_of_thread, axis=0) - b_of_thread
-        b_place = b_before[:, None] + tl.cumsum(b_of_read, axis=1) - b_of_read
-        i_program = tl.program_id(0).to(tl.int64)
+        wait_for_others(OVERLAPS)
+        lowest = tl.maximum(tl.load(p_bounds + i_line), LEAST)
+        tl.static_assert(READS * NEIGHBOURS <= 32)
+        b_bit = tl.arange(0, READS)[None, :, None] * NEIGHBOURS + tl.arange(0, NEIGHBOURS)[None, None, :]
+        b_bits = tl.where(b_logits >= lowest, (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
+        b_bits = tl.sum(tl.sum(b_bits, axis=2), axis=1)
+        b_count = _num_bits(b_bits).to(tl.int32)
+        b_place = tl.cumsum(b_count, axis=0) - b_count
+        count, i_program = tl.sum(b_count, axis=0), tl.program_id(0).to(tl.int64)
         p_candidates += i_program * room
-        b_even, b_odd = tl.split(tl.reshape(b_logits, [THREADS, READS, 2, 2]))
-        b_first, b_third = tl.split(b_even)
-        b_second, b_fourth = tl.split(b_odd)
-        b_place = _set_apart(p_candidates, b_place, b_first, lowest, room)
-        b_place = _set_apart(p_candidates, b_place, b_second, lowest, room)
-        b_place = _set_apart(p_candidates, b_place, b_third, lowest, room)
-        b_place = _set_apart(p_candidates, b_place, b_fourth, lowest, room)
+        # What there is no room for is not asked for.
+        for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
+            b_lowest = b_bits & (~b_bits + 1)
+            b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+            b_one = (b_index // NEIGHBOURS * THREADS + tl.arange(0, THREADS)) * NEIGHBOURS + b_index % NEIGHBOURS
+            # Just read, and so in the cache.
+            p_one = p_line + (b_one // TILE * num_blocks + i_block) * TILE + b_one % TILE
+            b_logit = tl.load(p_one, mask=b_bits != 0, other=NEVER)
+            tl.store(p_candidates + b_place, b_logit, mask=b_bits != 0)
+            b_bits ^= b_lowest
+            b_place += 1
         tl.store(p_maxima + i_program, maximum)
         tl.store(p_sums + i_program, total)
-        tl.store(p_counts + i_program, tl.sum(b_of_thread, axis=0).to(tl.float32))
+        tl.store(p_counts + i_program, count.to(tl.float32))
+    else:
+        wait_for_others(OVERLAPS)
 
 
 @triton.jit
-def _set_apart(p_candidates, b_place, b_logits, lowest, room):
-    """Write logits that are not below the lowest to their places, and return the places of what comes next."""
-    b_is_one = b_logits >= lowest
-    tl.store(p_candidates + b_place, b_logits, mask=b_is_one & (b_place < room))
-    return b_place + b_is_one.to(tl.int32)
+def _num_bits(b_words):
+    """Return how many bits of words are set."""
+    b_words -= (b_words >> 1) & 0x55555555
+    b_words = (b_words & 0x33333333) + ((b_words >> 2) & 0x33333333)
+    return (((b_words + (b_words >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
@@ -229,7 +242,7 @@ def _floors_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
     p_floors,
     num_blocks, vocab_size, logits_stride, width,
-    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr,
+    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Find the floor of a line among what is set aside, or else in the line."""
     i_line = tl.program_id(0).to(tl.int64)
@@ -237,6 +250,7 @@ def _floors_kernel(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
     floor = NEVER
+    wait_for_others(OVERLAPS)
     if limits_k | limits_p:
         i_first = i_line * num_blocks
         o_block, scale = tl.arange(0, BLOCKS), scale_of(temperature)
@@ -252,7 +266,10 @@ def _floors_kernel(
             p_counts, p_candidates = p_counts + i_first, p_candidates + i_first * ROOM
             is_all = bound == NEVER
             key, is_found = _lowest_key(), most < 0
-            if most <= ROOM // FEWER:
+            if most <= ROOM // FEWEST:
+                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
+                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+            elif most <= ROOM // FEWER:
                 b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
                 key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
             elif most <= ROOM:
