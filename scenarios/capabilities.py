@@ -25,7 +25,8 @@ class Capabilities(Value):
 
     `events` names the kinds of events besides `submit`, `places` where in a step any may happen; `features` what a
     request may ask for: fields of a submit and of its sampling parameters. `spec` has the values allowed for each key
-    of the specification, no value for a key that may be anything; a key that it lacks stays at its default.
+    of the specification, no value for a key that may be anything; a key that it lacks stays at its default, and
+    `reasons` say why some keys have no others.
     `devices` are those it runs on. `lanes` are those that a schedule advances, none where schedules mean nothing.
     `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
     it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
@@ -42,6 +43,7 @@ class Capabilities(Value):
     events: tuple[str, ...] = ()
     places: tuple[Place, ...] = PLACES
     features: tuple[str, ...] = ()
+    reasons: dict[str, str] = {}
     spec: dict[str, tuple[Any, ...]] = {}
     devices: tuple[str, ...] = ("sim",)
     lanes: tuple[str, ...] = ()
@@ -122,7 +124,8 @@ def _misfit(spec: EngineSpec, capabilities: Capabilities) -> str | None:
     for key, value in spec:
         allowed = allowed_values(key, capabilities)
         if allowed is not None and value not in allowed:
-            return f"{key}: {value}; allowed are {_listed(allowed)}"
+            reason = capabilities.reasons.get(key)
+            return f"{key}: {value}; allowed are {_listed(allowed)}{f': {reason}' if reason else ''}"
     if capabilities.pool_holds_model:
         if spec.max_model_len > (most := spec.num_blocks * spec.block_size):
             return f"max_model_len: {spec.max_model_len}; num_blocks x block_size allow {most}"

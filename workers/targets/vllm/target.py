@@ -311,6 +311,7 @@ class Vllm:
             "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             "drafter_quality": (),
         },
+        reasons={"layers": "its recurrent layers have kernels for CPUs and GPUs alone"},
         probes=(
             "admit",
             "resume",

@@ -58,7 +58,9 @@ def test_a_prompt_keeps_its_place_in_a_block(before: int, after: int) -> None:
 
 
 REFUSED = {
-    "spec: {block_size: 32}": "spec.layers: hybrid; allowed are attention",
+    "spec: {block_size: 32}": (
+        "spec.layers: hybrid; allowed are attention: its recurrent layers have kernels for CPUs and GPUs alone"
+    ),
     "spec: {layers: attention, sampling: standard}": "spec.block_size: 4; allowed are 32",
     "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (
         "spec.max_model_len: 128; num_blocks x block_size allow 96"
