@@ -20,6 +20,8 @@ TILE = 128
 ELEMENTS_PER_WARP = 1024
 # Most columns decide nothing: few programs of a row find that out.
 PROGRAMS = 16
+# One program a row is enough for such a vocabulary.
+SMALL = 4096
 # Of so many blocks and more, the sums mostly tell enough of what is left.
 BLOCKS_TELLING = tl.constexpr(8)
 # What rounding of sums may make of them.
@@ -42,10 +44,11 @@ def residual_mass(a: ResidualMass) -> None:
     if width < 3:
         return
     tile, overlaps = min(TILE, a.block_size), can_overlap()
-    launch(_kernel, (num_rows * PROGRAMS,))(
+    programs = PROGRAMS if a.vocab_size > SMALL else 1
+    launch(_kernel, (num_rows * programs,))(
         *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride,
         width, columns_of(width), triton.next_power_of_2(num_blocks), a.block_size, tile,
-        PROGRAMS, overlaps,
+        programs, overlaps,
         num_warps=min(max(a.block_size // ELEMENTS_PER_WARP, 1), 8), launch_pdl=overlaps,
     )  # fmt: skip
 
