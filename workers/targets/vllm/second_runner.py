@@ -19,11 +19,11 @@ class VllmV2(Vllm):
         update={
             "devices": ("sim",),
             "devices_without_lanes": (),
-            # What was seen to run with it: heads over several layers, and models with states, were not.
+            # What was seen to run with it: models with states were not.
             "spec": {
                 **Vllm.capabilities.spec,
                 "layers": ("attention",),
-                "drafter": ("eagle", "draft_model", "ngram_gpu", "ngram"),
+                "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             },
             # Its sampler takes biases beside drafts.
             "features_without_drafts": (),
