@@ -20,10 +20,11 @@ def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
     for state in range(num_states):
         tokens = {pick(f"edge {state}", spec.vocab_size, index) for index in range(1 + pick("edges", 8, state))}
         states.append(tuple((token, pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
-    if pick("free", 3, 0) == 0:
-        # It begins in the middle of an output: anything may come until the first of its tokens does.
-        begun = dict(states[0])
-        states[0] = tuple((token, begun.get(token, 0)) for token in range(spec.vocab_size))
+    if pick("free", 2, 0) == 0:
+        # It begins in the middle of an output: anything may come until one of some tokens does.
+        states[0] = tuple(
+            (token, 0 if pick("off", 3, token) else pick("to 0", num_states, token)) for token in range(spec.vocab_size)
+        )
     return (*states[:-1], () if pick("end", 2, 0) else states[-1])
 
 
@@ -73,9 +74,10 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
         bool(number >> bit & 1) for bit in range(7)
     )
     # Few tokens repeat themselves soon, so that bad words of several tokens are met.
-    has_few = has_words and pick("few", 3) == 0
-    allowed = tokens("allowed", 2 if has_few else 1 + pick("allowed", 6)) if has_allowed or has_few else ()
-    words = tuple(word(index, allowed) for index in range(1 + pick("words", 8)))
+    has_few = has_words and pick("few", 3) > 0
+    num_allowed = 2 + pick("how few", 2) if has_few else 1 + pick("allowed", 6)
+    allowed = tokens("allowed", num_allowed) if has_allowed or has_few else ()
+    words = tuple(word(index, allowed) for index in range(1 + pick("words", 4 if has_few else 8)))
     return SamplingParams(
         grammar=_grammar(pick, spec) if has_grammar else (),
         min_tokens=1 + pick("min_tokens", 12) if has_min else 0,
@@ -109,8 +111,8 @@ class Chance(NamedTuple):
 
 
 def chance_of(source: Source) -> Chance:
-    """Return how much of a trace is left to chance: nothing in two of three, else drafts too in one of three."""
-    if not source("chance", 0).one_in(3):
+    """Return how much of a trace is left to chance: nothing in two of five, else drafts too in one of three."""
+    if source("chance", 0).below(5) < 2:
         return Chance()
     digits, draws_drafts = source("method", 0), source("drafts", 0).one_in(3)
     # Only where drafts are weighed does it matter what they were drawn from.
@@ -121,15 +123,15 @@ def chance_of(source: Source) -> Chance:
 
 
 class Params:
-    """Numbers of sampling parameters: of some kinds in one trace of three, a grammar in one of four.
+    """Numbers of sampling parameters: of some kinds in one trace of two, a grammar in one of three.
 
     Where drafts are drawn, one of two traces has grammars: whoever follows one has drafts that are certain.
     """
 
     def __init__(self, source: Source, chance: Chance) -> None:
         swarm = source("params", 0)
-        self._exist, self._kinds = swarm.one_in(3), swarm.below(64)
-        self._has_grammars = source("grammars", 0).one_in(2 if chance.draws_drafts else 4)
+        self._exist, self._kinds = swarm.one_in(2), swarm.below(64)
+        self._has_grammars = source("grammars", 0).one_in(2 if chance.draws_drafts else 3)
         self._chance, self._source = chance, source
 
     def number(self, who: int) -> int:

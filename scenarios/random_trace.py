@@ -95,7 +95,7 @@ def _random_spec(source: Source, seed: int, chance: Chance) -> SpecNumbers:
         budget=sizes.of((0, 2, 4, 8, 12, 16, 28, 28, 60)),
         chunk=sizes.of((0, 0, 0, 1, 2, 3, 4, 7)),
         model_length=_model_length(source, switches.of((0, 0, 0, 0, 0, 96, 104)), k),
-        token_multiple=sizes.of((0, 3, 3, 7)),
+        token_multiple=sizes.of((0, 3, 7, 15)),
         policy=switches.below(len(POLICIES)),
         seed=seed,
         is_aligned=source("aligned", 0).one_in(3),
@@ -198,7 +198,7 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
         exists, most = swarm.below(2), swarm.of((1, 2, 4))
         # A request ends where its logits are no numbers: that often would leave too little of the others.
         if KINDS[kind] in ("nan_logits", "spoil_logit"):
-            exists &= source(KINDS[kind], -1).one_in(4)
+            exists &= source(KINDS[kind], -1).one_in(2 if KINDS[kind] == "spoil_logit" else 4)
         if KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
             exists = source("reset", 0).one_in(8)
         for index in range(1 + swarm.below(most) if exists else 0):
@@ -212,7 +212,8 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
                     who=digits.below(num_requests),
                     a=digits.below(size),
                     b=digits.below(spec.vocab_size),
-                    c=digits.below(4),
+                    # What is no number comes of nan_logits, too.
+                    c=min(1, digits.below(4)) if KINDS[kind] == "spoil_logit" else digits.below(4),
                     d=0,
                 )
             )
@@ -315,14 +316,14 @@ class _AbortedAtEnd(NamedTuple):
 
 
 def _aborted_at_end(source: Source, spec: EngineSpec, num_requests: int) -> list[_AbortedAtEnd]:
-    """Return some requests in one trace of six; they come when most others have ended, so it is known when they end.
+    """Return some requests in one trace of four; they come when most others have ended, so it is known when they end.
 
     All their drafts are right, and most end with a whole run, so that a step is in flight. An abort comes in the tick
     that ends with their last token, or in one of the next two.
     """
     swarm = source("late", 0)
     found = []
-    for index in range(1 + swarm.below(2) if swarm.one_in(6) else 0):
+    for index in range(1 + swarm.below(2) if swarm.one_in(4) else 0):
         digits = source("late", 1 + index)
         tick, num_prompt, run = 40 + 12 * index + digits.below(8), 1 + digits.below(6), 1 + spec.num_speculative_tokens
         max_tokens = 1 + run * (1 + digits.below(3)) if digits.below(3) else 2 + digits.below(8)

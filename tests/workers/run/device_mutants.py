@@ -170,7 +170,7 @@ FED: Mapping[str, tuple[Fed, ...]] = {
     ),
     "compute_logits": (
         Fed("of the first token", "tokens", "num_scheduled", lambda a: np.minimum(a.num_scheduled, 1 + a.num_drafts)),
-        Fed("of the last token", "tokens", "num_drafts", lambda a: a.num_drafts * 0),
+        Fed("of the last token", "logits tokens", "num_drafts", lambda a: a.num_drafts * 0),
     ),
     "process_logits": (
         Fed("every column by the first one's history", "logits", "num_drafts", lambda a: a.num_drafts * 0),
@@ -302,7 +302,7 @@ DEVICE_MUTANTS = (
     Mutant("the last cache word is not written", "tokens kv", then("kv_write", lambda a: put(a.kv[-1:], 0))),
     Mutant("attention is not added", "recurrent", instead("attention", without_attention)),
     Mutant("logits stay numbers", "counts", never("spoil_logits")),
-    Mutant("every single logit stays a number", "counts logits tokens", never("spoil_one_logit")),
+    Mutant("every single logit stays a number", "counts drafts logits tokens", never("spoil_one_logit")),
     Mutant("every draft stays a token", "drafts", never("spoil_one_draft")),
     Mutant("raw logits are those of an earlier step", "logits", never("keep_logits")),
     Mutant("every draft is accepted", "counts", then("rejection_sample", accept_everything)),
