@@ -23,8 +23,6 @@ class Pool:
         """Hand out `count` things, or None if there are fewer."""
         if count > len(self._free):
             return None
-        if count == 0:
-            return ()
         taken = tuple(self._free.pop() for _ in range(count))
         for index in taken:
             assert self._is_free[index], f"{index} was handed out twice"
