@@ -34,13 +34,12 @@ POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
 Shown = dict[str, str]
 
 
-class Seeded(Vllm):
-    """A kind of engine that is vLLM's, in a process with the hash seed of this one."""
+class Kept(Vllm):
+    """A kind of engine that is vLLM's, in the process of one keeper, whatever a run is configured to."""
 
-    def __init__(self, kind: Vllm) -> None:
+    def __init__(self, kind: Vllm, keeper: Keeper) -> None:
         self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
-        hash_seed = os.environ.get("PYTHONHASHSEED", "random")
-        self.keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=hash_seed, runner=kind.runner)
+        self.keeper = keeper
 
     def _keeper(self, config: RunConfig) -> Keeper:
         return self.keeper
@@ -66,7 +65,7 @@ def scenarios_and_drawn(
             yield f"seed {seed}", trace
 
 
-def shown(trace: Trace, kind: Seeded, tapes: Tapes) -> Shown:
+def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     """Return digests of what a run shows, by what they are of; how often tasks ran, and how many races there were."""
     run = OutputRun(trace, tapes, kind, races=True, steps=True)
     steps: list[Observation] = []
@@ -97,7 +96,9 @@ def _digest(value: object) -> str:
 
 def print_all(engine: Vllm, count: int) -> None:
     """Print what each trace shows, one JSON object a line."""
-    kind, tapes = Seeded(engine), Tapes()
+    hash_seed = os.environ.get("PYTHONHASHSEED", "random")
+    keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=hash_seed, runner=engine.runner)
+    kind, tapes = Kept(engine, keeper), Tapes()
     try:
         for name, trace in traces(kind, count):
             print(json.dumps({"trace": name, "policy": trace.schedule.policy, **shown(trace, kind, tapes)}), flush=True)

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from benchmarks.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
 from workers.run.output_check import STEPS_MAX, OutputRun, text_of
-from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.target import EngineFailed
 from workers.targets.vllm.messages import Message
 from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm, is_known_race
 
@@ -38,23 +39,19 @@ class Seen:
     orders: Mapping[Line, str] = field(default_factory=dict)
 
 
-class Mutable(Vllm):
+class Mutable(Kept):
     """A kind of engine that is vLLM's, in a process that mutates it when it is told to."""
 
     def __init__(self, kind: Vllm) -> None:
-        self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
-        self._kept = Keeper(ROOT / HOME, "", "sim", CHILD, runner=kind.runner)
+        super().__init__(kind, Keeper(ROOT / HOME, "", "sim", CHILD, runner=kind.runner))
 
     def ask(self, message: Message) -> Message:
         """Return the answer of the engine's process."""
-        return self._kept.process().ask(message)
+        return self.keeper.process().ask(message)
 
     def stop(self) -> None:
         """End the engine's process."""
-        self._kept.stop()
-
-    def _keeper(self, config: RunConfig) -> Keeper:
-        return self._kept
+        self.keeper.stop()
 
 
 class Runs:
