@@ -79,12 +79,12 @@ class RaceDetector:
             self._judge(span, mode, clock, access)
 
     def recorded(self, record: Record) -> None:
-        """Keep what the lane knows at the record; it also happens after the host's call.
+        """Keep what the lane knows at the record.
 
-        A record has a time of its own on its lane: whoever knows of that knows all that the record knows.
+        A record has a time of its own on its lane: whoever knows of that knows all that the record knows. What the host
+        knows is left out: whatever a lane is launched with later comes after that, and after more.
         """
         clock = self._clocks[record.lane + 1]
-        self._join(clock, self._host)
         clock[record.lane + 1] += 1
         record.clock = tuple(clock)
 
@@ -92,13 +92,13 @@ class RaceDetector:
         """Order what follows on the lane after the record."""
         clock, of = self._clocks[lane + 1], record.lane + 1
         if clock[of] < record.clock[of]:
-            self._join(clock, record.clock)
+            clock[:] = map(max, clock, record.clock)
 
     def synchronized(self, record: Record) -> None:
         """Order what follows on the host after the record."""
         clock, of = self._host, record.lane + 1
         if clock[of] < record.clock[of]:
-            self._join(clock, record.clock)
+            clock[:] = map(max, clock, record.clock)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
         """Judge an access of the host, and whether what it expects there is still the last thing written."""
@@ -112,12 +112,6 @@ class RaceDetector:
             over = [write for (low, high), write in writes if low < span.key[1] and span.key[0] < high]
             if over and over[-1][3] != written_in:
                 self._report(span.buffer, over[-1], access, f"write over step {written_in}", mode)
-
-    @staticmethod
-    def _join(clock: list[int], other: Sequence[int]) -> None:
-        for index, time in enumerate(other):
-            if time > clock[index]:
-                clock[index] = time
 
     def _judge(self, span: Span, mode: Mode, clock: list[int], access: Access) -> None:
         buffer, key, host = span.buffer, span.key, self._host
