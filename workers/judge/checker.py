@@ -13,8 +13,8 @@ from workers.judge.due_captures import DueCaptures
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
+    SCRATCH,
     Expectation,
-    Segment,
     are_close,
     expected_drafted,
     expected_inputs,
@@ -24,28 +24,27 @@ from workers.oracle.expected_captures import (
     expected_sampled,
     expected_sampling,
     expected_state,
-    position_of,
+    place_of,
 )
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
-from workers.oracle.truth import RowTruth, StepTruth, Truth
+from workers.oracle.truth import Release, RowTruth, StepTruth, Truth
 from workers.record.log import Entry, Launched, Processed, Scheduled
 from workers.record.observation import POINTS, VARIABLES, Observation
 from workers.record.verdict import Difference
 
-# What a value may be outside its domain.
-UNDEFINED: Any = object()
 # So many steps are kept before those that are over are looked for.
 _STEPS_KEPT = 8
-# What each capture of a step must show.
-EXPECTED: Mapping[str, Callable[[StepTruth, EngineSpec], Expectation]] = {
+# What each capture of a step, or of blocks that go back, must show.
+EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
     "inputs": expected_inputs,
     "sampling": expected_sampling,
     "sampled": expected_sampled,
     "kept": expected_kept,
     "drafted": expected_drafted,
     "state": expected_state,
+    "freed": expected_release,
 }
 
 
@@ -173,23 +172,35 @@ class Checker:
                 return None
             seen = f"capture {capture.point} of step {capture.step}, requests {capture.requests}"
             return _difference("captures", capture.step, "", "", None, due, seen)
-        if capture.point == "freed":
-            return self._compare(expected_release(self.oracle.releases.pop(0), self.spec), capture)
-        return self._compare(EXPECTED[capture.point](self.oracle.steps[capture.step], self.spec), capture)
+        oracle = self.oracle
+        whose = oracle.releases.pop(0) if capture.point == "freed" else oracle.steps[capture.step]
+        return self._compare(EXPECTED[capture.point](whose, self.spec), capture, whose)
 
-    def _compare(self, expected: Expectation, capture: Observation) -> Difference | None:
+    def _compare(self, expected: Expectation, capture: Observation, whose: StepTruth | Release) -> Difference | None:
+        """Compare the values of a capture, of a step or of a release."""
         self.num_compared += len(expected)
         if self._sizes.get(capture.point) != len(expected):
             self._note(capture.point, expected)
-        for variable, segments in expected.items():
-            actual = capture.values.get(variable)
+        values = capture.values
+        for variable, wanted in expected.items():
+            actual = values.get(variable)
             if actual is None:
                 return _difference(variable, capture.step, "", "", None, "values", "none was captured")
-            for segment in segments:
-                offset, wanted, _, _ = segment
-                if actual[offset : offset + len(wanted)] != wanted:
-                    return _first_in(segment, variable, actual, capture.step)
+            # Behind what is expected everything is scratch.
+            if actual[: len(wanted)] != wanted:
+                return self._first_in(variable, wanted, actual, capture.step, whose)
         return None
+
+    def _first_in(
+        self, variable: str, wanted: list[Any], actual: list[Any], step: int, whose: StepTruth | Release
+    ) -> Difference:
+        """Return the first difference of what was captured of a variable from what is expected."""
+        if len(actual) < len(wanted):
+            return _difference(variable, step, "", "", None, f"{len(wanted)} values", f"{len(actual)} values")
+        index = next(at for at, (seen, value) in enumerate(zip(actual, wanted, strict=False)) if seen != value)
+        owner, position = place_of(variable, index, whose, self.spec)
+        name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
+        return _difference(variable, step, name, commit, position, wanted[index], actual[index])
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -226,7 +237,7 @@ class Checker:
                     "discard": [row.discard for row in rows],
                 }
                 if True in columns["discard"]:
-                    columns["backup"] = [row.backup if row.discard else UNDEFINED for row in rows]
+                    columns["backup"] = [row.backup if row.discard else SCRATCH for row in rows]
             case "corrected":
                 rows = oracle.still_in_batch(step)
                 truths = [row.truth for row in rows]
@@ -299,19 +310,6 @@ class Checker:
         return None
 
 
-def _first_in(segment: Segment, variable: str, actual: list[Any], step: int) -> Difference:
-    """Return the first difference of a segment from what was captured of its variable."""
-    offset, wanted, row, _ = segment
-    seen = actual[offset : offset + len(wanted)]
-    if len(seen) != len(wanted):
-        sizes = f"{offset + len(wanted)} values", f"{len(actual)} values"
-        return _difference(variable, step, "", "", None, *sizes)
-    index = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
-    owner = row[index] if isinstance(row, list) else row
-    name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
-    return _difference(variable, step, name, commit, position_of(segment, index), wanted[index], seen[index])
-
-
 def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
     """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
     columns = {
@@ -331,17 +329,15 @@ def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
 def _processed_columns(truths: Sequence[Truth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
     """Return what each row of a processed step brings its request; counts only where the request goes on."""
     ends = [truth.finish_reason for truth in truths]
-    computed = [truth.sched_computed if truth.finish_reason is None else UNDEFINED for truth in truths]
-    placeholders = [truth.sched_placeholders if truth.finish_reason is None else UNDEFINED for truth in truths]
+    computed = [truth.sched_computed if truth.finish_reason is None else SCRATCH for truth in truths]
+    placeholders = [truth.sched_placeholders if truth.finish_reason is None else SCRATCH for truth in truths]
     return {"tokens": delivered, "finish_reason": ends, "computed": computed, "placeholders": placeholders}
 
 
 def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
     """Return the drafts that the host has for each row that goes on with a token."""
     return [
-        row.proposed
-        if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
-        else UNDEFINED
+        row.proposed if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch else SCRATCH
         for row in rows
     ]
 
@@ -361,7 +357,7 @@ def _compare_columns(
         if actual is None or len(actual) != len(wanted):
             return _difference(variable, step, "", "", None, f"{len(wanted)} values", actual)
         for index, (truth, expected, seen) in enumerate(zip(truths, wanted, actual, strict=True)):
-            if expected is not UNDEFINED and expected != seen:
+            if expected != seen:
                 commit = rows[index].commit if rows else f"{truth.who}/{truth.epoch}"
                 return _difference(variable, step, truth.name, commit, None, expected, seen)
     return None

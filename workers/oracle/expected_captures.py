@@ -15,60 +15,67 @@ from workers.oracle.rejection_sampling import NUM_TRIES
 from workers.oracle.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
+# Variables with a value for each token of each row.
+_PER_TOKEN = frozenset({"positions", "slots", "input_ids", "kv", "attention", "hidden", "drafter_kv"})
 # An engine sums float32 exponentials of logits below 16: its error stays below 1e-5 for 65536 tokens.
 TOLERANCE = 1e-4
 
 Flat: TypeAlias = tuple[int | float, ...]
 
 
-# Expected values from an offset on; whose they are (a row, one row a value, or None: padding); where the first of them
-# is in its request, or where each is.
+class Scratch:
+    """A value outside its domain: whatever is there is as good."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+SCRATCH: Any = Scratch()
+# Of each variable the values in the order of its capture, as far as anything of it is in its domain.
+Expectation: TypeAlias = dict[str, list[Any]]
 Owner: TypeAlias = RowTruth | Release
-Segment: TypeAlias = tuple[int, list[Any], Owner | list[RowTruth] | None, int | list[int] | None]
-Expectation: TypeAlias = dict[str, list[Segment]]
-
-
-def position_of(segment: Segment, index: int) -> int | None:
-    """Return the position of a value of a segment, if it has one."""
-    first = segment[3]
-    return first[index] if isinstance(first, list) else None if first is None else first + index
+# Whose a value is (nobody's: padding), and its position in that request, if it has one.
+Place: TypeAlias = tuple[Owner | None, int | None]
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what must be fed to the model, padding included."""
-    k, last_token, rows = spec.num_speculative_tokens, spec.vocab_size - 1, list(step.rows)
+    k, last_token, rows = spec.num_speculative_tokens, spec.vocab_size - 1, step.rows
     # Token by token, for the tokens of all rows lie one after the other.
-    owners: list[RowTruth] = []
     positions: list[int] = []
     slots: list[int] = []
     input_ids: list[int] = []
-    drafts: list[Segment] = []
-    for index, row in enumerate(rows):
-        computed, n, base = row.computed, row.row.n, row.base
-        owners += [row] * n
-        positions += range(computed, computed + n)
+    scheduled: list[Any] = []
+    for row in rows:
+        computed, drafts = row.computed, row.drafts
+        positions += range(computed, computed + row.row.n)
         slots += row.slots
-        input_ids += row.tape.tokens[computed : base + 1]
-        if row.drafts:
-            drafts.append((index * k, row.drafts, row, base + 1))
+        input_ids += row.tape.tokens[computed : row.base + 1]
+        if drafts:
+            scheduled += drafts
             # What is no token is fed as the nearest one.
-            input_ids += [0 if draft < 0 else last_token if draft > last_token else draft for draft in row.drafts]
-    expected: Expectation = {
-        "num_computed": [(0, [row.computed for row in rows], rows, None)],
-        "seq_lens": [(0, [row.computed + row.row.n for row in rows], rows, None)],
-        "positions": [(0, positions, owners, positions)],
-        "slots": [(0, slots, owners, positions)],
-        "scheduled_drafts": drafts,
-        "input_ids": [(0, input_ids, owners, positions)],
-    }
+            input_ids += [0 if draft < 0 else last_token if draft > last_token else draft for draft in drafts]
+        if len(drafts) < k:
+            scheduled += [SCRATCH] * (k - len(drafts))
+    seq_lens = [row.computed + row.row.n for row in rows]
     padding = step.num_tokens - len(positions)
     if padding:
-        for variable, nothing in (("positions", 0), ("slots", PAD_SLOT), ("input_ids", 0)):
-            expected[variable].append((len(positions), [nothing] * padding, None, None))
-    if step.num_rows > len(rows):
-        expected["seq_lens"].append((len(rows), [0] * (step.num_rows - len(rows)), None, None))
+        positions += [0] * padding
+        slots += [PAD_SLOT] * padding
+        input_ids += [0] * padding
+    seq_lens += [0] * (step.num_rows - len(rows))
+    expected: Expectation = {
+        "num_computed": [row.computed for row in rows],
+        "seq_lens": seq_lens,
+        "positions": positions,
+        "slots": slots,
+        "scheduled_drafts": scheduled,
+        "input_ids": input_ids,
+    }
     if spec.layers == "hybrid":
-        expected["accepted_read"] = _where(rows, [row.accepted_read for row in rows], [row.computed for row in rows])
+        expected["accepted_read"] = [row.accepted_read if row.computed else SCRATCH for row in rows]
     return expected
 
 
@@ -88,48 +95,40 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
         return {}
     read: Expectation = {}
     if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens:
-        read["draft_logits_read"] = [
-            (
-                index * spec.num_speculative_tokens,
-                [hash_of(each.logits) for each in row.drawn],
-                row,
-                row.base + 1,
-            )
-            for index, row in enumerate(rows)
-            if by_chance[index] and row.drawn
-        ]
+        hashes: list[Any] = []
+        for row, here in zip(rows, by_chance, strict=True):
+            drawn = [hash_of(each.logits) for each in row.drawn] if here else []
+            hashes += drawn + [SCRATCH] * (spec.num_speculative_tokens - len(drawn))
+        read["draft_logits_read"] = hashes
     accept_noise, select_noise = _expected_noise(rows, by_chance, spec)
     return read | {
-        "temperature": _where(rows, [_bits(each.temperature * ONE) for each in params], samples),
-        "top_p": _where(rows, [_bits(each.top_p) for each in params], by_chance),
-        "top_k": _where(rows, [each.top_k for each in params], by_chance),
-        "seeds": _where(rows, [each.seed for each in params], by_chance),
-        "noise_positions": _where(rows, [row.base + 1 for row in rows], by_chance),
+        "temperature": _where([_bits(each.temperature * ONE) for each in params], samples),
+        "top_p": _where([_bits(each.top_p) for each in params], by_chance),
+        "top_k": _where([each.top_k for each in params], by_chance),
+        "seeds": _where([each.seed for each in params], by_chance),
+        "noise_positions": _where([row.base + 1 for row in rows], by_chance),
         "accept_noise": accept_noise,
         "select_noise": select_noise,
-        "sampler_status": _where(rows, [row.status for row in rows], samples),
+        "sampler_status": _where([row.status for row in rows], samples),
     }
 
 
 def _expected_noise(
     rows: Sequence[RowTruth], by_chance: Sequence[int], spec: EngineSpec
-) -> tuple[list[Segment], list[Segment]]:
+) -> tuple[list[Any], list[Any]]:
     """Return the numbers by which drafts are kept, and those which select tokens: four a column and a try, as bits."""
     k, num_tries = spec.num_speculative_tokens, NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
-    accept: list[Segment] = []
-    select: list[Segment] = []
-    for index, row in enumerate(rows):
-        if by_chance[index]:
-            params, position, d = row.truth.params, row.base + 1, row.row.d
-            kept_by = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(d)]
-            selected_by = [
-                number
-                for column in range(1 + d)
-                for tried in range(1 + num_tries)
-                for number in noise(params, position + column, SELECT_STREAM, tried)
-            ]
-            accept.append((index * k, [*map(_bits, kept_by)], row, position))
-            select.append((index * (1 + k) * (1 + num_tries) * 4, [*map(_bits, selected_by)], row, None))
+    accept: list[Any] = []
+    select: list[Any] = []
+    for row, here in zip(rows, by_chance, strict=True):
+        num_drafts, num_columns = (row.row.d, 1 + row.row.d) if here else (0, 0)
+        params, position = row.truth.params, row.base + 1
+        accept += [_bits(noise(params, position, ACCEPT_STREAM, column)[0]) for column in range(num_drafts)]
+        accept += [SCRATCH] * (k - num_drafts)
+        for column in range(num_columns):
+            for tried in range(1 + num_tries):
+                select += map(_bits, noise(params, position + column, SELECT_STREAM, tried))
+        select += [SCRATCH] * ((1 + k - num_columns) * (1 + num_tries) * 4)
     return accept, select
 
 
@@ -141,79 +140,98 @@ def _bits(number: float) -> int:
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what the model must compute, and what must be sampled and counted."""
-    width, rows = 1 + spec.num_speculative_tokens, list(step.rows)
-    kv: list[Segment] = []
-    attention: list[Segment] = []
-    hidden: list[Segment] = []
-    logits: list[Segment] = []
-    sampled: list[Segment] = []
-    for index, (row, start) in enumerate(zip(rows, step.starts, strict=True)):
+    width, rows = 1 + spec.num_speculative_tokens, step.rows
+    kv: list[Any] = []
+    attention: list[Any] = []
+    hidden: list[Any] = []
+    sampled: list[Any] = []
+    for row in rows:
         tape, computed, kept, base, valid = row.tape, row.computed, row.kept, row.base, row.valid
-        kv.append((start, tape.kv[computed:kept], row, computed))
-        attention.append((start, tape.attention[computed:kept], row, computed))
-        hidden.append((start, tape.hidden[computed:kept], row, computed))
-        if valid:
-            sampled.append((index * width, tape.tokens[base + 1 : base + 1 + valid], row, base + 1))
-            if tape.logits:
-                logits.append((index * width, tape.logits_at(base, valid), row, base))
+        kv += tape.kv[computed:kept]
+        attention += tape.attention[computed:kept]
+        hidden += tape.hidden[computed:kept]
+        rejected = computed + row.row.n - kept
+        if rejected:
+            scratch = [SCRATCH] * rejected
+            kv += scratch
+            attention += scratch
+            hidden += scratch
+        sampled += tape.tokens[base + 1 : base + 1 + valid]
+        if valid < width:
+            sampled += [SCRATCH] * (width - valid)
     expected: Expectation = {"kv": kv, "attention": attention, "hidden": hidden}
-    if logits:
-        expected["logits"] = logits
+    if any(row.valid and row.tape.logits for row in rows):
+        expected["logits"] = _expected_logits(rows, width)
     expected["sampled"] = sampled
-    expected["accepted"] = [(0, [row.accepted for row in rows], rows, None)]
-    expected["valid"] = [(0, [row.valid for row in rows], rows, None)]
-    expected["next_tokens"] = [(0, [row.next_token for row in rows], rows, None)]
+    expected["accepted"] = [row.accepted for row in rows]
+    expected["valid"] = [row.valid for row in rows]
+    expected["next_tokens"] = [row.next_token for row in rows]
     return expected
+
+
+def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
+    """Return hashes of the processed logits behind which tokens are valid, of rows that process theirs."""
+    logits: list[Any] = []
+    for row in rows:
+        count = row.valid if row.tape.logits else 0
+        logits += row.tape.logits_at(row.base, count) + [SCRATCH] * (width - count)
+    return logits
 
 
 def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what the drafter's cache, recurrent state and drafts must be at the end of a step."""
-    k, rows = spec.num_speculative_tokens, list(step.rows)
-    expected: Expectation = {"drafter_kv": [], "raw": [], "proposed": []}
-    drafter_kv, raw, proposed = expected.values()
+    k, rows = spec.num_speculative_tokens, step.rows
+    drafter_kv: list[Any] = []
+    raw: list[Any] = []
+    proposed: list[Any] = []
     has_cache, length_max = spec.drafter not in THROUGH_THE_HOST, spec.drafter_max_len
-    on_device = () if spec.drafter in ON_THE_HOST else zip(rows, step.starts, strict=True)
-    for index, (row, start) in enumerate(on_device):
-        computed, kept = row.computed, row.kept
+    for row in () if spec.drafter in ON_THE_HOST else rows:
         if has_cache:
-            words = row.tape.drafter.words[computed:kept]
+            computed, end = row.computed, len(drafter_kv) + row.row.n
+            drafter_kv += row.tape.drafter.words[computed : row.kept]
             if row.discard:
-                words[-1] = row.chunk_end
-            if length_max:
-                words = words[: max(0, length_max - computed)]
-            drafter_kv.append((start, words, row, computed))
-        raw.append((index * k, [*row.raw], row, kept + 1))
-        proposed.append((index * k, [*row.proposed], row, kept + 1))
+                drafter_kv[-1] = row.chunk_end
+            if length_max and row.kept > length_max:
+                del drafter_kv[end - row.row.n + max(0, length_max - computed) :]
+            if len(drafter_kv) < end:
+                drafter_kv += [SCRATCH] * (end - len(drafter_kv))
+        raw += row.raw
+        proposed += row.proposed
+        if len(row.raw) < k:
+            raw += [SCRATCH] * (k - len(row.raw))
+        if len(row.proposed) < k:
+            proposed += [SCRATCH] * (k - len(row.proposed))
+    expected: Expectation = {"drafter_kv": drafter_kv, "raw": raw, "proposed": proposed}
     if spec.layers == "hybrid":
-        count = spec.conv_width - 1
-        kept_all = [row.kept for row in rows]
-        states = [row.tape.states[row.kept - 1] for row in rows]
-        expected["slot_accepted"] = [(0, [row.accepted for row in rows], rows, None)]
-        expected["state"] = _where(rows, states, kept_all)
-        expected["window"] = [
-            (index * count, row.tape.window(row.kept), row, row.kept - count)
-            for index, row in enumerate(rows)
-            if row.kept
-        ]
+        window: list[Any] = []
+        for row in rows:
+            window += row.tape.window(row.kept) if row.kept else [SCRATCH] * (spec.conv_width - 1)
+        expected["slot_accepted"] = [row.accepted for row in rows]
+        expected["state"] = [row.tape.states[row.kept - 1] if row.kept else SCRATCH for row in rows]
+        expected["window"] = window
     return expected
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return what only some drafters have: their own predictions, recurrent states, and words they carry on."""
-    k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, list(step.rows)
+    k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, step.rows
     if spec.drafter == "mtp":
-        carried = [row.tape.hidden[row.kept - 1] for row in rows]
-        return {"carried": _where(rows, carried, [row.kept for row in rows])}
+        return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
     if spec.drafter != "draft_model":
         return {}
-    expected: Expectation = {"own": [(index * k, [*row.own], row, row.kept + 1) for index, row in enumerate(rows)]}
+    own: list[Any] = []
+    for row in rows:
+        own += [*row.own, *[SCRATCH] * (k - len(row.own))]
+    expected: Expectation = {"own": own}
     if spec.layers == "hybrid":
         limit = spec.drafter_max_len or spec.max_model_len
-        here = [(index, row, row.tape) for index, row in enumerate(rows) if 0 < row.kept <= limit]
-        expected["drafter_state"] = [(index, [tape.states[row.kept - 1]], row, None) for index, row, tape in here]
-        expected["drafter_window"] = [
-            (index * count, tape.window(row.kept), row, row.kept - count) for index, row, tape in here
-        ]
+        states: list[Any] = []
+        windows: list[Any] = []
+        for row in rows:
+            is_cached = 0 < row.kept <= limit
+            states.append(row.tape.states[row.kept - 1] if is_cached else SCRATCH)
+            windows += row.tape.window(row.kept) if is_cached else [SCRATCH] * count
+        expected["drafter_state"], expected["drafter_window"] = states, windows
     return expected
 
 
@@ -223,41 +241,108 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
     A capture shows the blocks from that of the token before the verified ones on: of a full block the state at its
     end, of the last one the state after the last token that stays.
     """
-    size, count = spec.block_size, spec.conv_width - 1
-    # A run of 1 + K tokens and the one before it touch at most so many blocks.
-    num_compared = 1 + (spec.num_speculative_tokens + size) // size
-    states: list[Segment] = []
-    windows: list[Segment] = []
-    for index, row in enumerate(step.rows):
-        first = max(0, row.base - 1) // size
-        for column in range(first, -(-row.kept // size)):
-            at, end = index * num_compared + column - first, min((column + 1) * size, row.kept)
-            states.append((at, [row.tape.states[end - 1]], row, end - 1))
-            windows.append((at * count, row.tape.window(end), row, end - count))
+    states: list[Any] = []
+    windows: list[Any] = []
+    num_compared, count = _num_compared(spec), spec.conv_width - 1
+    for row in step.rows:
+        ends = _ends_of_kept(row, spec.block_size)
+        for end in ends:
+            states.append(row.tape.states[end - 1])
+            windows += row.tape.window(end)
+        states += [SCRATCH] * (num_compared - len(ends))
+        windows += [SCRATCH] * ((num_compared - len(ends)) * count)
     return {"block_state": states, "block_window": windows}
+
+
+def _num_compared(spec: EngineSpec) -> int:
+    """Return how many blocks a run of 1 + K tokens and the one before it touch at most."""
+    return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
+
+
+def _ends_of_kept(row: RowTruth, size: int) -> list[int]:
+    """Return where the tokens of each block end whose state a row must keep."""
+    first = max(0, row.base - 1) // size
+    return [min((column + 1) * size, row.kept) for column in range(first, -(-row.kept // size))]
 
 
 def expected_release(release: Release, spec: EngineSpec) -> Expectation:
     """Return what the caches of a request must hold when its blocks go back."""
-    expected: Expectation = {
-        "kv_at_end": [(0, [*release.kv], release, 0)],
-        "drafter_kv_at_end": [(0, [*release.drafter_kv], release, 0)],
-    }
+    expected: Expectation = {"kv_at_end": [*release.kv], "drafter_kv_at_end": [*release.drafter_kv]}
     if keeps_states_with_blocks(spec):
-        tape, size, count, length = release.tape, spec.block_size, spec.conv_width - 1, len(release.kv)
-        ends = [min(start + size, length) for start in range(0, length, size)]
-        expected["block_state_at_end"] = [(at, [tape.states[end - 1]], release, end - 1) for at, end in enumerate(ends)]
-        expected["block_window_at_end"] = [
-            (at * count, tape.window(end), release, end - count) for at, end in enumerate(ends)
-        ]
+        ends, windows = _ends_of_blocks(release, spec.block_size), []
+        for end in ends:
+            windows += release.tape.window(end)
+        expected["block_state_at_end"] = [release.tape.states[end - 1] for end in ends]
+        expected["block_window_at_end"] = windows
     return expected
 
 
-def _where(rows: list[RowTruth], values: list[int], defined: list[int]) -> list[Segment]:
-    """Return one value a row, for the rows whose `defined` is not 0."""
-    if all(defined):
-        return [(0, values, rows, None)]
-    return [(index, values[index : index + 1], rows[index], None) for index in range(len(rows)) if defined[index]]
+def _ends_of_blocks(release: Release, size: int) -> list[int]:
+    """Return where the tokens of each block end that a request gives back."""
+    length = len(release.kv)
+    return [min(start + size, length) for start in range(0, length, size)]
+
+
+def _where(values: list[int], defined: Sequence[int]) -> list[Any]:
+    """Return one value a row, and anything for the rows whose `defined` is 0."""
+    return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
+
+
+def place_of(variable: str, index: int, whose: StepTruth | Release, spec: EngineSpec) -> Place:
+    """Return whose value of a capture it is that lies at an index, and its position."""
+    if isinstance(whose, StepTruth):
+        return _place_in_step(variable, index, whose, spec)
+    return _place_in_release(variable, index, whose, spec)
+
+
+def _place_in_step(variable: str, index: int, step: StepTruth, spec: EngineSpec) -> Place:
+    k, count = spec.num_speculative_tokens, spec.conv_width - 1
+    if variable in _PER_TOKEN:
+        for row, start in zip(step.rows, step.starts, strict=True):
+            if start <= index < start + row.row.n:
+                return row, row.computed + index - start
+        return None, None
+    num_blocks = _num_compared(spec)
+    tries = 1 + (NUM_TRIES if spec.draft_sampling == "probabilistic" else 0)
+    widths = {
+        **dict.fromkeys(("scheduled_drafts", "accept_noise", "draft_logits_read", "raw", "proposed", "own"), k),
+        **dict.fromkeys(("sampled", "logits"), 1 + k),
+        **dict.fromkeys(("window", "drafter_window"), count),
+        "select_noise": (1 + k) * tries * 4,
+        "block_state": num_blocks,
+        "block_window": num_blocks * count,
+    }
+    number, at = divmod(index, widths.get(variable, 1))
+    if number >= len(step.rows):
+        return None, None
+    row = step.rows[number]
+    match variable:
+        case "scheduled_drafts" | "accept_noise" | "draft_logits_read" | "sampled":
+            return row, row.base + 1 + at
+        case "logits":
+            return row, row.base + at
+        case "raw" | "proposed" | "own":
+            return row, row.kept + 1 + at
+        case "window" | "drafter_window":
+            return row, row.kept - count + at
+        case "block_state":
+            return row, _ends_of_kept(row, spec.block_size)[at] - 1
+        case "block_window":
+            return row, _ends_of_kept(row, spec.block_size)[at // count] - count + at % count
+        case _:
+            return row, None
+
+
+def _place_in_release(variable: str, index: int, release: Release, spec: EngineSpec) -> Place:
+    count = spec.conv_width - 1
+    match variable:
+        case "block_state_at_end":
+            return release, _ends_of_blocks(release, spec.block_size)[index] - 1
+        case "block_window_at_end":
+            end = _ends_of_blocks(release, spec.block_size)[index // count]
+            return release, end - count + index % count
+        case _:
+            return release, index
 
 
 def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, ...]], mode: str) -> list[Flat] | None:

@@ -7,6 +7,7 @@ from workers.engine.parts import Parts
 from workers.judge.checker import Checker
 from workers.oracle.expected_captures import Expectation
 from workers.oracle.tape import Tapes
+from workers.oracle.truth import Release, StepTruth
 from workers.record.observation import Observation
 from workers.record.verdict import Difference, Diverged
 from workers.run.check import Options, Run
@@ -22,9 +23,9 @@ class BlindToInputs(Checker):
     def _host(self, observed: Observation) -> Difference | None:
         return None if observed.point == "launched" else super()._host(observed)
 
-    def _compare(self, expected: Expectation, capture: Observation) -> Difference | None:
+    def _compare(self, expected: Expectation, capture: Observation, whose: StepTruth | Release) -> Difference | None:
         expected.pop("next_tokens", None)
-        return super()._compare(expected, capture)
+        return super()._compare(expected, capture, whose)
 
 
 def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:

@@ -16,6 +16,7 @@ from workers.kernels.process_logits.arguments import line_of
 from workers.kernels.state_copy.arguments import num_block_columns
 from workers.lanes.lane import Lane, Machine, Span
 from workers.oracle.expected_captures import (
+    SCRATCH,
     Expectation,
     expected_drafted,
     expected_inputs,
@@ -87,9 +88,7 @@ class Snapshots(Checker):
             "accepted": set(sampled_rows) if spec.accepted_counts == "host" else set(),
             "sampled": {row * (1 + k) + column for row in sampled_rows for column in range(1 + k)},
             "draft_tokens": {
-                offset + index
-                for offset, values, _, _ in expected_state(step, spec)["proposed"]
-                for index in range(len(values))
+                index for index, value in enumerate(expected_state(step, spec)["proposed"]) if value is not SCRATCH
             },
         }
         for name in ("flat_logprob_ids", "flat_logprobs"):

@@ -22,7 +22,7 @@ from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_o
 from workers.engine.memory import View
 from workers.engine.parts import Parts
 from workers.lanes.base import OpFailed
-from workers.oracle.expected_captures import position_of
+from workers.oracle.expected_captures import SCRATCH, place_of
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES, Observation, Recorder
 from workers.record.verdict import Agreed, Difference, Diverged, Verdict
@@ -73,12 +73,12 @@ def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
     point = VARIABLES[variable].point
     places = []
     for step in range(len(snapshots.releases)) if point == "freed" else snapshots.steps:
-        for segment in layout_of(snapshots, point, step).get(variable, ()):
-            offset, values, row, _ = segment
-            for index in range(len(values)):
-                owner = row[index] if isinstance(row, list) else row
-                name = owner.truth.name if owner is not None else "padding"
-                places.append(Place(point, step, offset + index, name, position_of(segment, index)))
+        for index, value in enumerate(layout_of(snapshots, point, step).get(variable, ())):
+            if value is SCRATCH:
+                continue
+            whose = snapshots.releases[step] if point == "freed" else snapshots.steps[step].truth
+            owner, position = place_of(variable, index, whose, snapshots.spec)
+            places.append(Place(point, step, index, owner.truth.name if owner is not None else "padding", position))
     return places
 
 
@@ -316,7 +316,7 @@ class FlipsOutside(Recorder):
         layout = layout_of(self._snapshots, point, number)
         copies = []
         for name, array in zip(names, arrays, strict=True):
-            inside = [offset + at for offset, values, _, _ in layout.get(name, ()) for at in range(len(values))]
+            inside = [at for at, value in enumerate(layout.get(name, ())) if value is not SCRATCH]
             outside = np.setdiff1d(np.arange(len(array)), inside)
             copy = array.copy()
             if len(outside):

@@ -13,6 +13,7 @@ from typing import Any
 
 from scenarios.trace import Trace
 from workers.oracle.expected_captures import (
+    SCRATCH,
     Expectation,
     expected_inputs,
     expected_release,
@@ -57,12 +58,7 @@ def expectations(trace: Trace, log: Sequence[Entry]) -> str:
 
 
 def _plain(expected: Expectation) -> dict[str, Any]:
-    return {name: [_plain_segment(*segment) for segment in segments] for name, segments in expected.items()}
-
-
-def _plain_segment(offset: int, values: Sequence[Any], owner: Any, first: int | list[int] | None) -> list[Any]:
-    owners = owner if isinstance(owner, list) else [owner]
-    return [offset, list(values), [each.commit if each else None for each in owners], first]
+    return {name: [None if value is SCRATCH else value for value in values] for name, values in expected.items()}
 
 
 if __name__ == "__main__":
