@@ -21,6 +21,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, Run, check
 from workers.run.process import prepare_process
+from workers.run.references import References
 from workers.targets.specstorm import Specstorm, ours
 
 REPEATS = 21
@@ -49,6 +50,19 @@ def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
     verdict = check(trace, tapes, Options(races=races))
     spent = time.process_time() - start
     assert isinstance(verdict, Agreed), verdict
+    return verdict.stats.steps / spent, verdict.stats.commits / spent
+
+
+def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+    """Return the same of a run behind the first of a sweep, which is compared with that one."""
+    compared = References()
+    check(trace, tapes, Options(compared=compared))
+    first = compared.agreed
+    start = time.process_time()
+    verdict = check(trace, tapes, Options(races=False, compared=compared))
+    spent = time.process_time() - start
+    assert isinstance(verdict, Agreed), verdict
+    assert compared.agreed is first, "the run was judged in full"
     return verdict.stats.steps / spent, verdict.stats.commits / spent
 
 
@@ -81,6 +95,7 @@ CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
     "every plane, races on, fresh prompts": lambda trace, tapes: checked(trace, Tapes(), True),
     REFERENCE: lambda trace, tapes: checked(trace, tapes, True),
     "every plane, races off, prompts seen before": lambda trace, tapes: checked(trace, tapes, False),
+    "a further run of a sweep, as the first, races off": repeated,
     "engine alone: captures, no comparison": unchecked,
     "random traces, every feature drawn": drawn,
 }
@@ -97,12 +112,12 @@ def main() -> None:
         for name, configuration in CONFIGURATIONS.items():
             rates[name].append(configuration(trace, tapes))
     reference = [steps for steps, _ in rates[REFERENCE]]
-    print(f"{'median of ' + str(REPEATS):44} {'steps/s':>8} {'commits/s':>10} {'ratio':>6} {'best steps/s':>13}")
+    print(f"{'median of ' + str(REPEATS):50} {'steps/s':>8} {'commits/s':>10} {'ratio':>6} {'best steps/s':>13}")
     for name, measured in rates.items():
         steps = [rate for rate, _ in measured]
         commits = statistics.median(rate for _, rate in measured)
         ratio = statistics.median(one / other for one, other in zip(steps, reference, strict=True))
-        print(f"{name:44} {statistics.median(steps):8.0f} {commits:10.0f} {ratio:6.2f} {max(steps):13.0f}")
+        print(f"{name:50} {statistics.median(steps):8.0f} {commits:10.0f} {ratio:6.2f} {max(steps):13.0f}")
     print(f"resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
     print(f"Python {platform.python_version()}, {platform.python_compiler()}")
 

@@ -18,6 +18,7 @@ from workers.lanes.lane import Deadlock, Observer
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Difference, Diverged, Stats, Stuck, Vacuous, Verdict
+from workers.run.agreed_run import AgreedRun, Repetition
 from workers.run.drive import Drive, scripts_of
 from workers.run.output_check import broken_contract, check_outputs, not_hit, place_of
 from workers.run.references import References
@@ -31,7 +32,7 @@ class Options:
 
     `races` judges every access; `blame` keeps the last writers of every buffer (slower); `without` removes waits and
     records, see `workers.lanes.base`; `observe` makes an observer of the lanes out of the race detector; runs of one
-    trace may share what their outputs are `compared` with.
+    trace may share what they are `compared` with.
     """
 
     races: bool = True
@@ -55,12 +56,15 @@ class Run:
         kind = kind if kind is not None else kind_of(config.engine)
         capabilities = kind.capabilities
         self.trace = trace
+        self._options = options
         self.detector = RaceDetector(capabilities.lanes) if options.races and capabilities.lanes else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.checker = Checker(trace, tapes)
         observer = options.observe(self.detector) if options.observe and self.detector else None
         self.target = kind.open(trace, config, Watch(self.detector, options.blame, options.without, observer))
         self.drive = Drive(trace, self.target, scripts, capabilities.words_from_prompt)
+        # For runs of the same trace under other schedules.
+        self._kept = AgreedRun(trace, self.checker) if options.compared is not None else None
         self._work = work_of(trace)
         self._samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
         self._held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
@@ -102,14 +106,36 @@ class Run:
             if found is not None:
                 return Diverged(stats=self.stats(), difference=self._explained(found))
         target.drain()
-        found = self._follow() or self.checker.at_end(target.left_over(), target.digest())
-        if found is None and self.detector is not None and self.detector.race is not None:
-            found = _unordered(self.detector.race)
-        if found is None:
-            breach = drive.breach()
-            found = broken_contract(breach, drive.tick) if breach is not None else None
+        found = self._follow() or self.checker.at_end(target.left_over(), target.digest()) or self._found_beside()
         if found is not None:
             return Diverged(stats=self.stats(), difference=self._explained(found))
+        if self._kept is not None and self._options.compared is not None:
+            self._kept.ended(target.left_over(), target.digest())
+            self._options.compared.agreed = self._kept
+        return self._expected()
+
+    def _found_beside(self) -> Difference | None:
+        """Return what is wrong at the end with what neither log nor captures show: a race, or a broken contract."""
+        if self.detector is not None and self.detector.race is not None:
+            return _unordered(self.detector.race)
+        breach = self.drive.breach()
+        return broken_contract(breach, self.drive.tick) if breach is not None else None
+
+    def repeated(self, agreed: AgreedRun) -> Verdict | None:
+        """Step until the engine has drained; None, as soon as it shows anything that the agreed run did not."""
+        drive, target, repetition = self.drive, self.target, Repetition(agreed)
+        while not drive.drained():
+            if drive.tick > agreed.steps:
+                return None
+            drive.step()
+            if not repetition.goes_on(target.take_log(), target.take_captures()):
+                return None
+        target.drain()
+        left, digest = target.left_over(), target.digest()
+        is_same = repetition.goes_on(target.take_log(), target.take_captures()) and repetition.ends(left, digest)
+        if not is_same or self._found_beside() is not None:
+            return None
+        self.checker = agreed.checker
         return self._expected()
 
     def _ticks_max(self) -> int:
@@ -124,10 +150,14 @@ class Run:
 
     def _follow(self) -> Difference | None:
         """Compare what is new. A difference on the host is held against everything the device did before it."""
-        found = self.checker.follow(self.target.take_log())
+        log = self.target.take_log()
+        found = self.checker.follow(log)
         if found is not None:
             self.target.drain()
-        on_device = self.checker.captures(self.target.take_captures())
+        captures = self.target.take_captures()
+        if self._kept is not None:
+            self._kept.keep(log, captures)
+        on_device = self.checker.captures(captures)
         if on_device is None or found is None:
             return found or on_device
         # What the host does with the results of a step follows from what the device computed in it.
@@ -213,6 +243,12 @@ def check(
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     if not kind.capabilities.logs_decisions:
         return check_outputs(trace, tapes, kind, config, options.races, options.compared, options.blame)
+    agreed = options.compared.agreed if options.compared is not None else None
+    if agreed is not None and agreed.is_of(trace) and config.device != "cuda":
+        # On lanes that are simulated whatever was seen is seen again, if it has to be judged after all.
+        verdict = _repeated(trace, tapes, options, kind, config, agreed)
+        if verdict is not None:
+            return verdict
     run: Run | None = None
     try:
         run = Run(trace, tapes, options, kind, config)
@@ -226,6 +262,23 @@ def check(
         if isinstance(error.__cause__, DeviceError):
             raise error.__cause__ from None
         return _broken_off(error, run)
+    finally:
+        if run is not None:
+            run.target.close()
+
+
+def _repeated(
+    trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig, agreed: AgreedRun
+) -> Verdict | None:
+    """Run a trace of which a run agreed under another schedule; None if this run is not the same."""
+    run: Run | None = None
+    try:
+        run = Run(trace, tapes, options, kind, config)
+        return run.repeated(agreed)
+    except DeviceError:
+        raise
+    except Exception:
+        return None
     finally:
         if run is not None:
             run.target.close()

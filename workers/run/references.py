@@ -1,4 +1,4 @@
-"""Reference runs: what the outputs of a run are compared with, and where such a comparison is fair.
+"""Reference runs: what a run, or its outputs, are compared with, and where a comparison of outputs is fair.
 
 Fair is a demand for equal tokens: of a greedy request always, of one whose tokens are drawn where they depend on its
 position alone. Where two logits are closer than an engine's arithmetic may tell apart, either is right.
@@ -12,6 +12,7 @@ from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs
+from workers.run.agreed_run import AgreedRun
 
 # Of a trace with many requests so many are run alone by an engine whose steps are costly.
 ALONE_MAX = 2
@@ -23,10 +24,12 @@ NUM_UNDECIDED = 4
 class References:
     """The reference runs of one trace under several schedules: each runs once, and its outputs are kept.
 
-    `last` names the last one that matters, an empty name says that none does; None stands for all.
+    `last` names the last one that matters, an empty name says that none does; None stands for all. Of an engine that
+    logs its decisions it is the run that was `agreed` last.
     """
 
     last: str | None = None
+    agreed: AgreedRun | None = None
     _outputs: dict[str, Outputs | str] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[tuple[str, Trace]]) -> Iterator[tuple[str, Trace]]:

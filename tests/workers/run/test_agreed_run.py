@@ -1,0 +1,76 @@
+"""Runs under further schedules: compared with one that agrees, and judged in full once they show anything else."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from scenarios.events import Schedule
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.run import agreed_run
+from workers.run.check import Options, check
+from workers.run.references import References
+
+TAPES = Tapes()
+SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=3))
+
+
+def under(trace: Trace, schedules: Sequence[Schedule], compared: References | None) -> list[Verdict]:
+    """Return the verdict on a trace under each schedule."""
+    copies = [trace.model_copy(update={"schedule": schedule}) for schedule in schedules]
+    return [check(copy, TAPES, Options(races=False, compared=compared)) for copy in copies]
+
+
+def test_a_run_that_shows_what_an_agreed_one_showed_has_the_verdict_of_a_full_judgement() -> None:
+    for seed in range(3):
+        trace, references = random_trace(seed).explicit(), References()
+        assert under(trace, SCHEDULES[:1], references) == under(trace, SCHEDULES[:1], None)
+        first = references.agreed
+        assert first is not None, seed
+        assert under(trace, SCHEDULES[1:], references) == under(trace, SCHEDULES[1:], None)
+        # Whoever judges in full is kept instead.
+        assert references.agreed is first, seed
+
+
+@pytest.mark.parametrize("fault", ["ascend-12079-staging", "ascend-3372-output-at-once"])
+def test_a_run_that_shows_anything_else_is_judged_in_full(fault: str) -> None:
+    trace = random_trace(0).model_copy(update={"faults": (fault,)}).explicit()
+    first, second = under(trace, SCHEDULES[:2], References())
+    assert isinstance(first, Agreed)
+    assert isinstance(second, Diverged)
+    assert [first, second] == under(trace, SCHEDULES[:2], None)
+
+
+def test_another_trace_is_not_compared_with_it() -> None:
+    references = References()
+    for seed in (0, 1):
+        trace = random_trace(seed).explicit()
+        under(trace, SCHEDULES[:1], references)
+        assert references.agreed is not None
+        assert references.agreed.is_of(trace)
+        assert not references.agreed.is_of(random_trace(seed).explicit())
+        assert not references.agreed.is_of(trace.model_copy(update={"seed": 1 + trace.seed}))
+
+
+def test_of_a_run_that_is_long_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreed_run, "STEPS_MAX", 5)
+    references, trace = References(), random_trace(0).explicit()
+    assert under(trace, SCHEDULES, references) == under(trace, SCHEDULES, None)
+    assert references.agreed is not None
+    assert not references.agreed.is_of(trace)
+
+
+def test_a_run_that_shows_less_than_the_agreed_one_is_not_the_same() -> None:
+    references, trace = References(), random_trace(0).explicit()
+    under(trace, SCHEDULES[:1], references)
+    agreed = references.agreed
+    assert agreed is not None
+    assert agreed.left is not None
+    repetition = agreed_run.Repetition(agreed)
+    assert repetition.goes_on(agreed.log, agreed.captures[:-1])
+    assert not repetition.ends(agreed.left, agreed.digest)
+    assert repetition.goes_on([], agreed.captures[-1:])
+    assert repetition.ends(agreed.left, agreed.digest)
+    assert not repetition.ends(agreed.left, "another digest")
