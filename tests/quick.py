@@ -12,7 +12,6 @@ NOT_QUICK = (
     "cluster/campaigns/test_hunt.py",
     "cluster/cli",
     "cluster/dispatch/test_chaos.py",
-    "cluster/dispatch/test_job.py",
     "cluster/dispatch/test_nodes.py",
     "cluster/dispatch/test_pool.py",
     "cluster/jobs",

@@ -39,7 +39,7 @@ def awkward() -> Trace:
     )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(traces())
 @example(awkward())
 @example(Trace(events=()))

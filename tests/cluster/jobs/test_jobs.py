@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.jobs.head import ROOT, Head, ended, running_head
+from tests.cluster.processes import descendants, listening
 
 SCENARIO = "scenarios/smoke/condense_with_counts_on_the_host.yaml"
 FAULT = "vllm-38556-accepted-counts"
@@ -157,3 +158,9 @@ def test_a_server_that_is_not_there_or_lets_us_not_in_is_one_line(head: Head, tm
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
     assert not (tmp_path / "campaigns").exists()
+
+
+def test_the_head_listens_on_loopback_only(head: Head) -> None:
+    sockets = listening(descendants(head.pid) | {head.pid})
+    assert len(sockets) >= 4, "a head without sockets was looked at"
+    assert [name for name, loopback in sockets.items() if not loopback] == []

@@ -11,7 +11,7 @@ from workers.run.check import check
 
 TAPES = Tapes()
 FAULT = "specstorm-depth-3"
-SEEDS = range(100)
+SEEDS = range(60)
 
 
 def at_depth(seed: int, depth: int) -> Trace:
@@ -36,7 +36,7 @@ def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_i
             assert isinstance(verdict, Agreed | Vacuous), (seed, verdict)
     assert seen["diverged", True] >= 4
     assert seen["diverged", False] == 0
-    assert seen["agreed", False] >= 60
+    assert seen["agreed", False] >= 35
 
 
 def test_without_the_fault_no_engine_has_three_steps_in_flight() -> None:

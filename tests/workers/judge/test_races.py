@@ -365,11 +365,11 @@ def test_a_program_without_a_race_ends_the_same_under_every_policy(program: list
 def test_the_clean_engine_has_no_race() -> None:
     tapes = Tapes()
     judged = 0
-    for seed in range(60):
+    for seed in range(40):
         trace = random_trace(seed).model_copy(update={"schedule": Schedule()}).explicit()
         run = Run(trace, tapes, Options(), Specstorm(Parts()))
         assert isinstance(run.to_end(), Agreed), seed
         assert run.detector is not None
         assert run.detector.race is None, f"seed {seed}: {run.detector.race}"
         judged += run.detector.num_accesses
-    assert judged > 50_000
+    assert judged > 30_000

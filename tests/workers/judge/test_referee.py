@@ -26,7 +26,7 @@ from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
 SEEDS = range(100)
-PLACES_MAX = 20
+PLACES_MAX = 12
 ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
 
 

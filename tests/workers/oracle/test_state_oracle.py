@@ -57,7 +57,7 @@ def told(trace: Trace) -> Told:
 
 
 def test_the_oracle_expects_the_same_in_a_process_that_has_no_engine() -> None:
-    runs = [told(random_trace(seed)) for seed in range(20)]
+    runs = [told(random_trace(seed)) for seed in range(12)]
     here = [expectations(run.trace, run.log) for run in runs]
     there = [(run.trace.model_dump_json(), pickle.dumps(run.log)) for run in runs]
     done = subprocess.run(
@@ -239,16 +239,16 @@ class Identities(Run):
 
 def test_i1_holds_after_every_step_of_random_traces() -> None:
     num_held = 0
-    for seed in range(100):
+    for seed in range(60):
         run = Identities(random_trace(seed).explicit())
         assert isinstance(run.to_end(), Agreed)
         num_held += run.num_held
-    assert num_held > 2000
+    assert num_held > 1200
 
 
 def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_traces() -> None:
     num_held = 0
-    for seed in range(100):
+    for seed in range(60):
         run = told(random_trace(seed))
         oracle = Oracle(run.trace, TAPES)
         for entry in run.log:
@@ -258,7 +258,7 @@ def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_
                     assert truth.sched_computed - truth.sched_placeholders == truth.committed - 1
                     num_held += 1
                 assert truth.computed <= truth.sched_computed, "the truth is never ahead of the optimistic count"
-    assert num_held > 2000
+    assert num_held > 1200
 
 
 def test_the_oracle_refuses_a_log_that_contradicts_itself() -> None:

@@ -31,7 +31,7 @@ from workers.run.drive import EventQueue
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
-SEEDS = range(60)
+SEEDS = range(36)
 # Some mistakes need a feature that few traces draw: the first that finds one, or any of those in an op.
 SEEDS_OF_MISTAKES = range(400)
 FIRST_SEED = {

@@ -29,7 +29,6 @@ SUBSET = (
     "everything",
     "mtp_in_chunks",
     "sampling_params",
-    "stop_inside_run",
 )
 # The interpreter takes long for a step that draws: so many tokens a request are enough to resume one, and draw again.
 TOKENS_MAX = {"drawn_tokens": 12}
