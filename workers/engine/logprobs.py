@@ -71,26 +71,10 @@ class Logprobs:
         launch, parts, memory = context.compute.launch, context.parts, context.memory
         logits = parts.logits_of(view.logits, self._raw_of(view)) if self._reads_raw(forward) else view.logits
         rows = memory.named_rows("logprobs", len(named))
-        launch(parts.token_logprobs, context.once(self._token_logprobs, view, rows, logits))
-        launch(parts.flatten_logprobs, context.once(self._flatten_logprobs, view, rows))
-
-    def _token_logprobs(self, context: Context, view: View, rows: Span, logits: Span) -> ops.TokenLogprobs:
-        return context.bound(
-            ops.TokenLogprobs, view, rows=rows, logits=logits, ids=self._ids.all, logprobs=self._logprobs.all
-        )
-
-    def _flatten_logprobs(self, context: Context, view: View, rows: Span) -> ops.FlattenLogprobs:
-        return context.bound(
-            ops.FlattenLogprobs,
-            view,
-            rows=rows,
-            num_sampled=view.valid,
-            ids=self._ids.all,
-            logprobs=self._logprobs.all,
-            flat_ids=self._flat_ids.all,
-            flat_logprobs=self._flat.all,
-            width=1 + context.spec.num_speculative_tokens,
-        )
+        ids, logprobs = self._ids.all, self._logprobs.all
+        launch(parts.token_logprobs, context.once(_token_logprobs, view, rows, logits, ids, logprobs))
+        flat = (self._flat_ids.all, self._flat.all)
+        launch(parts.flatten_logprobs, context.once(_flatten_logprobs, view, rows, ids, logprobs, *flat))
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
         """Enqueue the copies to the host."""
@@ -119,6 +103,28 @@ class Logprobs:
             found[row] = tuple(_pairs(ids, logprobs, first) for first in range(start, end, LOGPROBS_MAX))
             start = end
         return tuple(found.get(row, ()) for row in range(len(outputs)))
+
+
+def _token_logprobs(
+    context: Context, view: View, rows: Span, logits: Span, ids: Span, logprobs: Span
+) -> ops.TokenLogprobs:
+    return context.bound(ops.TokenLogprobs, view, rows=rows, logits=logits, ids=ids, logprobs=logprobs)
+
+
+def _flatten_logprobs(
+    context: Context, view: View, rows: Span, ids: Span, logprobs: Span, flat_ids: Span, flat_logprobs: Span
+) -> ops.FlattenLogprobs:
+    return context.bound(
+        ops.FlattenLogprobs,
+        view,
+        rows=rows,
+        num_sampled=view.valid,
+        ids=ids,
+        logprobs=logprobs,
+        flat_ids=flat_ids,
+        flat_logprobs=flat_logprobs,
+        width=1 + context.spec.num_speculative_tokens,
+    )
 
 
 def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:

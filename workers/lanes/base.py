@@ -110,6 +110,9 @@ class BaseMachine:
             raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")
         return HostView(self, span, mode == "w", written_in)
 
+    def close(self) -> None:
+        """Do nothing: what a device still uses goes when nobody refers to it."""
+
     def passed(self, label: tuple[str, int]) -> None:
         """Release what is held until `label`."""
         if self.held:

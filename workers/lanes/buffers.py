@@ -96,6 +96,13 @@ class FlatBuffer:
             found = self._spans[start, stop, name] = FlatSpan(self, start, stop, name, place)
         return found
 
+    def close(self) -> None:
+        """Forget all spans, which refer to the buffer and to each other."""
+        for span in self._spans.values():
+            del span.place
+        self._spans.clear()
+        del self.all
+
 
 def flat_spans(spans: Sequence[Span]) -> list[FlatSpan]:
     """Return spans that a machine of ours has made as what they are.

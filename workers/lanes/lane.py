@@ -166,6 +166,9 @@ class Machine(Protocol):
             Deadlock: something can never run.
         """
 
+    def close(self) -> None:
+        """Let go of its memory, once nobody uses the machine any more."""
+
 
 @dataclass(slots=True)
 class Record:

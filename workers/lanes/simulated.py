@@ -252,6 +252,12 @@ class SimulatedMachine(BaseMachine):
             if not able and self.pending:
                 raise Deadlock(self._wait_graph())
 
+    def close(self) -> None:
+        """Let go of all memory at once: it refers to itself, and would wait for the garbage collector."""
+        for buffer in self.buffers.values():
+            buffer.close()
+        self.lanes = ()
+
     def able(self) -> list[SimulatedLane]:
         """Return the lanes whose head op may run now, once every record that can be passed has been."""
         while True:

@@ -133,7 +133,8 @@ class SpecstormTarget:
         return ()
 
     def close(self) -> None:
-        """Do nothing: all its memory is this process's own."""
+        """Let go of its memory."""
+        self.machine.close()
 
 
 class Specstorm:

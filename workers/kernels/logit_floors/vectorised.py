@@ -21,8 +21,9 @@ def logit_floors(a: LogitFloors) -> None:
             if a.top_p[row] < 1:
                 weights = weight(line, floor, maximum, scale[row])
                 least = a.top_p[row] * weights.sum()
-                values = np.unique(line[line >= floor])
-                # Rounding may leave the sum of all of them below `least`; then they all stay.
-                floor = max((value for value in values if weights[line >= value].sum() >= least), default=floor)
+                # Whatever is above a floor is likelier: few values are tried. Rounding may leave the sum of all of them
+                # below `least`; then they all stay.
+                values = np.unique(line[line >= floor])[::-1]
+                floor = next((value for value in values if np.add.reduce(weights[line >= value]) >= least), floor)
             # One zero of two.
             a.floors[row * width + column] = floor + np.float32(0)
