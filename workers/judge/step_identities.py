@@ -1,10 +1,10 @@
 """Identities of a batched engine's steps: what holds of every step, whatever the model and whoever computes it.
 
-Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts; at positions
-that go on from what was computed; lengths and slots that follow from these and from the blocks planned; no block
-written that is another's but for a prefix that both have, and so no slot twice in a step; counts of the scheduler that
-are the true ones, or above them by drafts in flight, and mirrors that are the true ones once corrected; that every
-planned step is shown, and that nothing is left at the end.
+Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
+drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
+these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
+twice in a step; counts of the scheduler that are the true ones, or above them by drafts in flight, and mirrors that are
+the true ones once corrected; that every planned step is shown, and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -171,8 +171,9 @@ class StepIdentities:
                 wanted = f"a token below {self._vocab_size}"
                 yield Breach("inputs", "input_ids", request, number, position, wanted, str(token))
             known = stay.tokens[first + index : first + index + 1]
-            if stay.is_followed and known and index < count - stay.num_drafts and token != known[0]:
-                yield Breach("inputs", "input_ids", request, number, position, str(known[0]), str(token))
+            if stay.is_followed and index < count - stay.num_drafts and known != [token]:
+                wanted = str(known[0]) if known else "only drafts behind what is known"
+                yield Breach("inputs", "input_ids", request, number, position, wanted, str(token))
         if length != first + count:
             yield Breach("inputs", "seq_lens", request, number, None, str(first + count), str(length))
 
