@@ -37,6 +37,7 @@ class Capabilities(Value):
     the model allows has to fit into its pool of blocks, and that no chunk may be longer; `min_tokens_within_max` that
     no request may ask for more tokens at least than at most, `needs_choice` that some token must be allowed, whatever
     else is banned, in each state of a grammar too. Where `grammars_end_by_stops`, nothing else ends one.
+    `hybrid_without` are keys of the specification, each with a reason, that its hybrid models leave at nothing.
     Schedules have one of the `policies`; on `devices_without_lanes` they mean nothing.
     """
 
@@ -60,6 +61,7 @@ class Capabilities(Value):
     min_tokens_within_max: bool = False
     needs_choice: bool = False
     grammars_end_by_stops: bool = False
+    hybrid_without: dict[str, str] = {}
     policies: tuple[Policy, ...] = get_args(Policy)
     devices_without_lanes: tuple[str, ...] = ()
 
@@ -126,12 +128,21 @@ def _misfit(spec: EngineSpec, capabilities: Capabilities) -> str | None:
         if allowed is not None and value not in allowed:
             reason = capabilities.reasons.get(key)
             return f"{key}: {value}; allowed are {_listed(allowed)}{f': {reason}' if reason else ''}"
+    for key in _beside_hybrid(spec, capabilities):
+        value = getattr(spec, key)
+        return f"{key}: {value}; with layers hybrid {type(value)()} is allowed: {capabilities.hybrid_without[key]}"
     if capabilities.pool_holds_model:
         if spec.max_model_len > (most := spec.num_blocks * spec.block_size):
             return f"max_model_len: {spec.max_model_len}; num_blocks x block_size allow {most}"
         if (chunk := spec.long_prefill_token_threshold) > spec.max_model_len:
             return f"long_prefill_token_threshold: {chunk}; max_model_len allows {spec.max_model_len}"
     return None
+
+
+def _beside_hybrid(spec: EngineSpec, capabilities: Capabilities) -> tuple[str, ...]:
+    """Return what a hybrid model is asked for that an engine does not do with one."""
+    asked = capabilities.hybrid_without if spec.layers == "hybrid" else ()
+    return tuple(key for key in asked if getattr(spec, key))
 
 
 def _leaves_choice(event: Submit) -> bool:
@@ -174,6 +185,8 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
     kept = [event for event in trace.events if _is_possible(event, capabilities)]
     events = [_plain(event, trace.spec, capabilities) if isinstance(event, Submit) else event for event in kept]
     spec = {key: _nearest(value, allowed_values(key, capabilities)) for key, value in trace.spec}
+    if _beside_hybrid(EngineSpec(**spec), capabilities):
+        spec["layers"] = "attention"
     if capabilities.pool_holds_model:
         spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])
         chunk = min(spec["long_prefill_token_threshold"], spec["max_model_len"])

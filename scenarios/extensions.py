@@ -16,6 +16,7 @@ from scenarios.trace import Trace
 _SITE = "extension"
 # Half of the drafters with weights predict well: what is kept and what is not meet.
 QUALITIES = ("good", "good", "mediocre", "bad")
+HYBRID_ONE_IN = 6
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
 
@@ -31,8 +32,17 @@ def extended(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:
-    """Return a specification with a quality of its drafter, and one of the drafters that numbers do not know."""
+    """Return a specification with a quality of its drafter, and one of the drafters that numbers do not know.
+
+    An engine whose hybrid models do without something has such a model in one trace of so many.
+    """
     update: dict[str, object] = {}
+    if capabilities.hybrid_without:
+        if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
+            nothing = {key: type(getattr(spec, key))() for key in capabilities.hybrid_without}
+            return spec.model_copy(update={"layers": "hybrid", **nothing})
+        # Else what does without by chance would be hybrid nearly always.
+        update["layers"] = "attention"
     qualities = allowed_values("drafter_quality", capabilities)
     if qualities is None or len(qualities) > 1:
         update["drafter_quality"] = QUALITIES[below(len(QUALITIES), seed, _SITE, "quality", 0)]

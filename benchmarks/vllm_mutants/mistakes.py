@@ -1,7 +1,7 @@
 """Mistakes that are planted in vLLM's model runners from outside: each changes one method or buffer of a runner."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workers.targets.vllm.messages import RunnerName
@@ -159,6 +159,41 @@ def _positions_given_one_too_many(runner: Any) -> None:
     runner.model_state.prepare_inputs = behind
 
 
+def _states_changed(change: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Return what changes a step's metadata of the first group of layers with states."""
+
+    def make(runner: Any) -> None:
+        groups = [group for of_blocks in runner.attn_groups for group in of_blocks]
+        for builder in (each.get_metadata_builder(0) for each in groups if hasattr(each.kv_cache_spec, "mamba_type")):
+            builder.build = _changed(builder.build, change)
+
+    return make
+
+
+def _changed(build: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    def changed(*arguments: Any, **options: Any) -> Any:
+        return change(build(*arguments, **options))
+
+    return changed
+
+
+def _rolled(metadata: Any) -> Any:
+    if metadata.num_decodes < 2:
+        return metadata
+    return replace(metadata, state_indices_tensor_d=metadata.state_indices_tensor_d.roll(1, 0))
+
+
+def _going_on(metadata: Any) -> Any:
+    if not metadata.num_prefills:
+        return metadata
+    return replace(metadata, has_initial_states_p=metadata.has_initial_states_p.new_ones(metadata.num_prefills))
+
+
+# They are mistakes of a hybrid model's steps alone, in either runner.
+OF_STATES = {
+    "states_of_other_rows": Mistake("rows go on from the states of the rows before them", _states_changed(_rolled)),
+    "states_not_begun": Mistake("who begins goes on from what its state's block held", _states_changed(_going_on)),
+}
 FIRST_RUNNER = {
     "stale_counts_on_the_host": Mistake(
         "the host corrects its counts by those of the step before", _stale_counts_on_the_host
@@ -179,6 +214,7 @@ FIRST_RUNNER = {
     "positions_one_too_many": Mistake(
         "all positions are one too many; attention sees only how far apart they are", _positions_one_too_many
     ),
+    **OF_STATES,
 }
 SECOND_RUNNER = {
     "rejections_forgotten": Mistake("the device goes on as if no draft had been rejected", _rejections_forgotten),
@@ -196,6 +232,7 @@ SECOND_RUNNER = {
     "positions_one_too_many": Mistake(
         "all positions are one too many; attention sees only how far apart they are", _positions_given_one_too_many
     ),
+    **OF_STATES,
 }
 # Mistakes by runner and name.
 MISTAKES: Mapping[RunnerName, Mapping[str, Mistake]] = {"v1": FIRST_RUNNER, "v2": SECOND_RUNNER}

@@ -3,8 +3,9 @@
 Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
 drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
 these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
-twice in a step; counts of the scheduler that are the true ones, or above them by drafts in flight, and mirrors that are
-the true ones once corrected; that every planned step is shown, and that nothing is left at the end.
+twice in a step; a state in a block that is its request's alone, from which the request goes on unless it begins; counts
+of the scheduler that are the true ones, or above them by drafts in flight, and mirrors that are the true ones once
+corrected; that every planned step is shown, and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -148,6 +149,8 @@ class StepIdentities:
     def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Breach]:
         values = inputs.values
         owners = _owners(step.planned.values["blocks"])
+        states = dict(step.planned.values["states"])
+        holders = _holders(step.planned.values["blocks"], states)
         rows = zip(inputs.requests, values["starts"], values["starts"][1:], strict=False)
         for row, (request, start, stop) in enumerate(rows):
             stay = self._residencies[request]
@@ -159,6 +162,9 @@ class StepIdentities:
                 wanted = f"at least {values['seq_lens'][row]}"
                 yield Breach("counts", "bounds", request, number, None, wanted, str(bound))
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
+            for group, held in enumerate(states.get(request, ())):
+                slot, goes_on = values[f"states_{group}"][row], values[f"goes_on_{group}"][row]
+                yield from self._state(number, request, slot, goes_on, held, holders)
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Breach]:
         """Yield what is wrong with tokens, positions and length of a row."""
@@ -196,6 +202,21 @@ class StepIdentities:
                     actual = f"block {block}, which request {other} holds too"
                     yield Breach("blocks", "tables", request, number, position, "a block of its own", actual)
 
+    def _state(
+        self, number: int, request: int, slot: int, goes_on: bool, held: list[int], holders: Mapping[int, list[int]]
+    ) -> Iterator[Breach]:
+        """Yield a state that is not in the block planned for it, or in somebody else's, or goes on from nothing."""
+        first = self._residencies[request].computed
+        if [slot] != held:
+            actual = f"block {slot}"
+            yield Breach("blocks", "states", request, number, first, f"its state in block {held}", actual)
+        if len(who := holders.get(slot, [])) > 1:
+            actual = f"block {slot}, which requests {who} hold for states or tokens"
+            yield Breach("blocks", "states", request, number, first, "a block of its own for its state", actual)
+        if goes_on != (first > 0):
+            how = ("it begins", "it goes on from a state")
+            yield Breach("inputs", "goes_on", request, number, first, how[first > 0], how[goes_on])
+
     def _mirrors(self, number: int, corrected: Observation) -> Iterator[Breach]:
         """Yield counts of the host that are not the true ones once they have been corrected."""
         for request, count in zip(corrected.requests, corrected.values["mirror_computed"], strict=True):
@@ -226,6 +247,17 @@ def _owners(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, int]
         for index, block in enumerate(held):
             owners.setdefault(block, {})[request] = index
     return owners
+
+
+def _holders(
+    blocks: Iterable[tuple[int, list[int]]], states: Mapping[int, Iterable[list[int]]]
+) -> dict[int, list[int]]:
+    """Return by block who holds it, once for tokens and once for each state; nothing where there are no states."""
+    holders: dict[int, list[int]] = {}
+    for request, held in blocks if states else ():
+        for block in (block for group in (held, *states[request]) for block in group):
+            holders.setdefault(block, []).append(request)
+    return holders
 
 
 def _left_over(seen: Observation) -> Iterator[Breach]:

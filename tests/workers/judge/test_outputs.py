@@ -152,6 +152,11 @@ def test_of_tokens_that_may_not_come_any_may_be_shown() -> None:
     assert compared(output(one), output(other)).difference is None
     assert compared(output(one), output(other), 0.0).difference is not None
     assert compared(output(one), output(FIRST)).difference is not None
+    # A request beside it has a top-p: what is as good as impossible is masked.
+    least = (4, -0.1, 4, -0.1, 2, -114.3)
+    assert compared(output(least), output(other)).difference is None
+    assert compared(output(least), output(other), 0.0).difference is not None
+    assert compared(output((4, -0.1, 4, -0.1, 2, -80.0)), output(other)).difference is not None
 
 
 def test_logprobs_that_are_not_equally_many_are_seen() -> None:

@@ -22,6 +22,7 @@ def planned(requests: list[int], computed: list[int], drafts: list[int], begun: 
         "planned_drafts": drafts,
         "begun": begun,
         "blocks": blocks,
+        "states": [[request, []] for request, _ in blocks],
     }
 
 
@@ -179,3 +180,39 @@ def test_a_resumed_request_begins_again_from_what_it_is_given() -> None:
     breach = judged(run)
     assert breach is not None
     assert (breach.variable, breach.step, breach.position) == ("input_ids", 3, 8)
+
+
+STATES = {0: [[20], [21]], 1: [[22], [23]]}
+
+
+def hybrid_steps() -> list[Step]:
+    """The same of a model with two groups of layers that have states."""
+    run = steps()
+    for step in run:
+        requests, given = step["scheduled"]["requests"], step["inputs"]
+        step["scheduled"]["states"] = [[request, STATES[request]] for request, _ in step["scheduled"]["blocks"]]
+        for group in (0, 1):
+            given[f"states_{group}"] = [STATES[request][group][0] for request in requests]
+            given[f"goes_on_{group}"] = [given["positions"][start] > 0 for start in given["starts"][:-1]]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (_set(1, "inputs", "states_1", 0, 23), ("blocks", "states", 0, 1, 5)),
+        (_set(1, "scheduled", "states", 1, [1, [[20], [23]]]), ("blocks", "states", 0, 1, 5)),
+        (_set(2, "scheduled", "blocks", 1, [1, [7, 3, 21]]), ("blocks", "states", 0, 2, 7)),
+        (_set(0, "inputs", "goes_on_1", 0, True), ("inputs", "goes_on", 0, 0, 0)),
+        (_set(2, "inputs", "goes_on_0", 1, False), ("inputs", "goes_on", 0, 2, 7)),
+    ],
+)
+def test_a_state_lies_in_a_block_of_its_request_alone_which_goes_on_from_it_unless_it_begins(
+    change: Callable[[list[Step]], None], expected: tuple[str, str, int, int, int]
+) -> None:
+    run = hybrid_steps()
+    assert judged(deepcopy(run)) is None
+    change(run)
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.plane, breach.variable, breach.request, breach.step, breach.position) == expected, breach

@@ -98,7 +98,9 @@ def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
         if not any(_on_device(value) for value in given.values()):
             return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
         if not warmup:
-            _launch(self.fn, Executor(self.rewrite(), self.arg_names, grid, self.pre_run_hooks), given)
+            # How many programs there are the host says when it launches; what it changes of the arguments is its own.
+            programs = grid(dict(given)) if callable(grid) else grid
+            _launch(self.fn, Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks), given)
         return None
 
     return run
@@ -108,6 +110,12 @@ def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> t
     """Return a tensor of pointers, which knows from here on what it points to."""
     setattr(table, _POINTED_TO, tuple(tensors))
     return table
+
+
+def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return what a tensor of pointers was said to point to."""
+    found: tuple[torch.Tensor, ...] = getattr(table, _POINTED_TO)
+    return found
 
 
 def _arguments(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +163,7 @@ def _touched(kernel: Any, roots: Iterable[Root], given: dict[str, Any]) -> list[
         elif value.dtype == _POINTERS:
             if not hasattr(value, _POINTED_TO):
                 raise KernelError(f"{kernel.__name__} follows pointers of {root.argument}, of which nothing is known")
-            found += getattr(value, _POINTED_TO)
+            found += pointed_to(value)
     return [tensor for tensor in found if tensor.numel()]
 
 

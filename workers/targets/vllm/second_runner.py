@@ -22,7 +22,7 @@ class VllmV2(Vllm):
             # What was seen to run with it: models with states were not.
             "spec": {
                 **Vllm.capabilities.spec,
-                "layers": ("attention",),
+                "layers": ("attention", "hybrid"),
                 "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             },
             # Its sampler takes biases beside drafts.

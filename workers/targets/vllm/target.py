@@ -294,7 +294,7 @@ class Vllm:
         places=("before_schedule",),
         features=tuple(feature for feature in FEATURES if feature != "accept"),
         spec={
-            "layers": ("attention",),
+            "layers": ("attention", "hybrid"),
             "depth": (2, 1),
             "policy": (),
             "prefix_cache": (),
@@ -311,7 +311,7 @@ class Vllm:
             "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             "drafter_quality": (),
         },
-        reasons={"layers": "its recurrent layers have kernels for CPUs and GPUs alone"},
+        reasons={"recurrent_cache": "states are not kept with blocks here"},
         probes=(
             "admit",
             "resume",
@@ -344,6 +344,10 @@ class Vllm:
         min_tokens_within_max=True,
         needs_choice=True,
         grammars_end_by_stops=True,
+        hybrid_without={
+            "num_speculative_tokens": "its kernels for CPUs take no rejected draft back from a state",
+            "prefix_cache": "states are not kept with blocks here",
+        },
     )
 
     def unmet(self, trace: Trace) -> str | None:

@@ -35,6 +35,9 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     shared = [event.prompt for trace in traces for event in trace.submits() if isinstance(event.prompt, PromptDraw)]
     assert any(prompt.common >= 2 * BLOCK for prompt in shared)
     assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}
+    hybrid = [trace for trace in traces if trace.spec.layers == "hybrid"]
+    assert len(traces) // 12 < len(hybrid) < len(traces) // 4
+    assert {trace.spec.depth for trace in hybrid} == {1, 2}
     for feature in ("num_prompt_logprobs", "logit_bias"):
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
@@ -58,8 +61,12 @@ def test_a_prompt_keeps_its_place_in_a_block(before: int, after: int) -> None:
 
 
 REFUSED = {
-    "spec: {block_size: 32}": (
-        "spec.layers: hybrid; allowed are attention: its recurrent layers have kernels for CPUs and GPUs alone"
+    "spec: {sampling: standard, block_size: 32}": (
+        "spec.num_speculative_tokens: 3; with layers hybrid 0 is allowed: "
+        "its kernels for CPUs take no rejected draft back from a state"
+    ),
+    "spec: {sampling: standard, block_size: 32, num_speculative_tokens: 0, recurrent_cache: align}": (
+        "spec.recurrent_cache: align; allowed are none: states are not kept with blocks here"
     ),
     "spec: {layers: attention, sampling: standard}": "spec.block_size: 4; allowed are 32",
     "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (

@@ -28,6 +28,10 @@ IDENTITIES = {
     "positions_one_too_many": "positions: 1, expected 0",
     "ended_requests_kept": "leaks: ",
 }
+OF_STATES = {
+    "states_of_other_rows": "states: block ",
+    "states_not_begun": "goes_on: it goes on from a state, expected it begins",
+}
 FILES = find_scenarios([ROOT / "scenarios" / "vllm"])
 
 
@@ -79,6 +83,20 @@ def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() 
             mistaken = runs.seen(trace, "eager")
             assert (mistaken.outputs, mistaken.races) == (clean.outputs, ())
             assert mistaken.identity.startswith(identity)
+    finally:
+        runs.kind.stop()
+
+
+def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> None:
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "hybrid.yaml").explicit(), Runs(KIND)
+    try:
+        clean = runs.seen(trace, "eager")
+        assert (clean.races, clean.identity) == ((), "")
+        for mistake, identity in OF_STATES.items():
+            runs.mutate(mistake=mistake)
+            mistaken = runs.seen(trace, "eager")
+            assert mistaken.identity.startswith(identity)
+            assert mistaken.outputs != clean.outputs
     finally:
         runs.kind.stop()
 

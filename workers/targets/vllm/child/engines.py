@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.spec import EngineSpec
-from workers.targets.vllm.child.models import model_folder
+from workers.targets.vllm.child.models import HYBRID_LAYERS, model_folder
 
 ENGINES_MAX = 6
 CACHE_BYTES = 8 << 20
@@ -52,14 +52,18 @@ class Engines:
         speculative = self._speculative(spec)
         # A draft model computes one token more of each request than is scheduled.
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
+        is_hybrid = spec.layers == "hybrid"
+        # A state takes a block of the same pool: a request that has all others still fits.
+        num_states = HYBRID_LAYERS.count("conv") if is_hybrid else 0
+        target = "hybrid" if is_hybrid else "target"
         config = EngineArgs(
-            model=str(model_folder(self._cache, "target", "good", spec.vocab_size)),
+            model=str(model_folder(self._cache, target, "good", spec.vocab_size)),
             dtype="float32",
             enforce_eager=True,
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
             # One block of it is never handed out.
-            num_gpu_blocks_override=spec.num_blocks + 1,
+            num_gpu_blocks_override=spec.num_blocks + 1 + num_states,
             block_size=spec.block_size,
             max_model_len=spec.max_model_len,
             max_num_seqs=spec.max_num_seqs,

@@ -1,6 +1,7 @@
-"""Tiny models with random weights: a dense target and its drafters, made from fixed seeds and kept by digest.
+"""Tiny models with random weights: a dense target and its drafters, and a hybrid one, from fixed seeds, kept by digest.
 
-Each comes with a tokenizer, of which every token is one character.
+Each comes with a tokenizer, of which every token is one character. Of the hybrid one's layers two are short
+convolutions, with a state each, around one of attention.
 
 Of the drafters `good` predicts what the target does next nearly always, `mediocre` often and
 `bad` hardly ever.
@@ -20,6 +21,9 @@ from workers.targets.vllm.child.grammars import tokenizer_files
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
 LAYERS = 2
+HYBRID_LAYERS = ("conv", "full_attention", "conv")
+# Tokens that a convolution sees: all but the newest are its state.
+CONV_WIDTH = 3
 # The layers of the target before which its hidden states are taken, the last of them behind all.
 AUXILIARY = [0, 1, 2]
 # Queries and keys of so much, the same everywhere, are alike nowhere but at one position: a token attends to itself.
@@ -29,6 +33,8 @@ POSITIONS_MAX = 65536
 LAYER_SCALE = 0.45
 # A logit's scale: the largest of many is rarely as near to the next as the arithmetic of two batches differs.
 HEAD_SCALE = 0.5
+# Of the hybrid model's embeddings, which are its head too.
+EMBEDDING_SCALE = 0.1
 # How far a mediocre draft model's weights are from the target's.
 PERTURBATION = 0.12
 # Part of the key under which a model is kept: changed together with how one is made.
@@ -38,7 +44,10 @@ Weights = dict[str, torch.Tensor]
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
-    """Return the folder of a model, which is made if it is not there: kind is target, draft_model, eagle or eagle3."""
+    """Return the folder of a model, which is made if it is not there.
+
+    Its kind is target, hybrid, draft_model, eagle or eagle3.
+    """
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
     if not folder.is_dir():
@@ -52,6 +61,8 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
     match kind, quality:
         case "target", _:
             return _config(vocab_size, LAYERS), target
+        case "hybrid", _:
+            return _hybrid_config(vocab_size), _hybrid(_generator("hybrid", vocab_size), vocab_size)
         case "draft_model", "good":
             return _config(vocab_size, LAYERS), target
         case "draft_model", "mediocre":
@@ -65,7 +76,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
             head = {"eagle_aux_hidden_state_layer_ids": AUXILIARY, "attention_bias": True, "norm_output": True}
             return _config(vocab_size, 1) | head, _eagle3(target, quality, vocab_size)
         case _:
-            raise ValueError(f"a model of kind {kind}; known are target, draft_model, eagle and eagle3")
+            raise ValueError(f"a model of kind {kind}; known are target, hybrid, draft_model, eagle and eagle3")
 
 
 def _generator(name: str, vocab_size: int) -> torch.Generator:
@@ -106,6 +117,44 @@ def _llama(generator: torch.Generator, vocab_size: int, layers: int) -> Weights:
     for index in range(layers):
         weights |= _layer(generator, f"model.layers.{index}", LAYER_SCALE)
     return weights
+
+
+def _hybrid(generator: torch.Generator, vocab_size: int) -> Weights:
+    """Return weights whose head is the embedding: that is small beside what layers add, or tokens would repeat."""
+    weights = {
+        "model.embed_tokens.weight": _normal(generator, vocab_size, HIDDEN, scale=EMBEDDING_SCALE),
+        "model.embedding_norm.weight": torch.full((HIDDEN,), HEAD_SCALE / EMBEDDING_SCALE),
+    }
+    for index, kind in enumerate(HYBRID_LAYERS):
+        weights |= _hybrid_layer(generator, f"model.layers.{index}", kind)
+    return weights
+
+
+def _hybrid_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
+    width, kv_width = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    inner = HIDDEN**-0.5
+    mixer = {
+        "conv.in_proj": _normal(generator, 3 * HIDDEN, HIDDEN, scale=inner),
+        "conv.conv": _normal(generator, HIDDEN, 1, CONV_WIDTH, scale=CONV_WIDTH**-0.5),
+        "conv.out_proj": _normal(generator, HIDDEN, HIDDEN, scale=inner),
+    }
+    if kind == "full_attention":
+        mixer = {
+            "self_attn.q_proj": _normal(generator, width, HIDDEN, scale=inner),
+            "self_attn.k_proj": _normal(generator, kv_width, HIDDEN, scale=inner),
+            "self_attn.v_proj": _normal(generator, kv_width, HIDDEN, scale=inner),
+            "self_attn.out_proj": _normal(generator, HIDDEN, width, scale=2 * inner),
+            "self_attn.q_layernorm": torch.full((HEAD_DIM,), 2.0),
+            "self_attn.k_layernorm": torch.ones(HEAD_DIM),
+        }
+    both = {
+        "feed_forward.w1": _normal(generator, INTERMEDIATE, HIDDEN, scale=inner),
+        "feed_forward.w3": _normal(generator, INTERMEDIATE, HIDDEN, scale=inner),
+        "feed_forward.w2": _normal(generator, HIDDEN, INTERMEDIATE, scale=inner),
+        "operator_norm": torch.ones(HIDDEN),
+        "ffn_norm": torch.ones(HIDDEN),
+    }
+    return {f"{prefix}.{name}.weight": weight for name, weight in (mixer | both).items()}
 
 
 def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
@@ -179,6 +228,30 @@ def _config(vocab_size: int, layers: int) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "attention_bias": False,
         "mlp_bias": False,
+        "torch_dtype": "float32",
+    }
+
+
+def _hybrid_config(vocab_size: int) -> dict[str, Any]:
+    return {
+        "architectures": ["Lfm2ForCausalLM"],
+        "model_type": "lfm2",
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "block_dim": HIDDEN,
+        "conv_dim": HIDDEN,
+        "conv_L_cache": CONV_WIDTH,
+        "conv_bias": False,
+        "intermediate_size": INTERMEDIATE,
+        "block_auto_adjust_ff_dim": False,
+        "num_hidden_layers": len(HYBRID_LAYERS),
+        "layer_types": list(HYBRID_LAYERS),
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "max_position_embeddings": POSITIONS_MAX,
+        "norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
         "torch_dtype": "float32",
     }
 

@@ -4,7 +4,7 @@ What lies on the device is copied by a task of the engine's own stream, which or
 race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,12 +12,15 @@ import torch
 from workers.targets.simulated_torch.device import activate
 from workers.targets.vllm.messages import Message, RunnerName
 
+# Tensors that hold one value after the other of their rows.
+Parts = Sequence[torch.Tensor]
+
 
 class Inputs(Protocol):
     """What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name."""
 
     def __call__(
-        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor], **values: list[int]
+        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
         """Take the inputs of the step that was planned last."""
 
@@ -33,6 +36,42 @@ class RunnerObserver(Protocol):
 
     def held(self) -> dict[str, int]:
         """Return how much is held of each kind."""
+
+
+def first_layers(config: Any) -> list[str]:
+    """Return the name of a layer of each group that has blocks of its own, that of attention first.
+
+    Groups of layers with a state each come behind it.
+    """
+    return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
+
+
+def group_numbers(config: Any) -> list[int]:
+    """Return the numbers of the groups of layers that have blocks of their own, that of attention first."""
+    groups = enumerate(config.kv_cache_groups)
+    return sorted((number for number, _ in groups), key=lambda number: _has_state(config.kv_cache_groups[number]))
+
+
+def _has_state(group: Any) -> bool:
+    return hasattr(group.kv_cache_spec, "mamba_type")
+
+
+def _states(groups: Sequence[Any]) -> dict[str, Parts]:
+    """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
+
+    Rows with one token come first: all of these go on.
+    """
+    found: dict[str, Parts] = {}
+    for number, metadata in enumerate(groups):
+        is_one = torch.ones(metadata.num_decodes, dtype=torch.bool)
+        slots, goes_on = [], [is_one]
+        if metadata.num_decodes:
+            slots.append(metadata.state_indices_tensor_d[:, 0])
+        if metadata.num_prefills:
+            slots.append(metadata.state_indices_tensor_p)
+            goes_on.append(metadata.has_initial_states_p)
+        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on}
+    return found
 
 
 class FirstRunnerObserver:
@@ -68,7 +107,8 @@ class FirstRunnerObserver:
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
 
-        metadata = next(iter(get_forward_context().attn_metadata.values()))
+        of_layers = get_forward_context().attn_metadata
+        metadata, *with_states = (of_layers[name] for name in first_layers(self._runner.kv_cache_config))
         names = list(self._runner.input_batch.req_ids)
         tensors = {
             "input_ids": options["input_ids"],
@@ -77,6 +117,7 @@ class FirstRunnerObserver:
             "starts": metadata.query_start_loc[: len(names) + 1],
             "seq_lens": metadata.seq_lens[: len(names)],
             "tables": metadata.block_table[: len(names)],
+            **_states(with_states),
         }
         self._inputs(names, [self._drafts.get(name, 0) for name in names], tensors)
         return self._forward(*arguments, **options)
@@ -109,12 +150,17 @@ class SecondRunnerObserver:
 
     def _observed_prepare(self, batch: Any) -> Any:
         tables, slots = self._prepare(batch)
-        self._prepared = batch, tables[0], slots[0]
+        attention = group_numbers(self._runner.kv_cache_config)[0]
+        self._prepared = batch, tables[attention], slots[attention]
         return tables, slots
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415
+
         assert self._prepared is not None, "a step is prepared before its forward pass"
         batch, table, slots = self._prepared
+        of_layers = get_forward_context().attn_metadata
+        _, *with_states = first_layers(self._runner.kv_cache_config)
         count = batch.num_reqs
         tensors = {
             "input_ids": options["input_ids"],
@@ -123,6 +169,7 @@ class SecondRunnerObserver:
             "starts": batch.query_start_loc[: count + 1],
             "seq_lens": batch.seq_lens[:count],
             "tables": table[:count],
+            **_states([of_layers[name] for name in with_states]),
         }
         drafts = batch.num_draft_tokens_per_req
         bounds = batch.seq_lens_cpu_upper_bound[:count].tolist()
@@ -145,11 +192,13 @@ class StepObserver:
         self._seen: list[Message] = []
         self._steps: dict[int, int] = {}
         self._step = -1
+        groups = self._scheduler.kv_cache_config.kv_cache_groups
+        self._attention, *self._with_states = group_numbers(self._scheduler.kv_cache_config)
         self._num_blocks: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self._update: Callable[..., Any] = self._scheduler.update_from_output
         sizes = {
             "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
-            "block_size": engine.vllm_config.cache_config.block_size,
+            "block_size": groups[self._attention].kv_cache_spec.block_size,
         }
         self._note("opened", [], **sizes)
         self._scheduler.update_from_output = self._observed_update
@@ -177,14 +226,17 @@ class StepObserver:
         computed |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
         names, requests = list(plan.num_scheduled_tokens), self._scheduler.requests
         running = [request.request_id for request in self._scheduler.running]
-        blocks = [list(self._scheduler.kv_cache_manager.get_block_ids(name)[0]) for name in running]
+        held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
+        blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
+        states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
         self._note(
             "scheduled",
             names,
             scheduled_computed=[computed[name] for name in names],
             planned_drafts=[len(plan.scheduled_spec_decode_tokens.get(name, ())) for name in names],
             begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
-            blocks=[[self._number_of(name), held] for name, held in zip(running, blocks, strict=True)],
+            blocks=blocks,
+            states=states,
         )
 
     def stepped(self) -> None:
@@ -204,19 +256,24 @@ class StepObserver:
         self._note("drained", [], leaks={name: count for name, count in held.items() if count})
 
     def _inputs(
-        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor], **values: list[int]
+        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
         step = self._step
+        parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
+        views = {name: [self._view(tensor) for tensor in given] for name, given in parts.items()}
 
-        def keep(*contents: torch.Tensor) -> None:
-            read = {name: content.tolist() for name, content in zip(tensors, contents, strict=True)}
+        def keep() -> None:
+            read = {name: [value for view in given for value in view.tolist()] for name, given in views.items()}
             self._note("inputs", names, step, drafts=drafts, **values, **read)
 
         if self._is_device:
-            views = [activate().host_view(tensor) for tensor in tensors.values()]
-            activate().enqueue("observe", lambda: keep(*views))
+            activate().enqueue("observe", keep)
         else:
-            keep(*tensors.values())
+            keep()
+
+    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that a task may read: of one of the device a view."""
+        return activate().host_view(tensor) if self._is_device and tensor.device.type != "cpu" else tensor
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)

@@ -15,6 +15,7 @@ import torch
 
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
+from workers.targets.vllm.child.hybrid import BlocksZeroed, caches_remembered, prompts_convolved, tokens_convolved
 from workers.targets.vllm.messages import RunnerName
 
 # Seen to run here.
@@ -162,6 +163,19 @@ def _of_some(before: Any) -> Any:
     return apply_top_k_only
 
 
+def _rotating_all_heads(before: Any) -> Any:
+    @wraps(before)
+    def forward_cpu(
+        self: Any, positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        flat = [x.view(*positions.shape, -1) if x is not None else None for x in (query, key)]
+        # What it is given is changed in place.
+        before(self, positions, *flat)
+        return query, key
+
+    return forward_cpu
+
+
 def _remembering_pointers(before: Any) -> Any:
     @wraps(before)
     def make_ptr_tensor(self: Any, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -224,6 +238,37 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "apply_top_k_only",
         "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
         _of_some,
+    ),
+    Replacement(
+        "vllm.model_executor.layers.rotary_embedding.base",
+        "RotaryEmbedding.forward_cpu",
+        "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
+        _rotating_all_heads,
+    ),
+    *(
+        Replacement(
+            "vllm.model_executor.layers.mamba.short_conv",
+            name,
+            "a hybrid model's kernels for a GPU are Triton's: those for a CPU are tasks of the device in their place",
+            made,
+            ("sim",),
+        )
+        for name, made in (("causal_conv1d_fn", prompts_convolved), ("causal_conv1d_update", tokens_convolved))
+    ),
+    Replacement(
+        "vllm.v1.worker.utils",
+        "KVBlockZeroer.__init__",
+        "a kernel follows pointers in its table: it knows what these point to from here on",
+        caches_remembered,
+        ("sim",),
+        ("v1", "v2"),
+    ),
+    Replacement(
+        "vllm.v1.worker.utils",
+        "_zero_kv_blocks_kernel",
+        "a kernel of Triton's alone: a hybrid model's new blocks are zeroed, as states may have been in them",
+        BlocksZeroed,
+        ("sim",),
     ),
     Replacement(
         "triton.runtime.interpreter",

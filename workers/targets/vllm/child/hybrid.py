@@ -1,0 +1,124 @@
+"""Kernels of hybrid models on the simulated device, as tasks in the place of Triton's.
+
+Short convolutions are vLLM's own kernels for a CPU. A launch reads and writes what the kernel does in whose place it
+stands: rows are found by tables on the device, and the state a row goes on from lies in the slot that they name.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+
+from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.triton_tasks import pointed_to, remember_pointers
+
+_WORD_BYTES = 4
+
+
+def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Return what enqueues the convolution of rows with several tokens each, or with no state yet."""
+    from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_fn_cpu  # noqa: PLC0415
+
+    @wraps(before)
+    def causal_conv1d_fn(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: None,
+        conv_states: torch.Tensor,
+        query_start_loc: torch.Tensor,
+        cache_indices: torch.Tensor,
+        has_initial_state: torch.Tensor,
+        activation: None,
+        metadata: Any,
+    ) -> torch.Tensor:
+        def convolve(
+            x: torch.Tensor,
+            weight: torch.Tensor,
+            states: torch.Tensor,
+            starts: torch.Tensor,
+            slots: torch.Tensor,
+            goes_on: torch.Tensor,
+            *others: torch.Tensor,
+        ) -> None:
+            others[-1].copy_(causal_conv1d_fn_cpu(x, weight, None, states, starts, slots, goes_on, None))
+
+        output = torch.empty_like(x)
+        rows = query_start_loc, cache_indices, has_initial_state
+        # By these a GPU's programs find the tokens that are theirs.
+        programs = metadata.batch_ptr, metadata.token_chunk_offset_ptr
+        activate().enqueue(
+            "causal_conv1d_fn", convolve, (x, weight, conv_states, *rows, *programs), (conv_states, output)
+        )
+        return output
+
+    return causal_conv1d_fn
+
+
+def tokens_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Return what enqueues the convolution of rows with one token each, in place, all of which go on from a state."""
+    from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_update_cpu  # noqa: PLC0415
+
+    @wraps(before)
+    def causal_conv1d_update(
+        x: torch.Tensor,
+        conv_state: torch.Tensor,
+        weight: torch.Tensor,
+        bias: None,
+        activation: None,
+        conv_state_indices: torch.Tensor,
+    ) -> torch.Tensor:
+        def convolve(
+            x: torch.Tensor, states: torch.Tensor, weight: torch.Tensor, slots: torch.Tensor, *_: torch.Tensor
+        ) -> None:
+            slots = slots[:, 0].contiguous()
+            x.copy_(causal_conv1d_update_cpu(x, states, weight, conv_state_indices=slots))
+
+        reads = x, conv_state, weight, conv_state_indices
+        activate().enqueue("causal_conv1d_update", convolve, reads, (conv_state, x))
+        return x
+
+    return causal_conv1d_update
+
+
+def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
+    """Return what prepares the zeroing of blocks, whose table of addresses knows from there on what these are of."""
+
+    @wraps(before)
+    def prepare(self: Any, device: torch.device, **options: Any) -> None:
+        groups = options["attn_groups_iter"] = list(options["attn_groups_iter"])
+        before(self, device, **options)
+        if self._meta is not None:
+            layers = [options["static_forward_context"][name] for group in groups for name in group.layer_names]
+            # States are views of the same memory, in no such tensor.
+            caches = [layer.kv_cache for layer in layers if isinstance(layer.kv_cache, torch.Tensor)]
+            remember_pointers(self._meta[0], caches)
+
+    return prepare
+
+
+class BlocksZeroed:
+    """Kernel that writes zeros to new blocks of attention's caches: states of others may have been in them."""
+
+    def __init__(self, before: Any) -> None:
+        """Take its place."""
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
+        """Return what enqueues a launch."""
+        return self._launch
+
+    @staticmethod
+    def _launch(
+        addresses: torch.Tensor, strides: torch.Tensor, sizes: torch.Tensor, blocks: torch.Tensor, BLOCK_SIZE: int
+    ) -> None:
+        """Enqueue a launch; strides and sizes are in words of four bytes."""
+
+        def zero(
+            addresses: torch.Tensor, strides: torch.Tensor, sizes: torch.Tensor, blocks: torch.Tensor, *_: torch.Tensor
+        ) -> None:
+            for address, stride, size in zip(addresses.tolist(), strides.tolist(), sizes.tolist(), strict=True):
+                for block in blocks.tolist():
+                    ctypes.memset(address + block * stride * _WORD_BYTES, 0, size * _WORD_BYTES)
+
+        activate().enqueue("zero_kv_blocks", zero, (addresses, strides, sizes, blocks), pointed_to(addresses))
