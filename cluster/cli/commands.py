@@ -10,7 +10,7 @@ import typer
 
 from cluster.campaigns.budget import Budget, spoken
 from cluster.campaigns.driver import drive
-from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
@@ -108,10 +108,11 @@ def run(
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
-    scenarios = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
+    scenarios, num_refused = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
+    least = EXIT_BAD_INPUT if num_refused else EXIT_AGREED
     if list_only:
         print("\n".join(scenario.name for scenario in scenarios))
-        return EXIT_AGREED
+        return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     address = ray_address(ray, workers, config)
     stop, budget = Stop(), Budget.of(time_limit)
@@ -121,10 +122,11 @@ def run(
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
         code = _carry_out(suite, watched, progress, store, address, workers, deadline, config, stop, budget, context)
         lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
-        remarks = [*_remarks(suite, lines, fault or ()), *watched.slowest(durations)]
+        remarks = [*_remarks(suite, lines, fault or (), num_refused), *watched.slowest(durations)]
         if code == EXIT_AGREED:
             code = suite.exit_code()
             remarks += _contradictions(store)
+        code = weightiest(code, least)
         remarks += _cut_short(suite, budget, stop, resumed(context, store.folder))
         remarks.append(f"results: {store.folder}")
     if as_json:
@@ -203,9 +205,9 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
     return Line(name, result.judgement, result.artefact, replay)
 
 
-def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
+def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
     """Return what is to be said about the whole campaign."""
-    remarks = []
+    remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
     vacuous = {line.scenario: line.verdict.missing for line in lines if isinstance(line.verdict, Vacuous)}

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.campaigns.suite import Scenario
 from cluster.cli.selection import SelectionError, matcher
@@ -33,6 +34,13 @@ BUNDLED = ("smoke", "seeds", "regressions", "vllm")
 
 class InputError(ValueError):
     """Something a command was given is wrong; the message is one line for the user."""
+
+
+class Chosen(NamedTuple):
+    """Scenarios to run, and how many more lie below the folders that the engine cannot run."""
+
+    scenarios: list[Scenario]
+    num_refused: int
 
 
 def check_engine(engine: str) -> str:
@@ -126,16 +134,20 @@ def read_scenarios(
     config: RunConfig = DEFAULT_CONFIG,
     is_limited: bool = True,
     keyword: str | None = None,
-) -> list[Scenario]:
+) -> Chosen:
     """Return the scenarios of files and folders, with another seed and more faults where they are given.
 
     `keyword` selects by name, before a file is read.
 
-    A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so.
+    A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so. So is one that
+    the engine cannot run, each with its reason.
+
+    Raises:
+        InputError: nothing is left, or a file that is named is wrong.
     """
     added = tuple(check_fault(fault) for fault in faults)
     named = {os.path.realpath(path) for path in paths if os.path.isfile(path)}
-    scenarios, left_out = [], 0
+    scenarios, left_out, refused = [], 0, list[str]()
     try:
         fits = matcher(keyword) if keyword is not None else lambda name: True
     except SelectionError as error:
@@ -153,15 +165,26 @@ def read_scenarios(
         if seed is not None:
             update["seed"] = seed
         trace = trace.model_copy(update=update)
-        check_trace(trace, config, str(path))
+        try:
+            check_trace(trace, config, str(path))
+        except InputError as error:
+            if os.path.realpath(path) in named:
+                raise
+            refused.append(str(error))
+            continue
         scenarios.append(Scenario(name_of(path), Job.of(trace, sweep=True, config=config)))
     below = ", ".join(escaped(str(path)) for path in paths if bundled(path).is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"
+    if not scenarios and refused:
+        more = f"; {len(refused) - 1} more are refused, and none is left to run" if len(refused) > 1 else ""
+        raise InputError(f"{refused[0]}{more}")
     if not scenarios:
         raise InputError(f"{below}: no scenarios but {left_out} that switch faults on; {how}")
     if left_out:
         print(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", file=sys.stderr)
-    return scenarios
+    for reason in refused:
+        print(f"specstorm: {escaped(reason)}", file=sys.stderr)
+    return Chosen(scenarios, len(refused))
 
 
 def read_regressions(folder: Path) -> dict[str, Trace]:

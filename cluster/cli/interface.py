@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, weightiest
 from cluster.campaigns.hunt import Hunt
 from cluster.campaigns.hunter import HuntSettings, canary_of
 from cluster.campaigns.suite import Scenario, Suite
@@ -80,16 +81,15 @@ def run(
         ValueError: a path is no scenario, or there is nobody at the address of Ray.
     """
     check_engine(config.engine)
-    scenarios = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
+    scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
     address, budget, stop = ray_address(ray, workers, config), Budget.of(time_limit), Stop()
     with _folder(out) as folder, Store(folder, seed) as store:
         suite = Suite(scenarios, store)
         if suite.missing:
             with open_pool(address, workers, len(suite.missing), DEADLINE_SECONDS, stop, config) as pool:
                 drive(suite, pool, stop, QUIET, store, budget.has_time)
-        return document(
-            [_line(scenario, suite.results.get(scenario.job.key)) for scenario in scenarios], suite.exit_code()
-        )
+        code = weightiest(suite.exit_code(), EXIT_BAD_INPUT if num_refused else EXIT_AGREED)
+        return document([_line(scenario, suite.results.get(scenario.job.key)) for scenario in scenarios], code)
 
 
 def _line(scenario: Scenario, result: Result | None) -> Line:

@@ -1,10 +1,12 @@
 """An engine that shows outputs alone is driven, judged and shrunk by the same run as ours, by what it shows."""
 
+from pathlib import Path
+
 import pytest
 
 from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
-from scenarios.codec import loads
+from scenarios.codec import dumps, loads
 from scenarios.shards import Shard
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
@@ -141,3 +143,27 @@ def test_a_command_refuses_what_the_engine_lacks_in_one_line(capsys: pytest.Capt
         "specstorm: scenarios/smoke/preempt_in_flight.yaml: engine black_box cannot run it: "
         "events.0: a request with accept; features are none"
     ]
+
+
+@pytest.mark.usefixtures("registered")
+def test_below_a_folder_what_the_engine_lacks_is_refused_by_name_and_the_rest_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "scn", str(tmp_path / "out")
+    folder.mkdir()
+    (folder / "a.yaml").write_text(dumps(trace_of(1)))
+    lacks = "events.0: a request with stop; features are none"
+    (folder / "b.yaml").write_text(dumps(trace_of(1)).replace("max_tokens:", "stop: [1], max_tokens:", 1))
+    refused = f"specstorm: {folder / 'b.yaml'}: engine black_box cannot run it: {lacks}"
+    command = ["run", "--engine", "black_box", "--ray", "off"]
+    assert cli.run([*command, str(folder), "--out", out]) == 2
+    told = capsys.readouterr()
+    assert "1 scenario: 1 agreed" in told.out
+    assert "left out: 1 that the engine cannot run" in told.out
+    assert refused in told.err.splitlines()
+    # One that is named, or all there are: nothing runs.
+    (folder / "a.yaml").unlink()
+    for path in (folder / "b.yaml", folder):
+        assert cli.run([*command, str(path), "--out", out]) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err.splitlines()) == ("", [refused])
