@@ -6,6 +6,7 @@ A scenario that asks for more is refused in one line; a generated trace is broug
 from typing import Any, get_args
 
 from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Preempt, PreemptMode, Schedule, Submit
+from scenarios.features import refusals
 from scenarios.grammars import ending_by_stops, misfit_at_end, without_choice
 from scenarios.rescale import rescaled
 from scenarios.sampling import TEMPERATURE_MAX, SamplingParams
@@ -185,7 +186,8 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
     kept = [event for event in trace.events if _is_possible(event, capabilities)]
     events = [_plain(event, trace.spec, capabilities) if isinstance(event, Submit) else event for event in kept]
     spec = {key: _nearest(value, allowed_values(key, capabilities)) for key, value in trace.spec}
-    if _beside_hybrid(EngineSpec(**spec), capabilities):
+    made = EngineSpec(**spec)
+    if capabilities.hybrid_without and (_beside_hybrid(made, capabilities) or refusals(made, ())):
         spec["layers"] = "attention"
     if capabilities.pool_holds_model:
         spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])

@@ -40,7 +40,9 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     if capabilities.hybrid_without:
         if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
             nothing = {key: type(getattr(spec, key))() for key in capabilities.hybrid_without}
-            return spec.model_copy(update={"layers": "hybrid", **nothing})
+            # Nobody drafts, whoever would.
+            drafter = EngineSpec.model_fields["drafter"].default
+            return spec.model_copy(update={"layers": "hybrid", "drafter": drafter, **nothing})
         # Else what does without by chance would be hybrid nearly always.
         update["layers"] = "attention"
     qualities = allowed_values("drafter_quality", capabilities)

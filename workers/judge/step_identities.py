@@ -70,6 +70,8 @@ class StepIdentities:
 
     def __init__(self) -> None:
         self._vocab_size, self._block_size = 0, 0
+        # Tokens behind which each group of layers with states goes on in its next block.
+        self._state_sizes: list[int] = []
         self._steps: dict[int, Step] = {}
         self._num_processed = 0
         self._loose: list[Breach] = []
@@ -81,6 +83,7 @@ class StepIdentities:
             match seen.point:
                 case "opened":
                     self._vocab_size, self._block_size = seen.values["vocab_size"], seen.values["block_size"]
+                    self._state_sizes = seen.values["state_sizes"]
                 case "scheduled":
                     assert seen.step not in self._steps, f"step {seen.step} is planned twice"
                     self._steps[seen.step] = Step(seen, self._num_processed)
@@ -164,7 +167,8 @@ class StepIdentities:
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
             for group, held in enumerate(states.get(request, ())):
                 slot, goes_on = values[f"states_{group}"][row], values[f"goes_on_{group}"][row]
-                yield from self._state(number, request, slot, goes_on, held, holders)
+                due = held[(values["seq_lens"][row] - 1) // self._state_sizes[group]]
+                yield from self._state(number, request, slot, goes_on, due, holders)
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Breach]:
         """Yield what is wrong with tokens, positions and length of a row."""
@@ -203,13 +207,13 @@ class StepIdentities:
                     yield Breach("blocks", "tables", request, number, position, "a block of its own", actual)
 
     def _state(
-        self, number: int, request: int, slot: int, goes_on: bool, held: list[int], holders: Mapping[int, list[int]]
+        self, number: int, request: int, slot: int, goes_on: bool, due: int, holders: Mapping[int, list[int]]
     ) -> Iterator[Breach]:
         """Yield a state that is not in the block planned for it, or in somebody else's, or goes on from nothing."""
         first = self._residencies[request].computed
-        if [slot] != held:
-            actual = f"block {slot}"
-            yield Breach("blocks", "states", request, number, first, f"its state in block {held}", actual)
+        if slot != due:
+            wanted, actual = f"its state in block {due}", f"block {slot}"
+            yield Breach("blocks", "states", request, number, first, wanted, actual)
         if len(who := holders.get(slot, [])) > 1:
             actual = f"block {slot}, which requests {who} hold for states or tokens"
             yield Breach("blocks", "states", request, number, first, "a block of its own for its state", actual)

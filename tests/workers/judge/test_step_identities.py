@@ -73,7 +73,7 @@ def steps() -> list[Step]:
 
 def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Breach | None:
     judge = StepIdentities()
-    judge.see([Observation("opened", -1, (), {"vocab_size": VOCABULARY, "block_size": BLOCK})])
+    judge.see([Observation("opened", -1, (), {"vocab_size": VOCABULARY, "block_size": BLOCK, "state_sizes": [64, 64]})])
     # A step comes back once the next has been launched.
     order = [(number, point) for number in range(len(run)) for point in ("scheduled", "inputs", "corrected")]
     for number in range(len(run)):

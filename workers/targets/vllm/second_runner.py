@@ -25,6 +25,10 @@ class VllmV2(Vllm):
                 "layers": ("attention", "hybrid"),
                 "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             },
+            "hybrid_without": {
+                **Vllm.capabilities.hybrid_without,
+                "prefix_cache": "its kernels that copy states follow pointers of which nothing is known",
+            },
             # Its sampler takes biases beside drafts.
             "features_without_drafts": (),
         }

@@ -298,6 +298,7 @@ class Vllm:
             "depth": (2, 1),
             "policy": (),
             "prefix_cache": (),
+            "recurrent_cache": (),
             "logprobs_mode": (),
             "sampling": ("standard",),
             "vocab_size": VOCABULARIES,
@@ -311,7 +312,6 @@ class Vllm:
             "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
             "drafter_quality": (),
         },
-        reasons={"recurrent_cache": "states are not kept with blocks here"},
         probes=(
             "admit",
             "resume",
@@ -346,7 +346,6 @@ class Vllm:
         grammars_end_by_stops=True,
         hybrid_without={
             "num_speculative_tokens": "its kernels for CPUs take no rejected draft back from a state",
-            "prefix_cache": "states are not kept with blocks here",
         },
     )
 

@@ -38,6 +38,7 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     hybrid = [trace for trace in traces if trace.spec.layers == "hybrid"]
     assert len(traces) // 12 < len(hybrid) < len(traces) // 4
     assert {trace.spec.depth for trace in hybrid} == {1, 2}
+    assert {trace.spec.prefix_cache for trace in hybrid} == {False, True}
     for feature in ("num_prompt_logprobs", "logit_bias"):
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
@@ -64,9 +65,6 @@ REFUSED = {
     "spec: {sampling: standard, block_size: 32}": (
         "spec.num_speculative_tokens: 3; with layers hybrid 0 is allowed: "
         "its kernels for CPUs take no rejected draft back from a state"
-    ),
-    "spec: {sampling: standard, block_size: 32, num_speculative_tokens: 0, recurrent_cache: align}": (
-        "spec.recurrent_cache: align; allowed are none: states are not kept with blocks here"
     ),
     "spec: {layers: attention, sampling: standard}": "spec.block_size: 4; allowed are 32",
     "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (
@@ -127,6 +125,19 @@ def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: st
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
     assert lacking(trace, KIND.capabilities) == EVENTS[event]
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
+    from scenarios.codec import loads  # noqa: PLC0415
+
+    spec = "{sampling: standard, block_size: 32, num_speculative_tokens: 0, prefix_cache: true, recurrent_cache: align}"
+    trace = loads(f"spec: {spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n", "x")
+    second = kind_of(VLLM_V2).capabilities
+    assert lacking(trace, KIND.capabilities) is None
+    assert (lacking(trace, second) or "").startswith(
+        "spec.prefix_cache: True; with layers hybrid False is allowed: its"
+    )
+    assert within(trace, second).spec.layers == "attention"
 
 
 def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:

@@ -53,8 +53,8 @@ class Engines:
         # A draft model computes one token more of each request than is scheduled.
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         is_hybrid = spec.layers == "hybrid"
-        # A state takes a block of the same pool: a request that has all others still fits.
-        num_states = HYBRID_LAYERS.count("conv") if is_hybrid else 0
+        # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
+        num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
         target = "hybrid" if is_hybrid else "target"
         config = EngineArgs(
             model=str(model_folder(self._cache, target, "good", spec.vocab_size)),

@@ -15,6 +15,8 @@ from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.triton_tasks import pointed_to, remember_pointers
 
 _WORD_BYTES = 4
+# Behind a plan and the configuration of its caches: where a runner's layers are among what prepares a step's copies.
+_LAYERS_ARGUMENT = 4
 
 
 def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
@@ -96,6 +98,47 @@ def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
             remember_pointers(self._meta[0], caches)
 
     return prepare
+
+
+class StatesCopied:
+    """Kernel that copies states from block to block, where prefixes are cached: one at the end of a block stays there.
+
+    Its tables of addresses are of the caches of the engine that prepares a step, which `prepared` is told.
+    """
+
+    def __init__(self) -> None:
+        self._caches: list[torch.Tensor] = []
+
+    def prepared(self, before: Callable[..., None]) -> Callable[..., None]:
+        """Return what prepares a step's copies and launches them."""
+
+        @wraps(before)
+        def preprocess_mamba(plan: Any, config: Any, *arguments: Any, **options: Any) -> None:
+            layers = arguments[_LAYERS_ARGUMENT]
+            names = (name for group in config.kv_cache_groups for name in group.layer_names)
+            # Each of a layer's states is a tensor of its own.
+            self._caches = [cache for name in names for cache in _caches(layers[name])]
+            before(plan, config, *arguments, **options)
+
+        return preprocess_mamba
+
+    def launched(self, before: Any) -> Callable[..., None]:
+        """Return what enqueues a launch."""
+        return self._launch
+
+    def _launch(self, sources: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor, BLOCK_SIZE: int) -> None:
+        """Enqueue a launch."""
+
+        def copy(sources: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor, *_: torch.Tensor) -> None:
+            for source, target, size in zip(sources.tolist(), targets.tolist(), sizes.tolist(), strict=True):
+                ctypes.memmove(target, source, size)
+
+        activate().enqueue("batch_memcpy", copy, (sources, targets, sizes, *self._caches), self._caches)
+
+
+def _caches(layer: Any) -> tuple[torch.Tensor, ...]:
+    """Return the states of a layer, nothing of one of attention."""
+    return () if isinstance(layer.kv_cache, torch.Tensor) else tuple(layer.kv_cache)
 
 
 class BlocksZeroed:

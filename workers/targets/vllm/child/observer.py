@@ -199,6 +199,7 @@ class StepObserver:
         sizes = {
             "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
             "block_size": groups[self._attention].kv_cache_spec.block_size,
+            "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
         }
         self._note("opened", [], **sizes)
         self._scheduler.update_from_output = self._observed_update

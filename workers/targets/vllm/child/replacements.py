@@ -15,7 +15,13 @@ import torch
 
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
-from workers.targets.vllm.child.hybrid import BlocksZeroed, caches_remembered, prompts_convolved, tokens_convolved
+from workers.targets.vllm.child.hybrid import (
+    BlocksZeroed,
+    StatesCopied,
+    caches_remembered,
+    prompts_convolved,
+    tokens_convolved,
+)
 from workers.targets.vllm.messages import RunnerName
 
 # Seen to run here.
@@ -185,6 +191,7 @@ def _remembering_pointers(before: Any) -> Any:
     return make_ptr_tensor
 
 
+_STATES = StatesCopied()
 REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "vllm.platforms.cpu",
@@ -268,6 +275,20 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "_zero_kv_blocks_kernel",
         "a kernel of Triton's alone: a hybrid model's new blocks are zeroed, as states may have been in them",
         BlocksZeroed,
+        ("sim",),
+    ),
+    Replacement(
+        "vllm.v1.worker.mamba_utils",
+        "preprocess_mamba",
+        "a kernel that copies states follows pointers into caches: it knows which from here on",
+        _STATES.prepared,
+        ("sim",),
+    ),
+    Replacement(
+        "vllm.utils.cpu_triton_utils",
+        "_batch_memcpy_impl",
+        "what takes its place on a CPU copies at once: a launch is a task of the device",
+        _STATES.launched,
         ("sim",),
     ),
     Replacement(
