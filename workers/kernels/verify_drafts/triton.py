@@ -25,12 +25,14 @@ TOGETHER = tl.constexpr(shared.BLOCK)
 DRAFT_OUTSIDE_VOCABULARY = tl.constexpr(shared.DRAFT_OUTSIDE_VOCABULARY)
 TARGET_UNDEFINED = tl.constexpr(shared.TARGET_UNDEFINED)
 DRAFT_UNDEFINED = tl.constexpr(shared.DRAFT_UNDEFINED)
-STAGES = tl.constexpr(3)
 # No token is as large.
 LARGEST = tl.constexpr((1 << 31) - 1)
-NUM_WARPS = 8
+# A number of a try and a token in one: the try counts first.
+RANK = tl.constexpr(1 << 32)
+# A row waits for its own arithmetic: so many warps as there are tries, or half of them where none is.
+WARPS, WARPS_WITHOUT_TRIES = 16, 8
 # What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
-BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 128
+COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 8, 32, 32, 128
 # What the sizes of lines are multiples of, or of nothing.
 UNIT = 128
 
@@ -42,35 +44,27 @@ def verify_drafts(a: VerifyDrafts) -> None:
     """
     rows = (a.temperature, a.drafts, a.num_drafts, a.num_scheduled, a.invalid, a.point_mass, a.rates)
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum, a.residual)
-    arguments = (
-        a.logits,
-        a.draft_logits,
-        a.draft_slots,
-        a.floors,
-        *rows,
-        *stats,
-        a.accept_noise,
-        a.select_noise,
-        a.sampled,
-        a.status,
-    )
+    distributions = (a.logits, a.draft_logits, a.draft_slots, a.floors)
+    arguments = (*distributions, *rows, *stats, a.accept_noise, a.select_noise, a.sampled, a.status)
     check_flat(*arguments)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     num_blocks = triton.cdiv(a.vocab_size, a.block_size)
     assert a.select_noise.numel() == num_rows * width * (1 + a.num_tries) * 4
     assert a.sampled.numel() == num_rows * width
-    entries = columns_of(width if a.method == shared.STRICT else a.num_tries)
     num_tiles, tile_size = a.block_size // a.tile_size, a.tile_size
     is_large = num_tiles >= TILES_MIN and tile_size >= TILE_MIN
-    blocks = triton.next_power_of_2(num_blocks)
+    columns, blocks = columns_of(width), triton.next_power_of_2(num_blocks)
+    if not is_large:
+        columns, blocks = max(columns, COLUMNS_MIN), max(blocks, BLOCKS_MIN)
+    entries = columns if a.method == shared.STRICT else columns_of(a.num_tries)
     overlaps = can_overlap()
-    unit = UNIT if all(size % UNIT == 0 for size in (a.vocab_size, a.logits_stride, a.draft_stride)) else 1
+    unit = UNIT if is_large and all(size % UNIT == 0 for size in (a.vocab_size, a.logits_stride, a.draft_stride)) else 1
     launch(_kernel, (num_rows,))(
         *arguments, num_rows, num_blocks, num_tiles, tile_size, a.vocab_size // unit,
         a.logits_stride // unit, a.draft_stride // unit, a.num_tries, width,
-        a.method, columns_of(width), entries, blocks if is_large else max(blocks, BLOCKS_MIN),
+        a.method, columns, entries, blocks,
         max(num_tiles, TILES_MIN), max(tile_size, TILE_MIN), is_large, unit, overlaps,
-        num_warps=NUM_WARPS, launch_pdl=overlaps,
+        num_warps=WARPS if is_large and a.draft_logits.numel() else WARPS_WITHOUT_TRIES, launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -103,8 +97,6 @@ def _kernel(
         return
     b_draft, b_draft_undefined = tl.where(o_column < num_drafts, b_draft, NO_TOKEN), o_column < 0
     if temperature > 0:
-        # The draft logits that may be read: of each draft, or none.
-        proposed_size = tl.where(is_certain, 0, vocab_size)
         (
             usable, b_noise, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined,
             _b_mass, _b_maximum, _b_total, _b_draft_mass, b_draft_maximum, b_draft_total,
@@ -122,22 +114,22 @@ def _kernel(
             )
             odds, rejected = at(b_odds, o_column, accepted), accepted < usable
         elif METHOD == STRICT:
-            b_token, _b_maximum, _b_total, _b_noise = _select(
-                p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_column, o_column <= num_drafts,
-                0 * o_column, o_column <= num_drafts, -1, 0.0, 0.0, scale, num_blocks, num_tiles, tile_size,
-                vocab_size, logits_stride, num_tries, width, BLOCKS, TILES, TILE,
+            b_token = _own_tokens(
+                p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, num_drafts, scale,
+                num_blocks, num_tiles, tile_size, vocab_size, logits_stride, num_tries, width,
+                ENTRIES, BLOCKS, TILES, TILE,
             )  # fmt: skip
             accepted = _leading(b_draft == b_token, o_column, usable)
-            last = at(b_token, o_column, accepted)
+            last = at(b_token, o_column, accepted).to(tl.int64)
         elif METHOD == SYNTHETIC:
             accepted = _leading(b_noise < _rates(p_rates, o_column, width), o_column, usable)
         else:
             accepted = _leading(b_noise * b_draft_odds < b_target_odds, o_column, usable)
             rejected = accepted < usable
         if METHOD != STRICT:
-            last = _recover(
+            last = _token_behind(
                 p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-                i_row, accepted, rejected, odds, proposed_size, scale,
+                i_row, accepted, rejected, is_certain, odds, scale,
                 at(b_draft_maximum, o_column, accepted), at(b_draft_total, o_column, accepted),
                 num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
                 ENTRIES, BLOCKS, TILES, TILE,
@@ -234,50 +226,121 @@ def _without(
 
 
 @triton.jit
+def _number(b_words, o_word, index: tl.constexpr):
+    """Return one number of each line of words; none is negative, so the words are ordered as the numbers are."""
+    b_one = tl.max(tl.where(o_word[None, :] == index, b_words, 0), axis=1)
+    return b_one.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _select(
-    p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, b_column, b_is_column, b_try, is_entry,
+    p_logits, p_max, p_sum, p_tile_sum, p_noise, b_line, is_entry, b_floor,
     excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
-    num_tries, width, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
+    BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return tokens from the target's distributions of columns, each by the noise of its try; all tries of one column.
+    """Return tokens from the target's distributions of lines, one an entry, each by its noise.
 
     One token may be excluded; its tile and block have the given sums then. It is selected if there is no other.
-    Returns also the maximum and the total of each column, and the last noise of each try.
+    Returns also the maximum and the total of each line, and the last noise of each entry.
     """
-    b_line = i_row * width + b_column
-    p_noise = p_select + (b_line * (1 + num_tries) + b_try) * 4
-    # Asked for at once, with the sums.
-    b_of_block, b_of_tile = tl.load(p_noise, mask=is_entry, other=0.0), tl.load(p_noise + 1, mask=is_entry, other=0.0)
-    b_of_token, b_of_try = (
-        tl.load(p_noise + 2, mask=is_entry, other=0.0),
-        tl.load(p_noise + 3, mask=is_entry, other=1.0),
-    )
-    b_floor = tl.load(p_floors + b_line, mask=b_is_column, other=NEVER)
-    o_block, o_tile, o_token = tl.arange(0, BLOCKS), tl.arange(0, TILES), tl.arange(0, TILE)
+    # As many of each as a warp has threads, or more: then an entry is with one warp throughout.
+    LANES: tl.constexpr = 32 if BLOCKS < 32 else BLOCKS
+    o_block, o_tile, o_token = tl.arange(0, LANES), tl.arange(0, TILES), tl.arange(0, TILE)
+    # A warp asks for everything of its entries itself, several times where need be: it waits for no other then.
+    is_number = is_entry[:, None] & (o_block < 4)[None, :]
+    b_words = tl.load(p_noise[:, None] + o_block[None, :], mask=is_number, other=0.0).to(tl.int32, bitcast=True)
+    b_max, b_mass, b_maximum, b_total, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, LANES)
     block_size = num_tiles * tile_size
-    b_max, b_mass, b_maximum, b_total, b_undefined = sums(p_max, p_sum, b_line, b_is_column, scale, num_blocks, BLOCKS)
     is_entry = is_entry & (b_undefined == 0)
     is_short = (o_block * block_size <= excluded) & (excluded < (o_block + 1) * block_size)
     b_short = of_block * weight(b_max, NEVER, b_maximum[:, None], scale)
     b_mass = tl.where(is_short[None, :], b_short, b_mass)
-    b_block = pick(b_mass, b_of_block)
-    is_picked = o_block[None, :] == b_block[:, None]
-    b_block_max = tl.max(tl.where(is_picked & is_entry[:, None], b_max, NEVER), axis=1)
-    b_block_max = tl.where(is_entry, b_block_max, 0.0)
+    b_block = pick(b_mass, _number(b_words, o_block, 0))
     p_tiles = p_tile_sum + (b_line * num_blocks + b_block) * num_tiles
     is_tile = is_entry[:, None] & (o_tile < num_tiles)[None, :]
     b_tiles = tl.load(p_tiles[:, None] + o_tile[None, :], mask=is_tile, other=0.0)
+    b_block_max = tl.max(tl.where(o_block[None, :] == b_block[:, None], b_max, NEVER), axis=1)
+    b_block_max = tl.where(is_entry & (b_block_max > NEVER), b_block_max, 0.0)
     b_start = b_block[:, None] * block_size + o_tile[None, :] * tile_size
     is_short = is_tile & (b_start <= excluded) & (excluded < b_start + tile_size)
-    b_tile = pick(tl.where(is_short, of_tile, b_tiles), b_of_tile)
+    b_tile = pick(tl.where(is_short, of_tile, b_tiles), _number(b_words, o_block, 1))
     b_first = b_block * block_size + b_tile * tile_size
-    b_token = b_first[:, None] + o_token[None, :]
-    is_token = is_entry[:, None] & (o_token < tile_size)[None, :] & (b_token < vocab_size)
-    b_logits = tl.load(p_logits + (b_line * logits_stride)[:, None] + b_token, mask=is_token, other=NEVER)
-    b_weight = weight(b_logits, b_floor[:, None], b_block_max[:, None], scale)
-    b_selected = b_first + pick(tl.where(b_token == excluded, 0.0, b_weight), b_of_token)
-    b_selected = tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded).to(tl.int64)
-    return b_selected, b_maximum, b_total, b_of_try
+    b_length = tl.where(is_entry, tl.minimum(tile_size, vocab_size - b_first), 0)
+    p_first = p_logits + b_line * logits_stride + b_first
+    b_logits = tl.load(p_first[:, None] + o_token[None, :], mask=o_token[None, :] < b_length[:, None], other=NEVER)
+    b_weight = weight(b_logits, b_floor, b_block_max[:, None], scale)
+    b_weight = tl.where(o_token[None, :] == (excluded - b_first)[:, None], 0.0, b_weight)
+    b_selected = b_first + pick(b_weight, _number(b_words, o_block, 2))
+    b_selected = tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded)
+    return b_selected, b_maximum, b_total, _number(b_words, o_block, 3)
+
+
+@triton.jit
+def _own_tokens(
+    p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, num_drafts, scale,
+    num_blocks, num_tiles, tile_size, vocab_size, logits_stride, num_tries, width,
+    ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return the token that the noise of each column selects from the target."""
+    o_column = tl.arange(0, ENTRIES)
+    b_line = i_row * width + o_column
+    b_floor = tl.load(p_floors + b_line, mask=o_column <= num_drafts, other=NEVER)
+    b_token, _b_maximum, _b_total, _b_noise = _select(
+        p_logits, p_max, p_sum, p_tile_sum, p_select + b_line * ((1 + num_tries) * 4), b_line, o_column <= num_drafts,
+        b_floor[:, None], -1, 0.0, 0.0, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
+        BLOCKS, TILES, TILE,
+    )  # fmt: skip
+    return b_token
+
+
+@triton.jit
+def _token_behind(
+    p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
+    i_row, column, is_rejected, is_certain, odds, scale, draft_maximum, draft_total,
+    num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
+    ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
+    i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
+    p_line = p_logits + i_line * logits_stride
+    p_draft_line = p_draft_logits + (slot * (width - 1) + column) * draft_stride
+    floor = tl.load(p_floors + i_line)
+    # Of a point mass, what is left of the target is every other token.
+    excluded, of_tile, of_block = (column * 0 - 1).to(tl.int32), 0.0, 0.0
+    if is_rejected & is_certain:
+        excluded = tl.load(p_drafts + i_draft).to(tl.int32)
+        of_tile, of_block = _without(
+            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size,
+            vocab_size, logits_stride, TILES, TILE,
+        )  # fmt: skip
+    o_try = tl.arange(0, ENTRIES)
+    is_tried = is_rejected & (is_certain == 0)
+    # The first is what there is where none is kept and nothing is left, even if none is tried.
+    is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
+    p_noise = p_select + (i_line * (1 + num_tries)) * 4
+    b_token, b_maximum, b_total, b_noise = _select(
+        p_logits, p_max, p_sum, p_tile_sum, p_noise + o_try * 4, i_line + 0 * o_try, is_entry, floor,
+        excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
+        BLOCKS, TILES, TILE,
+    )  # fmt: skip
+    b_target, b_draft = _odds_of(
+        p_line, p_draft_line, b_token, o_try < tl.where(is_tried, num_tries, 0), floor, odds, b_maximum,
+        b_total, draft_maximum, draft_total, scale,
+    )  # fmt: skip
+    b_kept = (o_try < tl.where(is_tried, num_tries, 0)) & (b_noise * b_target < b_target - b_draft)
+    # The first that is kept, or else the first: its rank and itself in one number.
+    b_rank = tl.where(b_kept, o_try, ENTRIES + o_try).to(tl.int64)
+    first = tl.min(b_rank * RANK + b_token, axis=0)
+    token = first % RANK
+    if is_tried & (first >= ENTRIES * RANK):
+        maximum, total = at(b_maximum, o_try, 0), at(b_total, o_try, 0)
+        found, left = _select_left(
+            p_line, p_draft_line, p_noise + num_tries * 4, floor, odds, maximum, total, draft_maximum, draft_total,
+            scale, num_blocks, num_tiles, tile_size, vocab_size, BLOCKS, TILES, TILE,
+        )  # fmt: skip
+        # Without any residual the draft was rejected by rounding alone.
+        token = tl.where(left > 0, found, token)
+    return token
 
 
 @triton.jit
@@ -289,56 +352,6 @@ def _odds_of(
     b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
     b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
     return b_target, weight(b_proposed, NEVER, draft_maximum, scale) * total
-
-
-@triton.jit
-def _recover(
-    p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-    i_row, column, rejected, odds, proposed_size, scale, draft_maximum, draft_total,
-    num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
-    ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
-    i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
-    # Of a point mass, what is left of the target is every other token.
-    excluded, of_tile, of_block = (column * 0 - 1).to(tl.int32), 0.0, 0.0
-    if rejected & (proposed_size == 0):
-        excluded = tl.load(p_drafts + i_draft).to(tl.int32)
-        of_tile, of_block = _without(
-            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size,
-            vocab_size, logits_stride, TILES, TILE,
-        )  # fmt: skip
-    o_try, o_one = tl.arange(0, ENTRIES), tl.arange(0, 1)
-    is_tried = rejected & (proposed_size > 0)
-    # The first is what there is where none is kept and nothing is left, even if none is tried.
-    is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
-    b_token, b_maximum, b_total, b_noise = _select(
-        p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, o_one + column, o_one == 0, o_try, is_entry,
-        excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
-        num_tries, width, BLOCKS, TILES, TILE,
-    )  # fmt: skip
-    token = at(b_token, o_try, 0)
-    if is_tried:
-        maximum, total = tl.sum(b_maximum, axis=0), tl.sum(b_total, axis=0)
-        i_proposed = slot * (width - 1) + column
-        p_line, p_draft_line = p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride
-        floor = tl.load(p_floors + i_line)
-        p_noise = p_select + (i_line * (1 + num_tries)) * 4
-        b_target, b_draft = _odds_of(
-            p_line, p_draft_line, b_token, is_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
-        )
-        b_kept = (o_try < num_tries) & (b_noise * b_target < b_target - b_draft)
-        first = tl.min(tl.where(b_kept, o_try, ENTRIES), axis=0)
-        if first < ENTRIES:
-            token = at(b_token, o_try, first)
-        else:
-            found, left = _select_left(
-                p_line, p_draft_line, p_noise + num_tries * 4, floor, odds, maximum, total, draft_maximum, draft_total,
-                scale, num_blocks, num_tiles, tile_size, vocab_size, BLOCKS, TILES, TILE,
-            )  # fmt: skip
-            # Without any residual the draft was rejected by rounding alone.
-            token = tl.where(left > 0, found, token)
-    return token
 
 
 @triton.jit
@@ -356,7 +369,7 @@ def _select_left(
     b_first = o_tile[:, None] * tile_size + o_token[None, :]
     is_place = (o_tile < num_tiles)[:, None] & (o_token < tile_size)[None, :]
     b_left = tl.zeros([TILES, TILE], dtype=tl.float32)
-    for i_block in tl.range(0, num_blocks, num_stages=STAGES):
+    for i_block in range(num_blocks):
         b_token = b_first + i_block * block_size
         b_target, b_draft = _odds_of(
             p_line, p_draft_line, b_token, is_place & (b_token < vocab_size), floor, odds,
