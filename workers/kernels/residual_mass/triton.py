@@ -18,6 +18,8 @@ from workers.kernels.residual_mass.arguments import ResidualMass
 
 TILE = 128
 ELEMENTS_PER_WARP = 1024
+# A block is read in pieces of so many logits: larger ones need so many registers that few programs run at once.
+PIECE = 4096
 # Most columns decide nothing: few programs of a row find that out.
 PROGRAMS = 16
 # One program a row is enough for such a vocabulary.
@@ -43,13 +45,13 @@ def residual_mass(a: ResidualMass) -> None:
     assert a.accept_noise.numel() == num_rows * (width - 1)
     if width < 3:
         return
-    tile, overlaps = min(TILE, a.block_size), can_overlap()
+    tile, piece, overlaps = min(TILE, a.block_size), min(PIECE, a.block_size), can_overlap()
     programs = PROGRAMS if a.vocab_size > SMALL else 1
     launch(_kernel, (num_rows * programs,))(
         *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride,
-        width, columns_of(width), triton.next_power_of_2(num_blocks), a.block_size, tile,
+        width, columns_of(width), triton.next_power_of_2(num_blocks), a.block_size, piece, tile,
         programs, overlaps,
-        num_warps=min(max(a.block_size // ELEMENTS_PER_WARP, 1), 8), launch_pdl=overlaps,
+        num_warps=max(piece // ELEMENTS_PER_WARP, 1), launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def _kernel(
     p_max, p_sum, p_accept, p_residual,
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride, width,
-    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr, TILE: tl.constexpr,
     PROGRAMS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     let_next_begin(OVERLAPS)
@@ -109,27 +111,30 @@ def _kernel(
                 maximum, total = at(b_maximum, o_column, column), at(b_total, o_column, column)
                 draft_maximum, draft_total = at(b_draft_maximum, o_column, column), at(b_draft_total, o_column, column)
                 for i_block in range(first_block, num_blocks, PROGRAMS):
-                    left = _left_of_block(
-                        p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride, i_block, certain,
-                        vocab_size, odds * draft_total, floor, maximum, total, draft_maximum, scale, BLOCK, TILE,
-                    )  # fmt: skip
+                    left = 0.0
+                    for i_piece in range(i_block * (BLOCK // PIECE), (i_block + 1) * (BLOCK // PIECE)):
+                        left += _left_of_piece(
+                            p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride, i_piece,
+                            certain, vocab_size, odds * draft_total, floor, maximum, total, draft_maximum, scale,
+                            PIECE, TILE,
+                        )  # fmt: skip
                     tl.store(p_mass + column * num_blocks + i_block, tl.div_rn(left, total * draft_total))
     else:
         wait_for_others(OVERLAPS)
 
 
 @triton.jit
-def _left_of_block(
-    p_line, p_draft_line, i_block, certain, vocab_size, factor, floor, maximum, total, draft_maximum, scale,
-    BLOCK: tl.constexpr, TILE: tl.constexpr,
+def _left_of_piece(
+    p_line, p_draft_line, i_piece, certain, vocab_size, factor, floor, maximum, total, draft_maximum, scale,
+    PIECE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return what drafts leave of a block of the target; of a certain one, which has no draft logits, its token."""
-    b_target = factor * weight(load_block(p_line, i_block, vocab_size, BLOCK, TILE), floor, maximum, scale)
+    """Return what drafts leave of a piece of the target; of a certain one, which has no draft logits, its token."""
+    b_target = factor * weight(load_block(p_line, i_piece, vocab_size, PIECE, TILE), floor, maximum, scale)
     if certain >= 0:
-        o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE
+        o_tile = i_piece * PIECE + tl.arange(0, PIECE // TILE) * TILE
         b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
         b_left = tl.where(b_token == certain, b_target - total, b_target)
     else:
-        b_proposed = load_block(p_draft_line, i_block, vocab_size, BLOCK, TILE)
+        b_proposed = load_block(p_draft_line, i_piece, vocab_size, PIECE, TILE)
         b_left = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
     return tl.sum(tl.sum(tl.maximum(b_left, 0.0), axis=1), axis=0)
