@@ -19,7 +19,7 @@ from workers.record.verdict import Agreed, Judgement, is_finding
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.target import VLLM, Device, DeviceError, RunConfig
 from workers.targets.vllm.releases import RELEASES, VERSION, InstallError, environment_of
-from workers.targets.vllm.target import HOME, ROOT, keeper_of
+from workers.targets.vllm.target import FIRST_RUNNER, HOME, ROOT, keeper_of
 
 # What follows the user's own folder of caches.
 CACHE = Path(".cache", "specstorm", "engines")
@@ -105,7 +105,7 @@ class Tried:
         try:
             judgement = load_judge(WORKER).judge(self._trace, False, config)
         finally:
-            keeper_of(config.engine_home, "", config.device).stop()
+            keeper_of(config.engine_home, "", config.device, FIRST_RUNNER).stop()
         return self._status(judgement)
 
     def _status(self, judgement: Judgement) -> tuple[Status, str]:

@@ -64,6 +64,11 @@ class EngineProcess:
             raise self._dead() from error
         return self._answer(seconds)
 
+    @property
+    def pid(self) -> int:
+        """Return the id by which the system knows it."""
+        return self._process.pid
+
     def is_alive(self) -> bool:
         """Tell whether it can be asked."""
         return self._process.poll() is None

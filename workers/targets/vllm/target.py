@@ -125,7 +125,7 @@ class Keeper:
 
 
 @cache
-def keeper_of(home: str, overlay: str, device: str, runner: Runner = FIRST_RUNNER) -> Keeper:
+def keeper_of(home: str, overlay: str, device: str, runner: Runner) -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
     keeper = Keeper(Path(home) if home else ROOT / HOME, overlay, device, runner=runner)
     atexit.register(keeper.stop)

@@ -12,6 +12,8 @@ from scenarios.spec import EngineSpec
 from workers.targets.vllm.child.models import HYBRID_LAYERS, model_folder
 
 ENGINES_MAX = 6
+# Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.
+MADE_BETWEEN_COLLECTIONS = 16
 CACHE_BYTES = 8 << 20
 # An n-gram may have as few tokens, and as many.
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
@@ -23,6 +25,7 @@ class Engines:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._engines: OrderedDict[str, Any] = OrderedDict()
+        self._num_made = 0
 
     def take(self, spec: EngineSpec) -> Any:
         """Return an idle engine of a specification, which is nobody else's until it is put back."""
@@ -31,7 +34,9 @@ class Engines:
             return engine
         while len(self._engines) >= ENGINES_MAX:
             self._engines.popitem(last=False)
-            gc.collect()
+        if self._num_made % MADE_BETWEEN_COLLECTIONS == 0:
+            _collect()
+        self._num_made += 1
         return self._made(spec)
 
     def put_back(self, spec: EngineSpec, engine: Any) -> None:
@@ -42,7 +47,6 @@ class Engines:
     def forget(self) -> None:
         """Keep none."""
         self._engines.clear()
-        gc.collect()
 
     def _made(self, spec: EngineSpec) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
@@ -90,3 +94,10 @@ class Engines:
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+
+
+def _collect() -> None:
+    """Free engines that nobody has: whoever makes one freezes all there is, which the collector then passes over."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
