@@ -1,10 +1,14 @@
 """One private Ray for the whole session; each test brings its own actors."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from cluster.dispatch.pool import RayCluster
+
+# Ray makes its workers nice, which leaves them nothing beside other work on all cores: no test waits for that.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @pytest.fixture(scope="session")

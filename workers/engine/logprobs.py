@@ -73,8 +73,8 @@ class Logprobs:
         rows = memory.named_rows("logprobs", len(named))
         ids, logprobs = self._ids.all, self._logprobs.all
         launch(parts.token_logprobs, context.once(_token_logprobs, view, rows, logits, ids, logprobs))
-        flat = (self._flat_ids.all, self._flat.all)
-        launch(parts.flatten_logprobs, context.once(_flatten_logprobs, view, rows, ids, logprobs, *flat))
+        flat_ids, flat = self._flat_ids.all, self._flat.all
+        launch(parts.flatten_logprobs, context.once(_flatten_logprobs, view, rows, ids, logprobs, flat_ids, flat))
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
         """Enqueue the copies to the host."""
