@@ -39,10 +39,13 @@ class AgreedRun:
 
     def keep(self, log: list[Entry | Observation], captures: list[Observation]) -> None:
         """Keep what was shown in a step."""
-        if self.steps < STEPS_MAX:
-            self.log += log
-            self.captures += captures
         self.steps += 1
+        if self.steps > STEPS_MAX:
+            self.log.clear()
+            self.captures.clear()
+            return
+        self.log += log
+        self.captures += captures
 
     def ended(self, left: Observation, digest: str) -> None:
         """Note that the run has ended, and that nothing was found."""

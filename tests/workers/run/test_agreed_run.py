@@ -60,6 +60,8 @@ def test_of_a_run_that_is_long_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert under(trace, SCHEDULES, references) == under(trace, SCHEDULES, None)
     assert references.agreed is not None
     assert not references.agreed.is_of(trace)
+    assert not references.agreed.log
+    assert not references.agreed.captures
 
 
 def test_a_run_that_shows_less_than_the_agreed_one_is_not_the_same() -> None:
