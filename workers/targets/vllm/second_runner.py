@@ -19,12 +19,6 @@ class VllmV2(Vllm):
         update={
             "devices": ("sim",),
             "devices_without_lanes": (),
-            # What was seen to run with it: models with states were not.
-            "spec": {
-                **Vllm.capabilities.spec,
-                "layers": ("attention", "hybrid"),
-                "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
-            },
             "hybrid_without": {
                 **Vllm.capabilities.hybrid_without,
                 "prefix_cache": "its kernels that copy states follow pointers of which nothing is known",
