@@ -11,7 +11,7 @@ from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
-from workers.kernels.process_logits.vectorised import mask, penalise
+from workers.kernels.process_logits.vectorised import mask, penalise, rules_of
 
 
 def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[Any], int, int]:
@@ -42,14 +42,15 @@ def _drafts_shifted(parts: Parts, reached: Reached) -> Parts:
         scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
         for row in given.rows:
             line, base, d = _verified(given, row)
+            rules = rules_of(line, at, given.vocab_size)
             for column in range(1 + d):
                 history = line[at.tokens : at.tokens + base + column + 1]
                 shifted = history.copy()
                 shifted[base + 1 :] = history[base:-1]
-                penalise(scores[row, column], line, history, at)
+                penalise(scores[row, column], rules, history)
                 right = scores[row, column].copy()
-                mask(right, line, history, at)
-                mask(scores[row, column], line, shifted, at)
+                mask(right, rules, history)
+                mask(scores[row, column], rules, shifted)
                 if not np.array_equal(right, scores[row, column]):
                     reached()
 
@@ -95,14 +96,13 @@ def _stops_at_drafts(parts: Parts, reached: Reached) -> Parts:
         parts.process_logits(given)
         for row in given.rows:
             line, base, d = _verified(given, row)
-            without = line.copy()
-            without[at.min_length] = 0
+            rules = rules_of(line, at, given.vocab_size)._replace(min_length=0)
             for column in range(d):
                 history = line[at.tokens : at.tokens + base + column + 1]
                 right = scores[row, column].copy()
                 scores[row, column] = before[row, column]
-                penalise(scores[row, column], line, history, at)
-                mask(scores[row, column], without, history, at)
+                penalise(scores[row, column], rules, history)
+                mask(scores[row, column], rules, history)
                 if not np.array_equal(right, scores[row, column]):
                     reached()
 

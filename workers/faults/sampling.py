@@ -12,7 +12,7 @@ from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.probabilities.vectorised import NEVER, Floats, lines_of, scale_of, weight
+from workers.kernels.probabilities.vectorised import NEVER, Floats, above, lines_of, scale_of, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN
@@ -180,7 +180,8 @@ def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats
     maximum = np.where(fits, lines, NEVER).max(axis=2, keepdims=True)
     fits &= maximum > NEVER
     lines, maximum = np.where(fits, lines, NEVER), np.where(fits, maximum, np.float32(0))
-    return weight(lines, floors.reshape(-1, width)[:, :, None], maximum, scale_of(temperature)[:, None, None])
+    lines = above(lines, floors.reshape(-1, width)[:, :, None])
+    return weight(lines, maximum, scale_of(temperature)[:, None, None])
 
 
 FAULTS = (

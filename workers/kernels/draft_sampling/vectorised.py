@@ -22,7 +22,7 @@ from workers.kernels.drafting.vectorised import scripted
 from workers.kernels.draw_noise.arguments import DRAFT_STREAM
 from workers.kernels.draw_noise.vectorised import philox, uniform
 from workers.kernels.probabilities.blocks import block_size_of
-from workers.kernels.probabilities.vectorised import NEVER, Floats, pick, scale_of, weight
+from workers.kernels.probabilities.vectorised import Floats, pick, scale_of, weight
 
 
 def draft_noise(a: DraftNoise) -> None:
@@ -65,7 +65,7 @@ def drawn(logits: Floats, scale: Floats, numbers: Floats, block_size: int, tile_
     num_lines, vocab_size = logits.shape
     num_blocks = -(-vocab_size // block_size)
     padded = np.zeros((num_lines, num_blocks * block_size), dtype=np.float32)
-    padded[:, :vocab_size] = weight(logits, NEVER, logits.max(axis=1, keepdims=True), scale[:, None])
+    padded[:, :vocab_size] = weight(logits, logits.max(axis=1, keepdims=True), scale[:, None])
     tiles = padded.reshape(num_lines, num_blocks, block_size // tile_size, tile_size)
     sums, lines = tiles.sum(axis=3), np.arange(num_lines)
     block = pick(sums.sum(axis=2), numbers[:, 0])

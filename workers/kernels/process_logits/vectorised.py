@@ -1,6 +1,6 @@
 """Change logits by what the request of each row asks for: masks, bad words, penalties."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,39 +37,60 @@ def process_logits(a: ProcessLogits) -> None:
     for row in a.rows:
         line = table[a.state_slot[row]]
         base = a.num_computed[row] + a.num_scheduled[row] - 1 - a.num_drafts[row]
+        rules = rules_of(line, at, a.vocab_size)
         for column in range(1 + a.num_drafts[row]):
             history = line[at.tokens : at.tokens + base + column + 1]
-            penalise(scores[row, column], line, history, at)
-            mask(scores[row, column], line, history, at)
+            penalise(scores[row, column], rules, history)
+            mask(scores[row, column], rules, history)
 
 
-def penalise(scores: NDArray[Any], line: NDArray[Any], history: NDArray[Any], at: Line) -> None:
-    """Apply the penalties of a line to logits [V]; a token that is not known counts for nothing.
+class Rules(NamedTuple):
+    """What a line asks for, whatever the history is: tokens that are `banned`, the mask of stop tokens, bad words."""
+
+    num_prompt: int
+    min_length: int
+    presence: int
+    frequency: int
+    repetition: int
+    banned: NDArray[np.intp]
+    stop: NDArray[Any]
+    bad_words: list[NDArray[Any]]
+
+
+def rules_of(line: NDArray[Any], at: Line, vocab_size: int) -> Rules:
+    """Read a line up to its tokens."""
+    fields = line[at.bad_words : at.tokens].reshape(BAD_WORDS, BAD_WORD_LENGTH)
+    # Right-aligned: where the last token is not known there is no word.
+    words = [padded[padded != UNKNOWN_TOKEN] for padded in fields[fields[:, -1] != UNKNOWN_TOKEN]]
+    (banned,) = np.logical_not(bits_of(line[at.allowed : at.stop], vocab_size)).nonzero()
+    num_prompt, min_length, presence, frequency, repetition = line[: at.allowed].tolist()
+    stop = line[at.stop : at.bad_words]
+    return Rules(num_prompt, min_length, presence, frequency, repetition, banned, stop, words)
+
+
+def penalise(scores: NDArray[Any], rules: Rules, history: NDArray[Any]) -> None:
+    """Apply penalties to logits [V]; a token that is not known counts for nothing.
 
     The sum of a token's additive penalties and the division by a power of two are exact in float32; what is left is
     one rounded subtraction, the same on every device.
     """
-    presence, frequency, repetition = (int(line[place]) for place in (at.presence, at.frequency, at.repetition))
-    if not (presence or frequency or repetition):
-        return
-    known = history != UNKNOWN_TOKEN
+    presence, frequency, repetition = rules.presence, rules.frequency, rules.repetition
     if repetition:
-        (seen,) = np.bincount(history[known], minlength=len(scores)).nonzero()
+        (seen,) = np.bincount(history[history != UNKNOWN_TOKEN], minlength=len(scores)).nonzero()
         scores[seen] = np.ldexp(scores[seen], np.where(np.signbit(scores[seen]), repetition, -repetition))
-    output = history[line[at.num_prompt] :]
-    counts = np.bincount(output[output != UNKNOWN_TOKEN], minlength=len(scores))
-    scores -= ((frequency * counts + presence * (counts > 0)) << PENALTY_SHIFT).astype(np.float32)
+    if presence or frequency:
+        output = history[rules.num_prompt :]
+        counts = np.bincount(output[output != UNKNOWN_TOKEN], minlength=len(scores))
+        scores -= ((frequency * counts + presence * (counts > 0)) << PENALTY_SHIFT).astype(np.float32)
 
 
-def mask(scores: NDArray[Any], line: NDArray[Any], history: NDArray[Any], at: Line) -> None:
-    """Set the logits [V] of tokens that a line forbids after a history to -inf."""
-    scores[~bits_of(line[at.allowed : at.stop], len(scores))] = -np.inf
-    if len(history) < line[at.min_length]:
-        scores[bits_of(line[at.stop : at.bad_words], len(scores))] = -np.inf
-    fields = line[at.bad_words : at.tokens].reshape(BAD_WORDS, BAD_WORD_LENGTH)
-    # Right-aligned: where the last token is not known there is no word.
-    for padded in fields[fields[:, -1] != UNKNOWN_TOKEN]:
-        word = padded[padded != UNKNOWN_TOKEN]
+def mask(scores: NDArray[Any], rules: Rules, history: NDArray[Any]) -> None:
+    """Set the logits [V] of tokens that are forbidden after a history to -inf."""
+    if len(rules.banned):
+        scores[rules.banned] = -np.inf
+    if len(history) < rules.min_length:
+        scores[bits_of(rules.stop, len(scores))] = -np.inf
+    for word in rules.bad_words:
         prefix = len(word) - 1
         if prefix <= len(history) and (word[:prefix] == history[len(history) - prefix :]).all():
             scores[word[prefix]] = -np.inf

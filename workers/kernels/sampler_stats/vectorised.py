@@ -2,49 +2,70 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import arange
-from workers.kernels.probabilities.vectorised import NEVER, Floats, Integers, lines_of, scale_of, weight
+from workers.kernels.arithmetic.vectorised import ZERO, Integers, below, integer, multiples
+from workers.kernels.probabilities.vectorised import LEAST, NEVER, NONE, Flags, Floats, above, number, scale_of, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
+
+INFINITY = number(np.inf)
 
 
 def sampler_stats(a: SamplerStats) -> None:
     """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum."""
     num_rows, k = len(a.num_drafts), a.num_speculative_tokens
-    random, scale = a.temperature > 0, scale_of(a.temperature)
-    num_blocks, column = -(-a.vocab_size // a.block_size), arange(1 + k)
-    tiles = (num_blocks, a.block_size // a.tile_size, a.tile_size)
-    split = num_rows * (1 + k) * num_blocks
+    width, num_blocks, num_tiles = 1 + k, -(-a.vocab_size // a.block_size), a.block_size // a.tile_size
+    is_random, scale, split = a.temperature > NONE, scale_of(a.temperature), num_rows * width * num_blocks
 
-    row, at = np.nonzero(column <= a.num_drafts[:, None])
-    lines, places = lines_of(a.logits, 1 + k, a.logits_stride, a.vocab_size)[row, at], row * (1 + k) + at
-    maximum, sums, best = _reduce(lines, a.floors[places], scale[row], tiles)
-    a.block_max[:split].reshape(-1, num_blocks)[places] = maximum
-    is_random = random[row]
-    a.block_sum[:split].reshape(-1, num_blocks)[places[is_random]] = sums[is_random].sum(axis=2)
-    a.tile_sum.reshape(-1, *tiles[:2])[places[is_random]] = sums[is_random]
-    a.block_best.reshape(-1, num_blocks)[places[~is_random]] = best[~is_random]
+    (lines,) = below(1 + width)[1:, :width].take(a.num_drafts, axis=0).ravel().nonzero()
+    rows = lines // integer(width)
+    blocks = _blocks(a, a.logits, a.logits_stride, lines)
+    maximum, undefined = _limited(blocks, a.floors.take(lines))
+    a.block_max[:split].reshape(-1, num_blocks)[lines] = np.where(undefined, np.float32(np.nan), maximum)
+    (drawn,) = is_random.take(rows).nonzero()
+    if len(drawn):
+        tiles = _tiles(a, blocks[drawn], maximum[drawn], scale.take(rows[drawn]))
+        a.block_sum[:split].reshape(-1, num_blocks)[lines[drawn]] = np.add.reduce(tiles, axis=2)
+        a.tile_sum.reshape(-1, num_blocks, num_tiles)[lines[drawn]] = tiles
+    if len(drawn) < len(lines):
+        (greedy,) = np.logical_not(is_random.take(rows)).nonzero()
+        best = blocks[greedy].argmax(axis=2) + multiples(num_blocks, a.block_size)
+        a.block_best.reshape(-1, num_blocks)[lines[greedy]] = best
 
-    has_logits = random & (a.point_mass == 0) & (a.draft_slots >= 0)
-    row, at = np.nonzero((column[:k] < a.num_drafts[:, None]) & has_logits[:, None])
-    if len(row):
-        lines, places = lines_of(a.draft_logits, k, a.draft_stride, a.vocab_size)[a.draft_slots[row], at], row * k + at
-        maximum, sums, _ = _reduce(lines, np.full(len(row), NEVER), scale[row], tiles)
-        a.block_max[split:].reshape(-1, num_blocks)[places] = maximum
-        a.block_sum[split:].reshape(-1, num_blocks)[places] = sums.sum(axis=2)
+    has_line = is_random & (a.point_mass == ZERO) & (a.draft_slots >= ZERO)
+    rows, columns = (below(width).take(a.num_drafts, axis=0) & has_line[:, None]).nonzero()
+    if len(rows):
+        blocks = _blocks(a, a.draft_logits, a.draft_stride, a.draft_slots.take(rows) * integer(k) + columns)
+        maximum, undefined = _limited(blocks, np.full(len(rows), NEVER))
+        lines = rows * integer(k) + columns
+        a.block_max[split:].reshape(-1, num_blocks)[lines] = np.where(undefined, np.float32(np.nan), maximum)
+        tiles = _tiles(a, blocks, maximum, scale.take(rows))
+        a.block_sum[split:].reshape(-1, num_blocks)[lines] = np.add.reduce(tiles, axis=2)
 
 
-def _reduce(
-    lines: Floats, floors: Floats, scale: Floats, tiles: tuple[int, int, int]
-) -> tuple[Floats, Floats, Integers]:
-    """Return of lines [N, V] the maxima of blocks, the sums of tiles, and the indices of the maxima."""
-    num_lines, vocab_size = lines.shape
-    padded = np.full((num_lines, tiles[0] * tiles[1] * tiles[2]), NEVER)
-    padded[:, :vocab_size] = lines
-    blocks = padded.reshape(num_lines, *tiles)
-    undefined = (np.isnan(blocks) | (blocks == np.inf)).any(axis=(2, 3))
-    blocks = np.where((blocks >= floors[:, None, None, None]) & ~undefined[:, :, None, None], blocks, NEVER)
-    maximum = blocks.max(axis=(2, 3))
-    finite = np.where(maximum == NEVER, np.float32(0), maximum)
-    sums = weight(blocks, NEVER, finite[:, :, None, None], scale[:, None, None, None]).sum(axis=3)
-    best = blocks.reshape(num_lines, tiles[0], -1).argmax(axis=2) + arange(tiles[0]) * tiles[1] * tiles[2]
-    return np.where(undefined, np.float32(np.nan), maximum), sums, best
+def _blocks(a: SamplerStats, logits: Floats, stride: int, lines: Integers) -> Floats:
+    """Return lines of logits cut into blocks, [N, num_blocks, block_size], a copy; -inf behind the vocabulary."""
+    blocks = np.full((len(lines), -(-a.vocab_size // a.block_size), a.block_size), NEVER)
+    blocks.reshape(len(lines), -1)[:, : a.vocab_size] = logits.reshape(-1, stride).take(lines, axis=0)[
+        :, : a.vocab_size
+    ]
+    return blocks
+
+
+def _limited(blocks: Floats, floors: Floats) -> tuple[Floats, Flags]:
+    """Take logits below the floors [N] out of blocks, and all of a block with NaN or inf; return maxima and what is."""
+    maximum = np.maximum.reduce(blocks, axis=2)
+    # Not where it is NaN either.
+    undefined = ~(maximum < INFINITY)
+    is_limited = np.count_nonzero(floors > NEVER)
+    if is_limited:
+        blocks[:] = above(blocks, floors[:, None, None])
+    if is_limited or np.count_nonzero(undefined):
+        blocks[undefined] = NEVER
+        maximum = np.maximum.reduce(blocks, axis=2)
+    return maximum, undefined
+
+
+def _tiles(a: SamplerStats, blocks: Floats, maximum: Floats, scale: Floats) -> Floats:
+    """Return the sums of the tiles of blocks, [N, num_blocks, num_tiles], relative to the maxima of the blocks."""
+    weights = weight(blocks, np.maximum(maximum, LEAST)[:, :, None], scale[:, None, None])
+    sums: Floats = np.add.reduce(weights.reshape(*maximum.shape, -1, a.tile_size), axis=3)
+    return sums

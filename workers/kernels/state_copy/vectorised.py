@@ -8,16 +8,22 @@ from workers.kernels.state_copy.arguments import StateCopy, num_block_columns
 
 def state_copy(a: StateCopy) -> None:
     """Copy each row's states to the blocks its accepted tokens lie in: as many as were really reached."""
-    k, width, num_rows = a.num_speculative_tokens, a.conv_width, np.count_nonzero(a.state_slot >= 0)
-    base = (a.num_computed + a.num_scheduled - 1 - a.num_drafts)[:num_rows, None]
-    kept = base + a.accepted[:num_rows, None]
-    column = np.maximum(base - 1, 0) // a.block_size + arange(num_block_columns(a.block_size, k))
-    table = a.block_table.reshape(-1, a.max_blocks)[:num_rows]
-    block = np.take_along_axis(table, np.minimum(column, a.max_blocks - 1), axis=1)
-    reached = (column * a.block_size < kept) & (column < a.max_blocks) & (block >= 0)
-    offset = np.minimum((column + 1) * a.block_size, kept) - base
-    slot = np.broadcast_to(a.state_slot[:num_rows, None], column.shape)[reached]
-    block = block[reached]
-    a.block_states[block] = a.states[slot * (2 + k) + offset[reached]]
-    windows = (slot * (width + k) + offset[reached])[:, None] + arange(width - 1)
-    a.block_windows.reshape(-1, width - 1)[block] = a.conv[windows]
+    k, width, size = a.num_speculative_tokens, a.conv_width, a.block_size
+    base = a.num_computed + a.num_scheduled - 1 - a.num_drafts
+    rows = zip(a.state_slot.tolist(), base.tolist(), a.accepted.tolist(), strict=True)
+    blocks, states, inputs = [], [], []
+    # Rows reach a block or two: numbers are faster than arrays of so few.
+    for row, (slot, verified_first, accepted) in enumerate(rows):
+        if slot < 0:
+            break
+        kept, first = verified_first + accepted, max(verified_first - 1, 0) // size
+        for column in range(first, min(first + num_block_columns(size, k), a.max_blocks)):
+            block = int(a.block_table[row * a.max_blocks + column])
+            if column * size < kept and block >= 0:
+                offset = min((column + 1) * size, kept) - verified_first
+                blocks.append(block)
+                states.append(slot * (2 + k) + offset)
+                inputs.append(slot * (width + k) + offset)
+    if blocks:
+        a.block_states[blocks] = a.states[states]
+        a.block_windows.reshape(-1, width - 1)[blocks] = a.conv[np.array(inputs)[:, None] + arange(width - 1)]
