@@ -11,7 +11,7 @@ from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
 from workers.oracle.rejection_sampling import Verified, verify
-from workers.oracle.tape import Spoil, Tape, Tapes, script, tape_length
+from workers.oracle.tape import Spoil, Tape, Tapes, corrections, script, tape_length
 from workers.oracle.truth import Truth
 
 
@@ -21,13 +21,15 @@ def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
 
 
 def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
-    """Return what a drafter proposes for a request at each position by its script: see `script`.
+    """Return what a drafter proposes for a request at each position by its script; of a draft model, its corrections.
 
     Right is what the request goes on with. Where this depends on drafts, right is what it would go on with if the
     largest logit won: were a draft to follow from the noise that judges it, nothing would have the target's law.
     """
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     assert isinstance(event.accept, str), "the trace is explicit"
+    if spec.drafter == "draft_model":
+        return corrections(len(event.prompt), event.accept, spec)
     rules = rules_of(event)
     if rules is not None and depends_on_drafts(event.params, spec):
         rules = replace(rules, params=event.params.model_copy(update={"temperature": 0.0, "seed": 0}))

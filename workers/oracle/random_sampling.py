@@ -86,9 +86,12 @@ def _noise_of(seed: int, position: int, stream: int, index: int) -> tuple[float,
 
 def total(masses: Sequence[Mass]) -> Mass:
     """Return the sum of masses."""
-    terms = [mass for mass in masses if mass != NOTHING]
-    value = sum(mass.value for mass in terms)
-    return Mass(value, sum(mass.error for mass in terms) + len(terms) * UNIT * value)
+    value = error = 0.0
+    num_terms = len(masses) - masses.count(NOTHING)
+    for each, its_error in masses:
+        value += each
+        error += its_error
+    return Mass(value, error + num_terms * UNIT * value)
 
 
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
@@ -98,17 +101,25 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
     less the number times those behind. Errors move that by as much of theirs, and both sums are off by n UNIT. What has
     neither mass nor error meets nobody; what has only error may take a place where others meet.
     """
-    terms = [index for index, mass in enumerate(masses) if mass != NOTHING]
-    wanted = number * sum(masses[index].value for index in terms)
-    behind, before = sum(masses[index].error for index in terms), 0.0
-    picked, is_ambiguous, running = max(index for index in terms if masses[index].value > 0), False, 0.0
-    for index in terms[:-1]:
-        running += masses[index].value
-        before, behind = before + masses[index].error, behind - masses[index].error
+    num_terms = left = len(masses) - masses.count(NOTHING)
+    wanted = number * sum([value for value, _ in masses])
+    behind, before = sum([error for _, error in masses]), 0.0
+    picked, is_ambiguous, running = None, False, 0.0
+    for index, (value, its_error) in enumerate(masses):
+        if value == 0 and its_error == 0:
+            continue
+        left -= 1
+        if not left:
+            # Behind the last one nothing is left that it could meet.
+            break
+        running += value
+        before, behind = before + its_error, behind - its_error
         error = (1 - number) * before + number * max(behind, 0.0)
-        is_ambiguous |= abs(running - wanted) <= error + 2 * len(terms) * UNIT * running
-        if running > wanted:
-            picked = min(picked, index)
+        is_ambiguous |= abs(running - wanted) <= error + 2 * num_terms * UNIT * running
+        if picked is None and running > wanted:
+            picked = index
+    if picked is None:
+        picked = max(index for index, mass in enumerate(masses) if mass.value > 0)
     return picked, is_ambiguous
 
 
@@ -125,9 +136,9 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
         return Target(tuple(Mass(float(token == best), 0.0) for token in range(len(logits))), is_ambiguous=False)
     floor = sorted(logits)[-params.top_k] if 0 < params.top_k < len(logits) else -inf
     masses = weights(logits, floor, params.temperature)
-    least, is_ambiguous = float32(params.top_p) * total(masses).value, False
+    is_ambiguous = False
     if float32(params.top_p) < 1:
-        error = sum(mass.error for mass in masses)
+        least, error = float32(params.top_p) * total(masses).value, sum(mass.error for mass in masses)
         for floor in sorted({logit for logit in logits if logit >= floor}, reverse=True):
             kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
             is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
@@ -139,16 +150,16 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
 
 def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
     """Return the weights of logits at or above the floor, relative to the largest, at a temperature above 0."""
-    largest = max(logits)
-    return [_weight(logit, floor, largest, temperature) for logit in logits]
-
-
-def _weight(logit: float, floor: float, largest: float, temperature: float) -> Mass:
-    if logit < floor or logit == -inf:
-        return NOTHING
-    x = (largest - logit) / (temperature * ONE)
-    value = exp(-x)
-    return Mass(value, value * (8 * x + 16) * UNIT + TINY)
+    largest, unit = max(logits), temperature * ONE
+    found = []
+    for logit in logits:
+        if logit < floor or logit == -inf:
+            found.append(NOTHING)
+        else:
+            x = (largest - logit) / unit
+            value = exp(-x)
+            found.append(Mass(value, value * (8 * x + 16) * UNIT + TINY))
+    return found
 
 
 class Cuts(NamedTuple):

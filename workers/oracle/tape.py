@@ -202,15 +202,15 @@ def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
 
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one.
-
-    For a draft model, which predicts itself, return what to add to its prediction: 0 where that is to be proposed.
-    """
-    if spec.drafter == "draft_model":
-        positions = range(-num_prompt, spec.max_model_len - num_prompt)
-        return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
+    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
     tokens = tape.tokens[: spec.max_model_len]
     for position, bit in zip(range(num_prompt, len(tokens)), cycle(bits)):
         if bit == "0":
             tokens[position] = model.wrong_token(tokens[position], spec.vocab_size)
     return tokens + [0] * (spec.max_model_len - len(tokens))
+
+
+def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
+    """Return what to add to a draft model's own prediction at each position: 0 where that is to be proposed."""
+    positions = range(-num_prompt, spec.max_model_len - num_prompt)
+    return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
