@@ -128,7 +128,8 @@ class Memory:
         self.scheduled_drafts = scratch("scheduled_drafts", rows * k)
         self.accepted_read = scratch("accepted_read", rows)
         self.sampled = integers("sampled", rows * (1 + k))
-        self.accepted = integers("accepted", rows)
+        # Without a copy to the host it is one lane's.
+        self.accepted = (integers if spec.accepted_counts == "host" else scratch)("accepted", rows)
         self.slot_accepted = scratch("slot_accepted", spec.max_num_seqs)
         self.next_tokens = scratch("next_tokens", rows)
         self.valid = integers("valid", rows)
