@@ -60,8 +60,9 @@ class Request:
         self.has_params = self.params != _NOTHING
 
 
-class PlanRow(NamedTuple):
-    """What the scheduler asks of the worker for one request in one step.
+@dataclass(slots=True, eq=False)
+class PlanRow:
+    """What the scheduler asks of the worker for one request in one step. Nobody changes it.
 
     `num_computed` and `num_placeholders` are the values before the step, `num_known` the committed tokens,
     `num_accepted` what the request's last processed row sampled.

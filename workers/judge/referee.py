@@ -188,10 +188,11 @@ class Referee:
             truth.limit,
             truth.priority,
         )
-        if self._oracle.cache is None:
-            return standing
-        hashes = truth.hashes_until(truth.committed - 1, self._spec.block_size)
-        return standing._replace(blocks=tuple(truth.blocks), hashes=tuple(hashes), num_cached=truth.num_cached)
+        if self._oracle.cache is not None:
+            standing.blocks = tuple(truth.blocks)
+            standing.hashes = tuple(truth.hashes_until(truth.committed - 1, self._spec.block_size))
+            standing.num_cached = truth.num_cached
+        return standing
 
     def _compare(self, entry: Scheduled, decision: Decision) -> str | None:
         """Compare who runs, who waits and who was preempted with what is due."""

@@ -5,7 +5,7 @@ Does not decide: which state slot a request gets and, without a prefix cache, wh
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from scenarios.draw import draw
 from scenarios.events import Reorder
@@ -15,7 +15,8 @@ from workers.oracle.prefix_cache import CachedBlocks
 from workers.record.log import ScheduledRow, SkipReason
 
 
-class Standing(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Standing:
     """What the share of a request depends on, as it stands before the step; `drafts` wait to be verified.
 
     With a prefix cache: its blocks, the hashes of all that may be full, and how many of them need not be registered.
@@ -41,10 +42,11 @@ def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
     return max(running, key=lambda standing: (standing.priority, standing.request))
 
 
-class Share(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Share:
     """What a request is due: n tokens, the last d of them drafts, and new blocks; `budget` is what was left before.
 
-    With a prefix cache it is also said which blocks it takes over and which ones it gets.
+    With a prefix cache it is also said which blocks it takes over and, once it is given, which ones it gets.
     """
 
     n: int
@@ -83,6 +85,9 @@ class Decision:
         self._stale = stale
         self._grammars = grammars
         self._cache = cache
+        # Read once: to ask a specification takes longer than to ask anybody else.
+        self._length_max, self._block_size = spec.max_model_len, spec.block_size
+        self._num_drafts, self._threshold = spec.num_speculative_tokens, spec.long_prefill_token_threshold
         self._budget = spec.max_num_batched_tokens
         self._num_free = spec.num_blocks
         self._num_running = 0
@@ -146,12 +151,12 @@ class Decision:
         # Even if every draft in flight is rejected, what is in flight reaches the limit.
         if standing.placeholders and standing.computed + 2 - standing.placeholders >= standing.limit:
             return "limit"
-        if standing.computed >= self._spec.max_model_len:
+        if standing.computed >= self._length_max:
             return "model_length"
         return None if self._budget else "budget"
 
     def _try_admit(self, standing: Standing) -> SkipReason | None:
-        num_drafts = self._spec.num_speculative_tokens
+        num_drafts = self._num_drafts
         if standing.request in self._stalled:
             return "stalled"
         if standing.request in self._stale:
@@ -159,15 +164,18 @@ class Decision:
         if self._num_running >= self._spec.max_num_seqs:
             return "rows"
         shared = self._hits(standing)
-        standing = standing._replace(computed=len(shared) * self._spec.block_size, num_blocks=len(shared))
+        num_shared = len(shared)
+        standing = replace(
+            standing, computed=num_shared * self._block_size, num_blocks=num_shared, num_cached=num_shared
+        )
         is_padded = self._is_padded(standing)
         if not self._budget or (is_padded and self._budget < 1 + num_drafts):
             return "budget"
         share = self._share(standing, num_drafts if is_padded else 0, is_padded)
         if share.num_blocks > self._num_free - self._num_idle(shared):
             return "blocks"
-        self._give(standing, share._replace(shared=shared))
-        self._register(standing._replace(num_cached=len(shared)), self.shares[standing.request])
+        self._give(standing, replace(share, shared=shared) if shared else share)
+        self._register(standing, self.shares[standing.request])
         self._num_running += 1
         return None
 
@@ -213,18 +221,18 @@ class Decision:
         )
 
     def _share(self, standing: Standing, drafts: int, is_padded: bool = False) -> Share:
-        spec, computed, committed = self._spec, standing.computed, standing.committed
-        length_max, block_size = spec.max_model_len, spec.block_size
+        computed, committed = standing.computed, standing.committed
+        length_max, block_size = self._length_max, self._block_size
         ahead = committed + standing.placeholders - computed
         wanted = ahead + drafts
         if computed < committed - 1:
-            wanted = min(wanted, spec.long_prefill_token_threshold or wanted)
-            if keeps_states_with_blocks(spec):
+            wanted = min(wanted, self._threshold or wanted)
+            if keeps_states_with_blocks(self._spec):
                 # A state is kept at the end of every block, so no chunk runs past one.
                 end_of_block = (computed // block_size + 1) * block_size
                 wanted = min(wanted, end_of_block - computed)
         n = min(wanted, self._budget, length_max - computed)
-        length = min(computed + n + spec.num_speculative_tokens, length_max)
+        length = min(computed + n + self._num_drafts, length_max)
         num_blocks = max(0, -(-length // block_size) - standing.num_blocks)
         return Share(n, max(0, n - ahead), num_blocks, is_padded, n < ahead, self._budget)
 
@@ -233,7 +241,7 @@ class Decision:
         self._num_free -= share.num_blocks
         if self._cache is not None:
             self._cache.share(share.shared)
-            share = share._replace(blocks=self._cache.next_ones(share.num_blocks))
+            share.blocks = self._cache.next_ones(share.num_blocks)
             self._cache.claim(share.blocks)
             self._num_free = self._cache.num_free
         self.shares[standing.request] = share

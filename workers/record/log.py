@@ -78,8 +78,11 @@ class Spoils(NamedTuple):
 UNSPOILED = Spoils()
 
 
-class ScheduledRow(NamedTuple):
+@dataclass(slots=True)
+class ScheduledRow:
     """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
+
+    Nobody changes it: to make one that cannot be changed takes several times as long.
 
     `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away,
     `spoiled` that an event makes its logits NaN, `spoils` that one makes something of it unusable.

@@ -78,7 +78,7 @@ def on_row(index: int, change: Callable[[Place, Any, Truth], dict[str, Any] | No
         if changes is None:
             return None
         rows = list(entry.rows)
-        rows[index] = row._replace(**changes)
+        rows[index] = replace(row, **changes)
         return [replace(entry, rows=tuple(rows))]
 
     return doctor
@@ -98,7 +98,7 @@ def past_the_budget(place: Place, entry: Scheduled) -> list[Entry] | None:
     if not entry.rows or sum(row.n for row in entry.rows) < place.spec.max_num_batched_tokens:
         return None
     last = entry.rows[-1]
-    return [replace(entry, rows=(*entry.rows[:-1], last._replace(n=last.n + 1)))]
+    return [replace(entry, rows=(*entry.rows[:-1], replace(last, n=last.n + 1)))]
 
 
 def swapped_rows(place: Place, entry: Scheduled) -> list[Entry] | None:

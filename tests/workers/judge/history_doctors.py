@@ -27,7 +27,7 @@ def another_slot_while_running(place: Place, entry: Scheduled) -> list[Entry] | 
     free = next((slot for slot in range(place.spec.max_num_seqs) if slot not in used), None)
     if free is None or not entry.rows or not place.oracle.requests[entry.rows[0].request].running:
         return None
-    return [replace(entry, rows=(entry.rows[0]._replace(state_slot=free), *entry.rows[1:]))]
+    return [replace(entry, rows=(replace(entry.rows[0], state_slot=free), *entry.rows[1:]))]
 
 
 def later_newcomer_first(place: Place, entry: Scheduled) -> list[Entry] | None:

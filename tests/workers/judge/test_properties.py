@@ -5,6 +5,7 @@ switched off some of them agree.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -89,7 +90,7 @@ def skips_near_the_limit(patch: Patch) -> None:
         )
 
     def of_the_judge(decision: Decision, standing: Standing) -> SkipReason | None:
-        return judged(decision, standing._replace(limit=standing.limit - 1))
+        return judged(decision, replace(standing, limit=standing.limit - 1))
 
     patch.setattr(Scheduler, "is_near_limit", staticmethod(is_near))
     patch.setattr(Decision, "_reason_to_wait", of_the_judge)
@@ -152,7 +153,7 @@ def shorter_chunks(patch: Patch) -> None:
         length = standing.computed + n + decision._spec.num_speculative_tokens
         covered = -(-min(length, decision._spec.max_model_len) // decision._spec.block_size)
         num_blocks = max(0, covered - standing.num_blocks)
-        return found._replace(n=n, d=max(0, n - ahead), num_blocks=num_blocks, is_chunk=n < ahead)
+        return replace(found, n=n, d=max(0, n - ahead), num_blocks=num_blocks, is_chunk=n < ahead)
 
     patch.setattr(Scheduler, "_clip", of_the_engine)
     patch.setattr(Decision, "_share", of_the_judge)

@@ -1,6 +1,7 @@
 """Engines with one small mistake each: how they are made, and those whose mistake is on the host."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -168,7 +169,7 @@ HOST_MUTANTS = (
     Mutant(
         "true_count ignores discarded rows",
         "counts",
-        Parts(true_count=lambda computed, row, valid: true_count(computed, row._replace(discard=False), valid)),
+        Parts(true_count=lambda computed, row, valid: true_count(computed, replace(row, discard=False), valid)),
     ),
     Mutant("accepted counts are read at the current row", "counts", Parts(gather_counts=counts_of_this_row)),
     Mutant("accepted counts are read before they land", "races", Parts(gather_counts=counts_not_waited_for)),
