@@ -101,13 +101,13 @@ class Checker:
             return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
         if isinstance(entry, Scheduled):
             self.step = entry.step
-        if isinstance(entry, Processed):
+        elif isinstance(entry, Processed):
             self.step_processed = entry.step
-        if isinstance(entry, Launched) and self.oracle.num_ambiguous:
+        elif isinstance(entry, Launched) and self.oracle.num_ambiguous:
             self.is_over = True
             del self.oracle.steps[entry.step]
-        else:
-            self._due.after(entry, self.oracle.steps)
+            return None
+        self._due.after(entry, self.oracle.steps)
         return None
 
     def _observation(self, observed: Observation) -> Difference | None:
@@ -115,12 +115,7 @@ class Checker:
         if due is not None:
             seen = f"observation {observed.point} of step {observed.step}"
             return _difference("observations", self.step, "", "", None, due, seen)
-        found = self._host(observed)
-        if found is None and self._properties is not None and observed.point == "processed":
-            wrong = self._properties.processed(observed)
-            if wrong is not None:
-                return _difference("log", observed.step, "", "", None, "allowed results", f"processed: {wrong}")
-        return found
+        return self._host(observed)
 
     def captures(self, captures: list[Observation]) -> Difference | None:
         """Compare captures of the device, in stream order."""
@@ -172,23 +167,24 @@ class Checker:
                 return None
             seen = f"capture {capture.point} of step {capture.step}, requests {capture.requests}"
             return _difference("captures", capture.step, "", "", None, due, seen)
-        oracle = self.oracle
-        whose = oracle.releases.pop(0) if capture.point == "freed" else oracle.steps[capture.step]
-        return self._compare(EXPECTED[capture.point](whose, self.spec), capture, whose)
+        point, step, _, _ = capture
+        whose = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
+        return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
 
     def _compare(self, expected: Expectation, capture: Observation, whose: StepTruth | Release) -> Difference | None:
         """Compare the values of a capture, of a step or of a release."""
-        self.num_compared += len(expected)
-        if self._sizes.get(capture.point) != len(expected):
-            self._note(capture.point, expected)
-        values = capture.values
+        point, step, _, values = capture
+        self._count(point, expected)
+        # Without padding everything that is captured is expected.
+        if values == expected:
+            return None
         for variable, wanted in expected.items():
             actual = values.get(variable)
             if actual is None:
-                return _difference(variable, capture.step, "", "", None, "values", "none was captured")
+                return _difference(variable, step, "", "", None, "values", "none was captured")
             # Behind what is expected everything is scratch.
-            if actual[: len(wanted)] != wanted:
-                return self._first_in(variable, wanted, actual, capture.step, whose)
+            if actual != wanted and actual[: len(wanted)] != wanted:
+                return self._first_in(variable, wanted, actual, step, whose)
         return None
 
     def _first_in(
@@ -207,17 +203,18 @@ class Checker:
         """Return the planes in which something was compared so far."""
         return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
 
-    def _note(self, point: str, names: Collection[str]) -> None:
-        """Note what is compared at a point, where that is not as many variables as the time before."""
-        self._sizes[point] = len(names)
-        self._variables.update(names)
+    def _count(self, point: str, names: Collection[str]) -> None:
+        """Count what is compared at a point, and note its names where it is not as many as the time before."""
+        count = len(names)
+        self.num_compared += count
+        if self._sizes.get(point) != count:
+            self._sizes[point] = count
+            self._variables.update(names)
 
     def _host(self, observed: Observation) -> Difference | None:
         point, step, _, values = observed
         oracle = self.oracle
-        self.num_compared += len(values)
-        if self._sizes.get(point) != len(values):
-            self._note(point, values)
+        self._count(point, values)
         rows: Sequence[RowTruth] = ()
         columns: dict[str, list[Any]]
         match point:
@@ -249,11 +246,22 @@ class Checker:
                 if self.spec.drafter in THROUGH_THE_HOST:
                     columns["host_drafts"] = _host_drafts(rows)
         found = _compare_columns(truths, rows, columns, observed)
-        if found is None and self._has_logprobs and point == "processed":
-            found = self._logprobs(observed)
-        if found is None and oracle.cache is not None and point in ("scheduled", "processed"):
-            found = _cached(oracle.cache, observed)
-        return found or (self._books(observed) if point == "processed" else None)
+        if found is None and point == "processed":
+            return self._results(observed)
+        if found is None and point == "scheduled" and oracle.cache is not None:
+            return _cached(oracle.cache, observed)
+        return found
+
+    def _results(self, observed: Observation) -> Difference | None:
+        """Compare what else is shown once a step has been processed, and judge what it brought."""
+        found = self._logprobs(observed) if self._has_logprobs else None
+        if found is None and self.oracle.cache is not None:
+            found = _cached(self.oracle.cache, observed)
+        found = found or self._books(observed)
+        wrong = self._properties.processed(observed) if found is None and self._properties is not None else None
+        if wrong is not None:
+            return _difference("log", observed.step, "", "", None, "allowed results", f"processed: {wrong}")
+        return found
 
     def _logprobs(self, observed: Observation) -> Difference | None:
         """Compare logprobs, which are close to what is expected, not equal."""
@@ -350,6 +358,8 @@ def _compare_columns(
     order = tuple([truth.index for truth in truths])
     if order != requests:
         return _difference("log", step, "", "", None, f"requests {order}", f"requests {requests}")
+    if {**values, **columns} == values:
+        return None
     for variable, wanted in columns.items():
         actual = values.get(variable)
         if actual == wanted:
