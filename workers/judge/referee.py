@@ -233,21 +233,31 @@ class Referee:
             return "it was padded with drafts, but does not join a uniform batch"
         if share.is_padded and not row.padded:
             return "it joins a uniform batch, but was not padded with drafts"
-        is_taken = row.request in self._duties.samples_taken and not share.is_chunk
+        duties = self._duties
+        if duties.samples_taken or duties.spoiled or row.invalid or row.spoiled:
+            wrong = self._taken(row, share)
+            if wrong is not None:
+                return wrong
+        if row.spoils is UNSPOILED and not duties.spoiled_logits and not duties.spoiled_drafts:
+            return None
+        return self._spoils(row, share)
+
+    def _taken(self, row: ScheduledRow, share: Share) -> str | None:
+        """Compare whether the sample of a row is taken away, and whether its logits are made NaN."""
+        duties = self._duties
+        is_taken = row.request in duties.samples_taken and not share.is_chunk
         if row.invalid and not is_taken:
             return "its sample was taken away, but no event asks for that"
         if is_taken and not row.invalid:
             return "its sample was not taken away, an event asks for that"
         if is_taken:
-            self._duties.samples_taken.remove(row.request)
-        is_spoiled = row.request in self._duties.spoiled and not share.is_chunk
+            duties.samples_taken.remove(row.request)
+        is_spoiled = row.request in duties.spoiled and not share.is_chunk
         if row.spoiled != is_spoiled:
             return f"its logits are made NaN: {row.spoiled}; due is {is_spoiled}"
         if is_spoiled:
-            self._duties.spoiled.remove(row.request)
-        if row.spoils is UNSPOILED and not (self._duties.spoiled_logits or self._duties.spoiled_drafts):
-            return None
-        return self._spoils(row, share)
+            duties.spoiled.remove(row.request)
+        return None
 
     def _spoils(self, row: ScheduledRow, share: Share) -> str | None:
         """Compare what is spoiled of a row: a logit where it samples, a draft where it verifies one."""

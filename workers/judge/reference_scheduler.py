@@ -232,9 +232,10 @@ class Decision:
                 end_of_block = (computed // block_size + 1) * block_size
                 wanted = min(wanted, end_of_block - computed)
         n = min(wanted, self._budget, length_max - computed)
-        length = min(computed + n + self._num_drafts, length_max)
-        num_blocks = max(0, -(-length // block_size) - standing.num_blocks)
-        return Share(n, max(0, n - ahead), num_blocks, is_padded, n < ahead, self._budget)
+        length = computed + n + self._num_drafts
+        num_missing = -(-(length if length < length_max else length_max) // block_size) - standing.num_blocks
+        num_drafts, num_blocks = n - ahead if n > ahead else 0, num_missing if num_missing > 0 else 0
+        return Share(n, num_drafts, num_blocks, is_padded, n < ahead, self._budget)
 
     def _give(self, standing: Standing, share: Share) -> None:
         self._budget -= share.n

@@ -43,14 +43,14 @@ def op_of(function: Function) -> Op:
 class Prepared:
     """An op and its arguments on one lane, checked once.
 
-    `arguments` is what it is called with, `accesses` what it does to memory that several lanes or the host may reach,
-    `outputs` the buffers it writes.
+    `function` is the op's, `arguments` what it is called with, `accesses` what it does to memory that several lanes or
+    the host may reach, `outputs` the buffers it writes.
     """
 
-    __slots__ = ("_given", "accesses", "arguments", "op", "outputs")
+    __slots__ = ("_given", "accesses", "arguments", "function", "op", "outputs")
 
     def __init__(self, lane: str, op: Op, given: Arguments) -> None:
-        self.op = op
+        self.op, self.function = op, op.function
         self._given = given
         self.accesses: list[tuple[FlatSpan, Mode]] = []
         self.outputs: list[FlatBuffer] = []
@@ -60,11 +60,14 @@ class Prepared:
         values = given.values()
         for (name, mode), argument in zip(op.modes, values, strict=True):
             if type(argument) is FlatSpan and mode != "int":
-                view = argument._readable if mode == "in" else argument._writable
-                memory.append(view if argument.tensor is None else argument.tensor)
-                if mode != "in":
-                    self.outputs.append(argument.buffer)
-                if argument.buffer.lane != lane:
+                buffer, is_read = argument.buffer, mode == "in"
+                if argument.tensor is not None:
+                    memory.append(argument.tensor)
+                else:
+                    memory.append(argument._readable if is_read else argument._writable)
+                if not is_read:
+                    self.outputs.append(buffer)
+                if buffer.lane != lane:
                     self._access(lane, argument, mode)
             elif type(argument) is int and mode == "int":
                 memory.append(argument)

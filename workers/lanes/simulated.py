@@ -33,13 +33,13 @@ class SimulatedLane(BaseLane):
         """Enqueue a device op; see `lane.Lane.launch`."""
         machine = self._machine
         prepared = self._prepared.get(arguments)
-        if prepared is None or prepared.op.function is not op:
+        if prepared is None or prepared.function is not op:
             prepared = self._prepare(op, arguments)
         if machine.pending:
             machine.decide(prepared.op.name)
-        step, accesses = machine.step, prepared.accesses
-        if accesses and machine.watcher is not None:
-            machine.watcher.launched(self.index, prepared.op.name, accesses, step)
+        step, accesses, watcher = machine.step, prepared.accesses, machine.watcher
+        if accesses and watcher is not None:
+            watcher.launched(self.index, prepared.op.name, accesses, step)
         if machine.prompt and not self.queue:
             self._execute(prepared, step)
         else:
@@ -66,7 +66,7 @@ class SimulatedLane(BaseLane):
             machine.decide("wait " + event.name)
         assert isinstance(event, SimulatedEvent)
         record, label = event.record_newest, (self.name, event.name)
-        if record is None or label in machine.without:
+        if record is None or (machine.without and label in machine.without):
             return
         machine.seen_waits.add(label)
         if machine.watcher is not None:
@@ -112,21 +112,22 @@ class SimulatedLane(BaseLane):
             self._machine.passed((launch.prepared.op.name, launch.step))
 
     def _execute(self, prepared: Prepared, step: int) -> None:
-        machine, op = self._machine, prepared.op
+        machine, function = self._machine, prepared.function
         if step > machine.step_begun:
             machine.step_begun = step
         try:
-            op.function(prepared.arguments)
+            function(prepared.arguments)
         except Exception as error:
+            op = prepared.op
             if machine.observer is not None:
                 machine.observer.ran(self.index, op.name, prepared.uses(), step)
             raise OpFailed(f"op {op.name} of step {step}: {type(error).__name__}: {error}") from error
         if machine.blame:
-            label = f"{self.name}:{op.name}@{step}"
+            name = prepared.op.name
             for buffer in prepared.outputs:
-                buffer.writers = (label, *buffer.writers[:1])
+                buffer.writers = (f"{self.name}:{name}@{step}", *buffer.writers[:1])
             if machine.observer is not None:
-                machine.observer.ran(self.index, op.name, prepared.uses(), step)
+                machine.observer.ran(self.index, name, prepared.uses(), step)
 
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
@@ -162,7 +163,7 @@ class SimulatedEvent(BaseEvent):
         if machine.pending:
             machine.decide("record " + self.name)
         assert isinstance(lane, SimulatedLane)
-        if self._recording in machine.without:
+        if machine.without and self._recording in machine.without:
             return
         machine.seen_waits.add(self._recording)
         record = Record(lane.index, machine.step)
@@ -179,7 +180,7 @@ class SimulatedEvent(BaseEvent):
         """
         machine = self._machine
         record = self.record_newest
-        if record is None or self._synchronizing in machine.without:
+        if record is None or (machine.without and self._synchronizing in machine.without):
             machine.decide("synchronize " + self.name)
             return
         machine.seen_waits.add(self._synchronizing)

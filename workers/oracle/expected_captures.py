@@ -55,8 +55,11 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
         input_ids += row.tape.tokens[computed : row.base + 1]
         if drafts:
             scheduled += drafts
-            # What is no token is fed as the nearest one.
-            input_ids += [0 if draft < 0 else last_token if draft > last_token else draft for draft in drafts]
+            if min(drafts) >= 0 and max(drafts) <= last_token:
+                input_ids += drafts
+            else:
+                # What is no token is fed as the nearest one.
+                input_ids += [0 if draft < 0 else last_token if draft > last_token else draft for draft in drafts]
         if len(drafts) < k:
             scheduled += [SCRATCH] * (k - len(drafts))
     seq_lens = [row.computed + row.row.n for row in rows]
@@ -298,9 +301,11 @@ def place_of(variable: str, index: int, whose: StepTruth | Release, spec: Engine
 def _place_in_step(variable: str, index: int, step: StepTruth, spec: EngineSpec) -> Place:
     k, count = spec.num_speculative_tokens, spec.conv_width - 1
     if variable in _PER_TOKEN:
-        for row, start in zip(step.rows, step.starts, strict=True):
+        start = 0
+        for row in step.rows:
             if start <= index < start + row.row.n:
                 return row, row.computed + index - start
+            start += row.row.n
         return None, None
     num_blocks = _num_compared(spec)
     tries = 1 + (NUM_TRIES if spec.draft_sampling == "probabilistic" else 0)

@@ -125,10 +125,10 @@ def verify_row(
         found = tape.go_on(drafts, truth.params, drawn, spoil)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
         return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
-    right, usable = 0, len(drafts)
+    tokens, right, usable = tape.tokens, 0, len(drafts)
     if drawn:
         usable = next((column for column, each in enumerate(drawn) if not each.masses), usable)
-    while right < usable and drafts[right] == tape.tokens[first + right]:
+    while right < usable and drafts[right] == tokens[first + right]:
         right += 1
     has_target = first + right < tape.end
     valid = 1 + right if has_target else tape.end - first

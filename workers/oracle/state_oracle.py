@@ -208,13 +208,7 @@ class Oracle:
         if self.cache is not None:
             self._inherit([by_request[request] for request in entry.order])
         rows = tuple([self._row(by_request[request], scheduled.k_step) for request in entry.order])
-        width = 1 + self.spec.num_speculative_tokens
-        starts, total = [], 0
-        for index, row in enumerate(rows):
-            starts.append(index * width if entry.uniform else total)
-            total += row.row.n
-        step = StepTruth(entry.step, scheduled.k_step, rows, entry.num_rows, entry.num_tokens, tuple(starts))
-        self.steps[entry.step] = step
+        self.steps[entry.step] = StepTruth(entry.step, scheduled.k_step, rows, entry.num_rows, entry.num_tokens)
         self._in_batch = {row.key for row in rows}
         self._previous = {row.key for row in rows if not row.discard}
 
@@ -257,7 +251,8 @@ class Oracle:
         accepted, next_token = (1, backup) if discard else (valid, tape.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
         if valid:
-            num_drafts = max(0, min(k_step, self.spec.max_model_len - kept - 1))
+            room = max(0, self.spec.max_model_len - kept - 1)
+            num_drafts = k_step if k_step < room else room
             ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
             drafted = tape.drafter.drafts(ask)
             if drafted.drawn:
@@ -299,8 +294,9 @@ class Oracle:
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
         found = verify_row(truth, first, drafts, drawn, spoil)
-        self.num_decisions += found.num_drawn
-        self.num_ambiguous += found.num_ambiguous
+        if found.num_drawn:
+            self.num_decisions += found.num_drawn
+            self.num_ambiguous += found.num_ambiguous
         if found.happened:
             self.happened.update(found.happened)
         return found
@@ -311,13 +307,13 @@ class Oracle:
             raise LogError(f"step {step} was processed, but not launched")
         self.delivered = []
         for row in done.rows:
-            truth = row.truth
+            truth, epoch = row.truth, row.row.epoch
             if truth.finish_reason is not None:
                 self.delivered.append(())
                 continue
             first = truth.committed
-            stale = row.row.epoch != truth.epoch
-            if row.row.epoch < truth.drop_before:
+            stale = epoch != truth.epoch
+            if epoch < truth.drop_before:
                 self.delivered.append(())
                 continue
             if not stale and not row.discard:
@@ -338,6 +334,10 @@ class Oracle:
     def _commit(self, truth: Truth, count: int) -> None:
         """Append the next `count` tokens, up to the one the request stops at."""
         tokens, final, stop, limit = truth.tape.tokens, truth.tape.final, truth.stop, truth.limit
+        end = truth.committed + count
+        if end < limit and end < final and stop.isdisjoint(tokens[truth.committed : end]):
+            truth.committed = end
+            return
         for committed in range(truth.committed + 1, truth.committed + 1 + count):
             truth.committed = committed
             stopped = tokens[committed - 1] in stop or committed == final

@@ -74,8 +74,7 @@ class Tape:
     def window(self, end: int) -> list[int]:
         """Return the last W - 1 inputs of the recurrent layer before position `end`, zeros before the first."""
         count = self._width - 1
-        found = self.inputs[max(0, end - count) : end]
-        return [0] * (count - len(found)) + found
+        return self.inputs[end - count : end] if end >= count else [0] * (count - end) + self.inputs[:end]
 
     def logits_at(self, position: int, count: int) -> list[int]:
         """Return hashes of the processed logits after `count` positions."""
@@ -203,10 +202,10 @@ def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
     """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
-    tokens = tape.tokens[: spec.max_model_len]
+    tokens, vocab_size = tape.tokens[: spec.max_model_len], spec.vocab_size
     for position, bit in zip(range(num_prompt, len(tokens)), cycle(bits)):
         if bit == "0":
-            tokens[position] = model.wrong_token(tokens[position], spec.vocab_size)
+            tokens[position] = model.wrong_token(tokens[position], vocab_size)
     return tokens + [0] * (spec.max_model_len - len(tokens))
 
 

@@ -127,16 +127,15 @@ class RowTruth:
         return f"{self.truth.who}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class StepTruth:
-    """What is true of one step: its rows in row order and the padded shape it runs in."""
+    """What is true of one step: its rows in row order and the padded shape it runs in. Nobody changes it."""
 
     step: int
     k_step: int
     rows: tuple[RowTruth, ...]
     num_rows: int
     num_tokens: int
-    starts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
