@@ -251,10 +251,9 @@ class Oracle:
         accepted, next_token = (1, backup) if discard else (valid, tape.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
         if valid:
-            room = max(0, self.spec.max_model_len - kept - 1)
-            num_drafts = k_step if k_step < room else room
-            ask = Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
-            drafted = tape.drafter.drafts(ask)
+            room = self.spec.max_model_len - kept - 1
+            num_drafts = k_step if k_step < room else max(0, room)
+            drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params))
             if drafted.drawn:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
