@@ -11,7 +11,7 @@ from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
 from workers.oracle.rejection_sampling import Verified, verify
-from workers.oracle.tape import Spoil, Tape, Tapes, corrections, script, tape_length
+from workers.oracle.tape import Spoil, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
 
@@ -36,6 +36,12 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
     num_prompt = len(event.prompt)
     tape = tapes.tape(event.prompt, spec, tape_length(num_prompt, event.max_tokens, spec), rules)
     return script(tape, num_prompt, event.accept, spec)
+
+
+def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
+    """Return what to add to a draft model's own prediction at each position: 0 where that is to be proposed."""
+    positions = range(-num_prompt, spec.max_model_len - num_prompt)
+    return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:

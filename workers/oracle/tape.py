@@ -207,9 +207,3 @@ def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int
         if bit == "0":
             tokens[position] = model.wrong_token(tokens[position], vocab_size)
     return tokens + [0] * (spec.max_model_len - len(tokens))
-
-
-def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return what to add to a draft model's own prediction at each position: 0 where that is to be proposed."""
-    positions = range(-num_prompt, spec.max_model_len - num_prompt)
-    return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
