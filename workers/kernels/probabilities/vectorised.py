@@ -2,15 +2,15 @@
 
 A token's weight is exp2((logit - maximum) * scale), where scale = log2(e) / temperature: its probability times a sum.
 Whatever is written as a ratio of probabilities is compared as products of weights and sums: nothing is divided.
-Only lines that have a distribution, and that something depends on, are looked at.
+Rows are verified one by one: a step has few, and one call of NumPy on a line costs as much as one on some lines.
 """
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic.vectorised import ZERO, below, integer, shared, word, words
+from workers.kernels.arithmetic.vectorised import shared
 from workers.kernels.probabilities.shared_arguments import Verified
 
 Floats = NDArray[np.float32]
@@ -40,7 +40,7 @@ def above(logits: Floats, floor: Floats) -> Floats:
     return np.where(logits >= floor, logits, NEVER)
 
 
-def weight(logits: Floats, maximum: Floats, scale: Floats) -> Floats:
+def weight(logits: Floats, maximum: Any, scale: Any) -> Floats:
     """Return the weights of logits, relative to a maximum that is finite."""
     exponent: Floats = logits - maximum
     exponent *= scale
@@ -55,143 +55,133 @@ def lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Floa
     return logits.reshape(num_rows, columns, stride)[:, :, :vocab_size]
 
 
-def pick(masses: Floats, noise: Floats) -> Integers:
+def weight_of(logit: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
+    """Return the weight of one logit, as `weight` does of many."""
+    return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
+
+
+def pick(masses: Floats, noise: Any) -> Integers:
     """Return, of each line of masses, the index in which the running sum passes the noise times the total.
 
-    An index without mass is never picked, unless there is no other. Shapes: masses [N, M], noise [N] in [0, 1).
+    An index without mass is never picked, unless there is no other. Shapes: masses [..., M], noise [...] in [0, 1).
     """
     # Noise is 1 - 2^-24 at most: times that, and rounded, any normal number is less, so the last running sum passes.
-    running = np.add.accumulate(masses, axis=1)
-    picked: Integers = (running > (noise * running[:, -1])[:, None]).argmax(axis=1)
+    running = np.add.accumulate(masses, axis=-1)
+    picked: Integers = (running > (noise * running[..., -1])[..., None]).argmax(axis=-1)
     return picked
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Distributions: the maximum and the total of all blocks, and their masses relative to that maximum.
-
-    Shapes: block_mass [N, num_blocks]; the others [N].
-    """
+class Distribution(NamedTuple):
+    """A line of logits that has a distribution: the masses of its blocks relative to its maximum, and their sum."""
 
     block_mass: Floats
-    maximum: Floats
-    total: Floats
+    maximum: np.float32
+    total: np.float32
 
 
-def are_defined(block_max: Floats) -> Flags:
-    """Tell which lines have a distribution: no block is NaN, and not all are without a token."""
-    defined: Flags = np.maximum.reduce(block_max, axis=1) > NEVER
+def are_defined(block_max: Floats) -> list[bool]:
+    """Tell which lines [N, num_blocks] have a distribution: no block is NaN, and not all are without a token."""
+    defined: list[bool] = (np.maximum.reduce(block_max, axis=1) > NEVER).tolist()
     return defined
 
 
-def sums(block_max: Floats, block_sum: Floats, scale: Floats) -> Sums:
-    """Add up the blocks [N, num_blocks] of lines that have a distribution, at scales [N]."""
-    if block_max.shape[1] == 1:
-        return Sums(block_sum, block_max[:, 0], block_sum[:, 0])
-    maximum = np.maximum.reduce(block_max, axis=1)
-    mass = block_sum * weight(block_max, maximum[:, None], scale[:, None])
-    return Sums(mass, maximum, np.add.reduce(mass, axis=1))
+def distribution_of(block_max: Floats, block_sum: Floats, scale: np.float32) -> Distribution:
+    """Add up the blocks [num_blocks] of a line that has a distribution."""
+    if len(block_max) == 1:
+        return Distribution(block_sum, block_max[0], block_sum[0])
+    maximum = np.maximum.reduce(block_max)
+    mass = block_sum * weight(block_max, maximum, scale)
+    return Distribution(mass, maximum, np.add.reduce(mass))
 
 
-class Batch:
-    """Drafts, and the lines of logits that verify them: of the target in each column, and those they were drawn from.
+class Row:
+    """The drafts of a row, and the distributions that verify them: the target's in each column, a draft model's.
 
-    A target's line is row * (1 + K) + column, a draft's row * K + column. `usable` counts the drafts of a row before
-    the first that cannot be verified: never proposed, outside the vocabulary, or without a distribution on either side;
-    in a row that `lacks` one a draft was drawn from no distribution. Rows are `random` at a temperature above 0, and
-    `drawn` if their drafts are, too.
+    `usable` counts the drafts before the first that cannot be verified: never proposed, outside the vocabulary, or
+    without a distribution on either side; the row `lacks` one if a draft was drawn from none. It is random at a
+    temperature above 0, and drawn if its drafts are, too.
     """
 
-    def __init__(self, a: Verified) -> None:
-        k, num_rows = a.num_speculative_tokens, len(a.num_drafts)
-        self.num_blocks = num_blocks = -(-a.vocab_size // a.block_size)
-        split = num_rows * (1 + k)
+    def __init__(self, a: Verified, row: int) -> None:
+        k, num_drafts, self.num_blocks = (
+            a.num_speculative_tokens,
+            int(a.num_drafts[row]),
+            -(-a.vocab_size // a.block_size),
+        )
         self.given = a
-        block_max, block_sum = a.block_max.reshape(-1, num_blocks), a.block_sum.reshape(-1, num_blocks)
-        self.block_max, self.draft_max = block_max[:split], block_max[split:]
-        self.block_sum, self.draft_sum = block_sum[:split], block_sum[split:]
-        self.scale, self.random = scale_of(a.temperature), a.temperature > NONE
-        self.drawn = self.random & (a.point_mass == ZERO)
-        self.is_defined = are_defined(self.block_max)
-        self.lacks: Flags = np.zeros(num_rows, dtype=np.bool_)
-        num_drafts: Integers = a.num_drafts
-        is_usable = below(1 + k).take(num_drafts, axis=0)
-        # As a word no negative number is in the vocabulary.
-        is_usable[:, :k] &= (words(a.drafts) < word(a.vocab_size)).reshape(num_rows, k)
-        if k and np.count_nonzero(self.drawn):
-            has_line: Flags = are_defined(self.draft_max).reshape(num_rows, k)
-            has_line &= (a.draft_slots >= ZERO)[:, None]
-            has_line |= ~self.drawn[:, None]
-            self.lacks |= (is_usable[:, :k] & ~has_line).any(axis=1)
-            is_usable[:, :k] &= has_line
-        is_usable &= self.is_defined.reshape(num_rows, 1 + k)
-        self.usable: Integers = is_usable.argmin(axis=1)
+        self.first_line, self.first_draft, self.slot = row * (1 + k), row * k, int(a.draft_slots[row])
+        self.is_random = bool(a.temperature[row] > 0)
+        self.is_drawn = self.is_random and not a.point_mass[row]
+        self.scale = LOG2E / a.temperature[row] if self.is_random else np.float32(1)
+        self.drafts: list[int] = a.drafts[self.first_draft : self.first_draft + num_drafts].tolist()
+        block_max = a.block_max.reshape(-1, self.num_blocks)
+        self._first_proposal = len(a.num_drafts) * (1 + k) + self.first_draft
+        self.is_defined = are_defined(block_max[self.first_line : self.first_line + 1 + num_drafts])
+        has_proposal = [not self.is_drawn] * num_drafts
+        if self.is_drawn and num_drafts and self.slot >= 0:
+            has_proposal = are_defined(block_max[self._first_proposal : self._first_proposal + num_drafts])
+        self.usable, self.lacks = num_drafts, False
+        for column in reversed(range(num_drafts)):
+            is_token = 0 <= self.drafts[column] < a.vocab_size
+            self.lacks |= is_token and not has_proposal[column]
+            if not (is_token and self.is_defined[column] and has_proposal[column]):
+                self.usable = column
 
-    def target(self, lines: Integers, rows: Integers) -> Sums:
-        """Return the target's distributions on lines of rows."""
-        return sums(self.block_max.take(lines, axis=0), self.block_sum.take(lines, axis=0), self.scale.take(rows))
+    def target(self, column: int) -> Distribution:
+        """Return the target's distribution in a column that has one."""
+        return self._distribution(self.first_line + column)
 
-    def proposal(self, lines: Integers, rows: Integers) -> Sums:
-        """Return what the drafts on lines of rows were drawn from."""
-        return sums(self.draft_max.take(lines, axis=0), self.draft_sum.take(lines, axis=0), self.scale.take(rows))
+    def proposal(self, column: int) -> Distribution:
+        """Return what a usable draft was drawn from."""
+        return self._distribution(self._first_proposal + column)
 
-    def odds_of(self, rows: Integers, columns: Integers, tokens: Integers, odds: Floats = ONE) -> tuple[Floats, Floats]:
-        """Return what `odds` times the target's and the draft probability of tokens are to each other, [N].
+    def _distribution(self, line: int) -> Distribution:
+        blocks = slice(line * self.num_blocks, (line + 1) * self.num_blocks)
+        return distribution_of(self.given.block_max[blocks], self.given.block_sum[blocks], self.scale)
 
-        The columns are those of drafts that can be verified; of a draft that is certain the token is that draft.
+    def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
+        """Return what `odds` times the target's and the draft probability of a token are to each other.
+
+        The column is that of a usable draft; if this is certain the token is that draft.
         """
-        a, scale = self.given, self.scale.take(rows)
-        lines = rows * integer(1 + a.num_speculative_tokens) + columns
-        target = self.target(lines, rows)
-        logits = above(a.logits.take(lines * integer(a.logits_stride) + tokens), a.floors.take(lines))
-        p, q = odds * weight(logits, target.maximum, scale), target.total
-        (drawn,) = self.drawn.take(rows).nonzero()
-        if len(drawn):
-            rows, columns, tokens = rows[drawn], columns[drawn], tokens[drawn]
-            lines = rows * integer(a.num_speculative_tokens) + columns
-            proposal = self.proposal(lines, rows)
-            lines = a.draft_slots.take(rows) * integer(a.num_speculative_tokens) + columns
-            logits = a.draft_logits.take(lines * integer(a.draft_stride) + tokens)
-            p[drawn] *= proposal.total
-            q = q.copy()
-            q[drawn] *= weight(logits, proposal.maximum, scale[drawn])
-        return p, q
+        a, target, line = self.given, self.target(column), self.first_line + column
+        logit, p = a.logits[line * a.logits_stride + token], np.float32(0)
+        if logit >= a.floors[line]:
+            p = odds * weight_of(logit, target.maximum, self.scale)
+        if not self.is_drawn:
+            return p, target.total
+        proposal, line = self.proposal(column), self.slot * a.num_speculative_tokens + column
+        q = weight_of(a.draft_logits[line * a.draft_stride + token], proposal.maximum, self.scale)
+        return p * proposal.total, q * target.total
 
-    def left_of(self, row: int, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
-        """Return max(odds * p - q, 0) of every token behind `column` drafts of a row, and what that is relative to.
+    def left_of(self, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
+        """Return max(odds * p - q, 0) of every token behind `column` drafts, and what that is relative to.
 
         Shape: [num_blocks * block_size], 0 behind the vocabulary.
         """
-        a, k = self.given, self.given.num_speculative_tokens
-        line, of_row, scale = row * (1 + k) + column, np.array([row]), self.scale[row]
-        target = self.target(np.array([line]), of_row)
-        first = line * a.logits_stride
-        logits = above(a.logits[first : first + a.vocab_size], a.floors[line])
-        left = np.zeros(self.num_blocks * a.block_size, dtype=np.float32)
-        p = odds * weight(logits, target.maximum, scale)
-        if self.drawn[row]:
-            proposal = self.proposal(np.array([row * k + column]), of_row)
-            first = (int(a.draft_slots[row]) * k + column) * a.draft_stride
-            q = weight(a.draft_logits[first : first + a.vocab_size], proposal.maximum, scale)
-            total = proposal.total[0]
+        a, target, line = self.given, self.target(column), self.first_line + column
+        logits = above(a.logits[line * a.logits_stride :][: a.vocab_size], a.floors[line])
+        p = odds * weight(logits, target.maximum, self.scale)
+        if self.is_drawn:
+            proposal, line = self.proposal(column), self.slot * a.num_speculative_tokens + column
+            q = weight(a.draft_logits[line * a.draft_stride :][: a.vocab_size], proposal.maximum, self.scale)
+            total = proposal.total
         else:
             q, total = np.zeros(a.vocab_size, dtype=np.float32), np.float32(1)
-            q[a.drafts[row * k + column]] = 1
+            q[self.drafts[column]] = 1
+        left = np.zeros(self.num_blocks * a.block_size, dtype=np.float32)
         left[: a.vocab_size] = np.maximum(p * total - q * target.total, NONE)
-        return left, target.total[0] * total
+        return left, target.total * total
 
-    def block_odds(self) -> Floats:
-        """Return for each row, after each number of usable drafts, the weight min(1, ...) of block verification.
+    def block_odds(self) -> list[np.float32]:
+        """Return, after each number of usable drafts, the weight min(1, ...) of block verification; it is 1 after none.
 
-        It is 1 after none, and nobody asks for those of greedy rows. A draft without draft probability is as good as
-        certain if the target knows it. Shape: [B, 1 + K]. Source: arXiv 2403.10444, algorithm 2.
+        A draft without draft probability is as good as certain if the target knows it.
+        Source: arXiv 2403.10444, algorithm 2.
         """
-        k = self.given.num_speculative_tokens
-        odds = np.ones((len(self.usable), 1 + k), dtype=np.float32)
-        rows, columns = (below(1 + k).take(self.usable, axis=0) & self.random[:, None]).nonzero()
-        of_drafts = self.odds_of(rows, columns, self.given.drafts.take(rows * integer(k) + columns))
-        # One after the other: in a row each follows from the one before.
-        for row, column, p, q in zip(rows.tolist(), columns.tolist(), *of_drafts, strict=True):
-            product = odds[row, column] * p
-            odds[row, column + 1] = min(product / q, ONE) if q > 0 else product > 0
+        odds = [np.float32(1)]
+        for column in range(self.usable):
+            p, q = self.odds_of(column, self.drafts[column], np.float32(1))
+            product = odds[-1] * p
+            odds.append(min(product / q, np.float32(1)) if q > 0 else np.float32(product > 0))
         return odds
