@@ -38,6 +38,7 @@ ANY_DTYPE = "any"
 FIT_MAX = 4096
 # In `of`: a span of any name will do.
 ANY_NAME = "*"
+_DESCRIBED = attrgetter("described")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class Arguments:
     # Takes the arguments of an object, in order.
     taken: ClassVar[Callable[[Any], Any]]
     # Of all arguments those that decide whether they fit: buffers, and the integers that shapes are made of.
-    fitting: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
+    buffers_of: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
+    integers_of: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
@@ -110,7 +112,8 @@ class Arguments:
             TypeError: a span has another dtype or name.
             ValueError: the sizes of the spans and the integers disagree.
         """
-        key = tuple([value if type(value) is int else value.described for value in type(self).fitting(values)])
+        op = type(self)
+        key = (op.integers_of(values), *map(_DESCRIBED, op.buffers_of(values)))
         if key not in self.known_to_fit:
             complaint = self._complaint(dict(zip(self.declared, values, strict=True)))
             if complaint is not None:
@@ -162,11 +165,17 @@ def arguments(cls: type[A]) -> type[A]:
     first, *rest = declared
     made.taken = attrgetter(first, *rest) if rest else lambda given: (getattr(given, first),)
     in_shapes = {name for each in declared.values() if each is not None for name in names_in(each.shape)}
-    first_index, *others = [
-        index for index, (name, each) in enumerate(declared.items()) if each is not None or name in in_shapes
-    ]
-    made.fitting = itemgetter(first_index, *others) if others else lambda values: (values[first_index],)
+    places = {name: at for at, name in enumerate(declared)}
+    made.buffers_of = _taken_from([places[name] for name, each in declared.items() if each is not None])
+    made.integers_of = _taken_from([at for name, at in places.items() if declared[name] is None and name in in_shapes])
     return made
+
+
+def _taken_from(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return what takes the values at some places out of a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple([values[at] for at in places])
 
 
 def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
@@ -176,8 +185,11 @@ def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]
         left = []
         for each in still_open:
             name, shape, size = each
-            # Most shapes are one name, which is known after the first buffer.
-            if bound.get(shape) == size:
+            # Most shapes are one name, which the first buffer binds.
+            length = bound.get(shape)
+            if length is None and shape.isidentifier():
+                length = bound[shape] = size
+            if length == size:
                 continue
             product, unknown, num_unknown = 1, "", 0
             for factor in factors_of(shape):

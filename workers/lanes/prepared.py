@@ -3,8 +3,8 @@
 A device op is a function of one object of arguments, which says how it uses each.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, get_type_hints
 
@@ -18,12 +18,23 @@ Function = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op: its name, its function, the class of its arguments, and how it uses each of them."""
+    """A device op: its name, its function, the class of its arguments, and how it uses each of them.
+
+    `kinds` are the types of what it is launched with, `spans` the places of those that are spans, and their modes.
+    """
 
     name: str
     function: Function
     arguments: Any
     modes: tuple[tuple[str, Mode], ...]
+    kinds: tuple[type, ...] = field(init=False)
+    spans: tuple[tuple[int, Mode], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive what each launch is held against."""
+        spans = tuple((at, mode) for at, (_, mode) in enumerate(self.modes) if mode != "int")
+        object.__setattr__(self, "kinds", tuple(int if mode == "int" else FlatSpan for _, mode in self.modes))
+        object.__setattr__(self, "spans", spans)
 
 
 @lru_cache(maxsize=1024)
@@ -56,26 +67,30 @@ class Prepared:
         self.outputs: list[FlatBuffer] = []
         if not isinstance(given, op.arguments):
             raise TypeError(f"op {op.name}: expected {op.arguments.__name__}, got {type(given).__name__}")
-        memory: list[Any] = []
         values = given.values()
-        for (name, mode), argument in zip(op.modes, values, strict=True):
-            if type(argument) is FlatSpan and mode != "int":
-                buffer, is_read = argument.buffer, mode == "in"
-                if argument.tensor is not None:
-                    memory.append(argument.tensor)
-                else:
-                    memory.append(argument._readable if is_read else argument._writable)
-                if not is_read:
-                    self.outputs.append(buffer)
-                if buffer.lane != lane:
-                    self._access(lane, argument, mode)
-            elif type(argument) is int and mode == "int":
-                memory.append(argument)
-            else:
-                expected = "a plain int" if mode == "int" else "a span of a buffer"
-                raise TypeError(f"op {op.name}, {name}: expected {expected}, got {type(argument).__name__}")
+        if tuple(map(type, values)) != op.kinds:
+            raise self._mistyped(values)
+        memory = [*values]
+        for at, mode in op.spans:
+            span = values[at]
+            buffer, is_read = span.buffer, mode == "in"
+            memory[at] = span.tensor
+            if span.tensor is None:
+                memory[at] = span._readable if is_read else span._writable
+            if not is_read:
+                self.outputs.append(buffer)
+            if buffer.lane != lane:
+                self._access(lane, span, mode)
         given.check(values)
         self.arguments: Any = op.arguments(*memory)
+
+    def _mistyped(self, values: Sequence[Any]) -> TypeError:
+        """Return what is wrong with the first argument that is of another kind."""
+        for (name, mode), kind, value in zip(self.op.modes, self.op.kinds, values, strict=True):
+            if type(value) is not kind:
+                expected = "a plain int" if mode == "int" else "a span of a buffer"
+                return TypeError(f"op {self.op.name}, {name}: expected {expected}, got {type(value).__name__}")
+        raise AssertionError(f"op {self.op.name}: every argument is of its kind")
 
     def uses(self) -> list[tuple[Span, Mode]]:
         """Return all the memory it is given, that of one lane alone too."""
