@@ -87,6 +87,9 @@ class Arguments:
     used: ClassVar[Mapping[str, Mode]]
     # Takes the arguments of an object, in order.
     taken: ClassVar[Callable[[Any], Any]]
+    # The names of buffers, their places among the arguments, and what they are; the places of integers by their names.
+    buffers: ClassVar[Sequence[tuple[str, int, Declaration]]]
+    lengths: ClassVar[Sequence[tuple[str, int]]]
     # Of all arguments those that decide whether they fit: buffers, and the integers that shapes are made of.
     buffers_of: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
     integers_of: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
@@ -115,31 +118,29 @@ class Arguments:
         op = type(self)
         key = (op.integers_of(values), *map(_DESCRIBED, op.buffers_of(values)))
         if key not in self.known_to_fit:
-            complaint = self._complaint(dict(zip(self.declared, values, strict=True)))
+            complaint = self._complaint(values)
             if complaint is not None:
                 raise complaint
             if len(self.known_to_fit) >= FIT_MAX:
                 self.known_to_fit.clear()
             self.known_to_fit.add(key)
 
-    def _complaint(self, given: Mapping[str, Any]) -> Exception | None:
-        """Return what is wrong with the arguments, by name."""
-        op, sizes, free = type(self).__name__, [], set()
-        known = {letter: given[name] for letter, name in LETTERS.items() if name in given}
-        for name, declared in self.declared.items():
-            if declared is None:
-                known[name] = given[name]
-                continue
-            found, dtype, size = given[name].described
+    def _complaint(self, values: Sequence[Any]) -> Exception | None:
+        """Return what is wrong with the arguments, in order."""
+        op, sizes, free = type(self), [], set()
+        known = {name: values[at] for name, at in op.lengths}
+        for name, at, declared in op.buffers:
+            found, dtype, size = values[at].described
             sizes.append((name, declared.shape, size))
-            if declared.dtype == ANY_DTYPE:
+            if dtype != declared.dtype:
                 free.add(dtype)
-            if dtype != declared.dtype != ANY_DTYPE or len(free) > 1:
-                return TypeError(f"{op}.{name}: expected {declared.dtype}, {found} is {dtype}")
+                if declared.dtype != ANY_DTYPE or len(free) > 1:
+                    return TypeError(f"{op.__name__}.{name}: expected {declared.dtype}, {found} is {dtype}")
             if found != name and found not in declared.of and ANY_NAME not in declared.of:
-                return TypeError(f"{op}.{name}: expected {' or '.join((name, *declared.of))}, got {found}")
+                expected = " or ".join((name, *declared.of))
+                return TypeError(f"{op.__name__}.{name}: expected {expected}, got {found}")
         complaint = disagreement(sizes, known)
-        return None if complaint is None else ValueError(f"{op}.{complaint}")
+        return None if complaint is None else ValueError(f"{op.__name__}.{complaint}")
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -166,8 +167,12 @@ def arguments(cls: type[A]) -> type[A]:
     made.taken = attrgetter(first, *rest) if rest else lambda given: (getattr(given, first),)
     in_shapes = {name for each in declared.values() if each is not None for name in names_in(each.shape)}
     places = {name: at for at, name in enumerate(declared)}
-    made.buffers_of = _taken_from([places[name] for name, each in declared.items() if each is not None])
-    made.integers_of = _taken_from([at for name, at in places.items() if declared[name] is None and name in in_shapes])
+    made.buffers = [(name, places[name], each) for name, each in declared.items() if each is not None]
+    integers = {name: at for name, at in places.items() if declared[name] is None}
+    letters = [(letter, integers[name]) for letter, name in LETTERS.items() if name in integers]
+    made.lengths = [*letters, *integers.items()]
+    made.buffers_of = _taken_from([at for _, at, _ in made.buffers])
+    made.integers_of = _taken_from([at for name, at in integers.items() if name in in_shapes])
     return made
 
 

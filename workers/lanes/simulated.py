@@ -262,8 +262,13 @@ class SimulatedMachine(BaseMachine):
     def able(self) -> list[SimulatedLane]:
         """Return the lanes whose head op may run now, once every record that can be passed has been."""
         while True:
-            pending = self.pending
-            lanes = [lane for lane in self.lanes if lane.queue and lane.ready()]
+            pending, lanes = self.pending, []
+            for lane in self.lanes:
+                if lane.queue:
+                    head = lane.queue[0]
+                    # A lane that waits is asked for as often as any other.
+                    if (type(head) is not tuple or head[0].done) and lane.ready():
+                        lanes.append(lane)
             if self.pending == pending:
                 return lanes
 
