@@ -1,6 +1,7 @@
 """Captures: copies of device variables, taken in stream order behind an op, for the recorder and nothing else."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from workers.record.observation import Recorder
 
 Array = NDArray[Any]
 NAN_BITS = 0x7FC00000
+_OF_DRAFTER: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
+_OF_STATE = (*_OF_DRAFTER, "slot_accepted", "state", "window")
 Requests = tuple[int, ...]
 
 
@@ -26,11 +29,13 @@ class Captures:
         self._memory = memory
         self._compute = compute
         self._recorder = recorder
+        self._reads_host_counts, self._is_hybrid = spec.accepted_counts == "host", spec.layers == "hybrid"
+        self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
         """Capture what the model is about to be fed."""
         names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
-        accepted = view.accepted_host if self._spec.accepted_counts == "host" else view.accepted_read
+        accepted = view.accepted_host if self._reads_host_counts else view.accepted_read
         record = self._recorder.capture
         self._compute.capture(
             lambda *arrays: record("inputs", step, requests, names, arrays),
@@ -91,35 +96,9 @@ class Captures:
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
-        hybrid = self._spec.layers == "hybrid"
-        names: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
-        names += ("slot_accepted", "state", "window") if hybrid else ()
-        k, width = self._spec.num_speculative_tokens, self._spec.conv_width
-        record = self._recorder.capture
-
-        def look(
-            slots: Array,
-            drafter_kv: Array,
-            raw: Array,
-            drafts: Array,
-            state_slot: Array,
-            accepted: Array,
-            slot_accepted: Array,
-            states: Array,
-            conv: Array,
-        ) -> None:
-            arrays = [drafter_kv.take(slots, mode="clip"), raw, drafts]
-            if hybrid:
-                row = np.maximum(state_slot, ZERO)
-                committed = np.minimum(np.maximum(accepted, ZERO), integer(1 + k))
-                at = (row * integer(width + k) + committed).repeat(width - 1)
-                at += tiled(width - 1, len(row))
-                arrays += [slot_accepted.take(row), states.take(row * integer(2 + k) + committed), conv.take(at)]
-            record("state", step, requests, names, arrays)
-
         memory = self._memory
         self._compute.capture(
-            look,
+            partial(self._look_at_states, step, requests),
             view.slots,
             memory.drafter_kv.all,
             view.raw,
@@ -130,6 +109,32 @@ class Captures:
             memory.states.all,
             memory.conv.all,
         )
+
+    def _look_at_states(
+        self,
+        step: int,
+        requests: Requests,
+        slots: Array,
+        drafter_kv: Array,
+        raw: Array,
+        drafts: Array,
+        state_slot: Array,
+        accepted: Array,
+        slot_accepted: Array,
+        states: Array,
+        conv: Array,
+    ) -> None:
+        names = _OF_DRAFTER
+        arrays: tuple[Array, ...] = (drafter_kv.take(slots, mode="clip"), raw, drafts)
+        if self._is_hybrid:
+            k, length = self._num_drafts, self._window
+            row = np.maximum(state_slot, ZERO)
+            committed = np.minimum(np.maximum(accepted, ZERO), integer(1 + k))
+            at = (row * integer(1 + length + k) + committed).repeat(length)
+            at += tiled(length, len(row))
+            kept = states.take(row * integer(2 + k) + committed)
+            names, arrays = _OF_STATE, (*arrays, slot_accepted.take(row), kept, conv.take(at))
+        self._recorder.capture("state", step, requests, names, arrays)
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
         """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""

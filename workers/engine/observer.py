@@ -36,7 +36,8 @@ class StepObserver:
         self.num_commits = 0
         self._spec = spec
         self._is_aligned = spec.is_aligned
-        self._last_block = spec.num_blocks - 1
+        self._last_block, self._rows_max = spec.num_blocks - 1, spec.max_num_seqs
+        self._drafter_max_len = spec.drafter_max_len
 
     # What the scheduler decides.
 
@@ -77,7 +78,8 @@ class StepObserver:
         if 0 in request.blocks:
             probes["first_block"] += 1
         if row.d:
-            probes["trimmed_drafts"] += row.d < request.num_drafts_next
+            if row.d < request.num_drafts_next:
+                probes["trimmed_drafts"] += 1
         else:
             probes["draftless_decode"] += row.num_computed > 0 and row.n == 1
 
@@ -151,8 +153,10 @@ class StepObserver:
         if ahead > self.run_ahead_max:
             self.run_ahead_max = ahead
         probes = self.probes
-        probes["gap"] += num_gaps
-        probes["full_batch"] += len(rows) == self._spec.max_num_seqs
+        if num_gaps:
+            probes["gap"] += num_gaps
+        if len(rows) == self._rows_max:
+            probes["full_batch"] += 1
         if any(map(_DISCARD, rows)) and any(map(_DRAFTS, rows)):
             probes["discard_while_drafting"] += 1
 
@@ -196,12 +200,15 @@ class StepObserver:
     ) -> None:
         """Note that a padded batch is enqueued; its rows share blocks, or go on from states kept with blocks."""
         probes = self.probes
-        probes["padding"] += num_rows > len(rows)
-        probes["uniform"] += is_uniform
+        if num_rows > len(rows):
+            probes["padding"] += 1
+        if is_uniform:
+            probes["uniform"] += 1
         if num_common_blocks > 0:
             probes["cascade"] += 1
             probes["cascade_of_rows"] += len(rows) > 1
-        probes["state_taken_over"] += is_restored
+        if is_restored:
+            probes["state_taken_over"] += 1
 
     def sampled_by_name(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
         """Note that rows of a batch are sampled in ways of their own."""
@@ -228,7 +235,7 @@ class StepObserver:
 
     def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
         """Note that a row brings its request these tokens."""
-        probes, spec, num_drafts, count = self.probes, self._spec, row.d, len(sampled)
+        probes, num_drafts, count = self.probes, row.d, len(sampled)
         if num_drafts and count:
             if count == 1:
                 probes["no_accept"] += 1
@@ -239,10 +246,11 @@ class StepObserver:
         length = len(request.tokens)
         if length + count > _SHORT_REQUEST:
             probes["long_request"] += 1
-        if spec.drafter_max_len:
-            probes["drafter_full"] += spec.drafter_max_len < length + count + spec.num_speculative_tokens
+        if self._drafter_max_len:
+            probes["drafter_full"] += self._drafter_max_len < length + count + self._spec.num_speculative_tokens
         if self._is_aligned and sampled:
-            crossed = (length - 1 + count) // spec.block_size - (length - 1) // spec.block_size
+            block_size = self._spec.block_size
+            crossed = (length - 1 + count) // block_size - (length - 1) // block_size
             probes["boundary_in_run"] += crossed > 0
             probes["boundaries_in_run"] += crossed > 1
 
