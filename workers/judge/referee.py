@@ -171,7 +171,9 @@ class Referee:
             {truth.index for truth in self._oracle.alive.values() if truth.grammar} if self._has_grammars else set()
         )
         decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, grammars, cache)
-        decision.go_on(self._running_before if self._victims else [*map(self._standing, self._oracle.running)])
+        decision.go_on(
+            self._running_before if self._victims else [self._standing(truth) for truth in self._oracle.running]
+        )
         if self._spec.policy == "priority":
             self._queue = deque(sorted(self._queue, key=lambda request: (requests[request].priority, request)))
         decision.admit(self._queue, lambda request: self._standing(requests[request]))

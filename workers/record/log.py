@@ -3,6 +3,8 @@
 Requests are numbered in the order of their submission: a name that is used again is another request. Commits are named
 by (request, epoch, step in epoch): the epoch counts preemptions, the steps are those that scheduled the request in this
 epoch. Values never enter the log, only decisions do.
+
+Nobody changes an entry. Those that each step makes are not frozen: to make one that is takes several times as long.
 """
 
 from dataclasses import dataclass
@@ -82,8 +84,6 @@ UNSPOILED = Spoils()
 class ScheduledRow:
     """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
 
-    Nobody changes it: to make one that cannot be changed takes several times as long.
-
     `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away,
     `spoiled` that an event makes its logits NaN, `spoils` that one makes something of it unusable.
     A request that joins takes `shared_blocks` over from the prefix cache, and with them `hit_length` computed tokens.
@@ -104,7 +104,7 @@ class ScheduledRow:
     spoils: Spoils = UNSPOILED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scheduled:
     """The scheduler's decision for a step, in the order it was taken; `k_step` drafts are proposed in it."""
 
@@ -115,7 +115,7 @@ class Scheduled:
     skipped: tuple[tuple[int, SkipReason], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Launched:
     """A step was enqueued: its requests in row order, and the padded shape it runs in."""
 
@@ -126,14 +126,14 @@ class Launched:
     uniform: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Corrected:
     """The host mirrors were corrected by what this step sampled."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Processed:
     """The results of a step reached the scheduler."""
 
