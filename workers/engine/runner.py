@@ -145,7 +145,9 @@ class Runner:
             self._observer.sampled_by_name(named, rows)
         self._stage(plan, step, previous, shape, named)
         length_max, num_queries_max = extent_of(batch.rows)
-        num_blocks_max = min(-(-length_max // self.spec.block_size), memory.max_blocks)
+        num_blocks = -(-length_max // self.spec.block_size)
+        # A bound is as good as the next one: with powers of two few launches have arguments nobody has seen.
+        num_blocks_max = min(1 << (num_blocks - 1).bit_length(), memory.max_blocks)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.shared_blocks for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
