@@ -63,9 +63,12 @@ def drawn_chain(a: DrawnChain) -> None:
 def drawn(logits: Floats, scale: Floats, numbers: Floats, block_size: int, tile_size: int) -> Integers:
     """Return a token of each line of logits [N, V] by its numbers [N, 3]: its block, its tile in that, then itself."""
     num_lines, vocab_size = logits.shape
+    weights = weight(logits, logits.max(axis=1, keepdims=True), scale[:, None])
+    if vocab_size <= tile_size == block_size:
+        return pick(weights, numbers[:, 2])
     num_blocks = -(-vocab_size // block_size)
     padded = np.zeros((num_lines, num_blocks * block_size), dtype=np.float32)
-    padded[:, :vocab_size] = weight(logits, logits.max(axis=1, keepdims=True), scale[:, None])
+    padded[:, :vocab_size] = weights
     tiles = padded.reshape(num_lines, num_blocks, block_size // tile_size, tile_size)
     sums, lines = tiles.sum(axis=3), np.arange(num_lines)
     block = pick(sums.sum(axis=2), numbers[:, 0])
