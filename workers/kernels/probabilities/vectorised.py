@@ -24,7 +24,7 @@ def number(value: float) -> Floats:
 
 
 LOG2E = number(1.4426950408889634)
-NEVER, NONE, ONE = number(-np.inf), number(0), number(1)
+NEVER, NONE = number(-np.inf), number(0)
 # A block without any weight has a maximum all the same: this one, of which -inf is infinitely less.
 LEAST = number(float(np.finfo(np.float32).min))
 
