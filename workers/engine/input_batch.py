@@ -109,7 +109,8 @@ class InputBatch:
         if planned.request.params.grammar:
             row.tokens[:] = planned.request.tokens
         row.num_tokens_no_spec = planned.num_known + planned.num_placeholders
-        row.blocks.extend(planned.new_blocks)
+        if planned.new_blocks:
+            row.blocks.extend(planned.new_blocks)
 
     def _add(self, places: list[Row | None], wanted: dict[Key, PlanRow]) -> None:
         for key, planned in wanted.items():

@@ -45,7 +45,9 @@ SAMPLING_FIELDS = ("temperature_bits", "top_p_bits", "top_k", "seeds", "point_ma
 
 def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArray[Any]:
     """Allocate the flat contents of a buffer."""
-    return np.full(length, fill, dtype=dtype)
+    array: NDArray[Any] = np.empty(length, dtype)
+    array.fill(fill)
+    return array
 
 
 def capture_size(num_rows: int) -> int:

@@ -44,6 +44,7 @@ from workers.record.observation import Observation, Recorder
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
 # Of a row, and of its key: read into tuples, for a step makes no lists.
 _PLAN, _KEY, _NUM_COMPUTED, _REQUEST = attrgetter("plan"), attrgetter("key"), attrgetter("num_computed"), itemgetter(0)
+_IS_TOKEN = NO_TOKEN.__ne__
 
 
 class Runner:
@@ -282,7 +283,7 @@ class Runner:
             columns = tuple(landed.data)
         width = 1 + self.spec.num_speculative_tokens
         return tuple(
-            () if row.discard else tuple(filter(NO_TOKEN.__ne__, columns[index * width : (index + 1) * width]))
+            () if row.discard else tuple(filter(_IS_TOKEN, columns[index * width : (index + 1) * width]))
             for index, row in enumerate(step.rows)
         )
 

@@ -250,8 +250,7 @@ class Scheduler:
         shared: Sequence[int] = (),
     ) -> None:
         known = len(request.tokens)
-        request.blocks.extend(shared)
-        request.blocks.extend(blocks)
+        request.blocks += (*shared, *blocks)
         # Behind the last token known or about to be: a chunk that is not the last ends before it.
         num_behind = n + request.num_computed - known - request.num_placeholders
         discard = num_behind < 0
