@@ -93,13 +93,13 @@ class RaceDetector:
         """Order what follows on the lane after the record."""
         clock, of = self._clocks[lane + 1], record.lane + 1
         if clock[of] < record.clock[of]:
-            clock[:] = [one if one > other else other for one, other in zip(clock, record.clock, strict=True)]
+            clock[:] = map(max, clock, record.clock)
 
     def synchronized(self, record: Record) -> None:
         """Order what follows on the host after the record."""
         clock, of = self._host, record.lane + 1
         if clock[of] < record.clock[of]:
-            clock[:] = [one if one > other else other for one, other in zip(clock, record.clock, strict=True)]
+            clock[:] = map(max, clock, record.clock)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
         """Judge an access of the host, and whether what it expects there is still the last thing written."""
