@@ -250,7 +250,8 @@ class Scheduler:
         shared: Sequence[int] = (),
     ) -> None:
         known = len(request.tokens)
-        request.blocks += (*shared, *blocks)
+        request.blocks.extend(shared)
+        request.blocks.extend(blocks)
         # Behind the last token known or about to be: a chunk that is not the last ends before it.
         num_behind = n + request.num_computed - known - request.num_placeholders
         discard = num_behind < 0
