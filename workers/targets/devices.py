@@ -27,7 +27,6 @@ from workers.targets.target import DEVICES, Device, DeviceError, RunConfig, Watc
 CLEAN = Parts()
 _OPS, _NUMPY, _TRITON = "workers.kernels.", ".vectorised", ".triton"
 _INTERPRET = "TRITON_INTERPRET"
-_FUSION = "TRITON_DEFAULT_FP_FUSION"
 
 
 def ops_of(parts: Parts) -> dict[str, Any]:
@@ -124,9 +123,6 @@ def _load_triton(interprets: bool) -> None:
         os.environ[_INTERPRET] = "1"
     elif os.environ.get(_INTERPRET) == "1":
         raise DeviceError(f"cuda: {_INTERPRET}=1 is set, kernels would be interpreted")
-    if not interprets:
-        # A product that is added before it is rounded is not the definition's.
-        os.environ[_FUSION] = "0"
     try:
         torch = import_module("torch")
         import_module("triton")

@@ -123,6 +123,9 @@ def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
     """Return what launches a kernel on a grid; it takes every parameter of the kernel by position."""
 
     def call(*arguments: Any, **options: Any) -> None:
+        # A product that is added before it is rounded is not the definition's, and lanes of a warp that add up each
+        # other's products would come to sums of their own.
+        options = {"enable_fp_fusion": False, **options}
         compiled = kernel[grid](*arguments, **options)
         being_bound = _BEING_BOUND.get()
         if being_bound is not None:

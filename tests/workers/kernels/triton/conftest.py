@@ -1,7 +1,4 @@
-"""Choose where the Triton kernels run, before anything imports Triton: it reads its environment when it is loaded.
-
-On a GPU they are compiled as `workers.targets.devices` has them compiled.
-"""
+"""Choose where the Triton kernels run, before anything imports Triton: it reads its environment when it is loaded."""
 
 import os
 import sys
@@ -14,5 +11,3 @@ if not torch.cuda.is_available():
         "Triton was imported before tests/workers/kernels/triton/conftest.py chose its interpreter"
     )
     os.environ["TRITON_INTERPRET"] = "1"
-else:
-    os.environ["TRITON_DEFAULT_FP_FUSION"] = "0"

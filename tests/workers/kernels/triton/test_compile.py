@@ -9,7 +9,7 @@ def test_every_kernel_compiles_for_a_gpu_with_the_arguments_of_an_engine() -> No
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.workers.kernels.triton.compile_offline"],
-        env={**environment, "TRITON_DEFAULT_FP_FUSION": "0"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
