@@ -20,6 +20,8 @@ DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
 NUMBERS_PER_DRAFT = tl.constexpr(shared.NUMBERS_PER_DRAFT)
 BLOCK_DRAFTS = 128
 BLOCK_POSITIONS = 64
+# What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
+BLOCKS_MIN, TILES_MIN, TILE_MIN = 32, 4, 128
 
 
 def draft_noise(a: DraftNoise) -> None:
@@ -85,13 +87,14 @@ def drawn_chain(a: DrawnChain) -> None:
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     assert a.draft_noise.numel() == num_rows * k * shared.NUMBERS_PER_DRAFT
     vocabulary_block = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
-    num_vocabulary_blocks = triton.cdiv(a.vocab_size, vocabulary_block)
+    num_vocabulary_blocks, num_tiles = triton.cdiv(a.vocab_size, vocabulary_block), vocabulary_block // a.tile_size
     launch(_chain_kernel, (num_rows,))(
         *buffers,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size, num_vocabulary_blocks,
         a.max_blocks, 2 + k, a.conv_width + k,
-        a.block_size, k, a.conv_width, block_width_of(a.conv_width), BLOCK_POSITIONS,
-        triton.next_power_of_2(num_vocabulary_blocks), vocabulary_block, a.tile_size,
+        a.block_size, k, a.conv_width, num_tiles, a.tile_size, block_width_of(a.conv_width), BLOCK_POSITIONS,
+        max(triton.next_power_of_2(num_vocabulary_blocks), BLOCKS_MIN),
+        max(num_tiles, TILES_MIN), max(a.tile_size, TILE_MIN),
     )  # fmt: skip
 
 
@@ -101,9 +104,9 @@ def _chain_kernel(
     p_script, p_temperature_bits, p_point_mass, p_noise, p_states, p_conv, p_kv, p_draft_logits,
     p_raw, p_own, p_draft_tokens,
     num_rows, length, max_model_len, num_proposed, vocab_size, num_vocabulary_blocks,
-    max_blocks, stride_states, stride_conv, block_size, k, width,
+    max_blocks, stride_states, stride_conv, block_size, k, width, num_tiles, tile_size,
     BLOCK_WIDTH: tl.constexpr,
-    BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     # What the layers share with other kernels takes blocks of rows; this one has one row.
     o_row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
@@ -131,7 +134,7 @@ def _chain_kernel(
         b_wrong = scripted(p_script, b_slot, b_position + 1, is_real, max_model_len)
         b_of = tl.where(is_drawn & (b_wrong > 0), mix(b_hidden + 1), b_hidden)
         p_line = p_draft_logits + (b_slot * k + index) * vocab_size
-        b_largest, b_own = _largest(b_of, p_line, is_drawn, vocab_size, num_vocabulary_blocks, BLOCK)
+        b_largest, b_own = _largest(b_of, p_line, is_drawn, vocab_size, TILES * TILE)
         p_numbers = p_noise + (o_row * k + index) * NUMBERS_PER_DRAFT
         b_drawn = _drawn(
             b_of,
@@ -141,8 +144,10 @@ def _chain_kernel(
             scale_of(b_temperature),
             vocab_size,
             num_vocabulary_blocks,
+            num_tiles,
+            tile_size,
             BLOCKS,
-            BLOCK,
+            TILES,
             TILE,
         )
         b_token = tl.where(is_drawn, b_drawn, (b_own + b_wrong) % vocab_size)
@@ -153,15 +158,15 @@ def _chain_kernel(
 
 
 @triton.jit
-def _largest(b_word, p_line, is_kept, vocab_size, num_blocks, BLOCK: tl.constexpr):
+def _largest(b_word, p_line, is_kept, vocab_size, BLOCK: tl.constexpr):
     """Return the largest logit of a hidden word and the lowest token that has it; keep the logits, if they are to be.
 
     Shapes: [1], and [1] pointers.
     """
     b_largest = tl.full([1], NEVER, dtype=tl.float32)
     b_own = tl.zeros([1], dtype=tl.int64)
-    for i_block in range(num_blocks):
-        o_token = i_block * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    for first in range(0, vocab_size, BLOCK):
+        o_token = first + tl.arange(0, BLOCK).to(tl.int64)
         is_token = (o_token < vocab_size)[None, :]
         b_logits = tl.where(is_token, logit(b_word[:, None], o_token[None, :]), NEVER)
         tl.store(p_line[:, None] + o_token[None, :], b_logits, mask=is_token & is_kept[:, None])
@@ -174,31 +179,35 @@ def _largest(b_word, p_line, is_kept, vocab_size, num_blocks, BLOCK: tl.constexp
 
 @triton.jit
 def _drawn(
-    b_word, p_numbers, is_drawn, b_largest, b_scale, vocab_size, num_blocks,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    b_word, p_numbers, is_drawn, b_largest, b_scale, vocab_size, num_blocks, num_tiles, tile_size,
+    BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return the token that three numbers draw from the logits of a hidden word: its block, its tile, then itself.
 
     Shapes: [1], and [1] pointers.
     """
-    o_block, o_tile = tl.arange(0, BLOCKS), tl.arange(0, BLOCK // TILE)
+    o_block, o_tile = tl.arange(0, BLOCKS), tl.arange(0, TILES)
     b_masses = tl.zeros([1, BLOCKS], dtype=tl.float32)
     for i_block in range(num_blocks):
-        b_tiles = _tiles(b_word, i_block, b_largest, b_scale, vocab_size, BLOCK, TILE)
+        b_tiles = _tiles(b_word, i_block, b_largest, b_scale, vocab_size, num_tiles, tile_size, TILES, TILE)
         mass = tl.sum(tl.sum(b_tiles, axis=1), axis=0)
         b_masses = tl.where((o_block == i_block)[None, :], mass, b_masses)
     b_block = pick(b_masses, tl.load(p_numbers, mask=is_drawn, other=0.0))
-    b_tiles = _tiles(b_word, tl.sum(b_block, axis=0), b_largest, b_scale, vocab_size, BLOCK, TILE)
+    i_drawn = tl.sum(b_block, axis=0)
+    b_tiles = _tiles(b_word, i_drawn, b_largest, b_scale, vocab_size, num_tiles, tile_size, TILES, TILE)
     b_tile = pick(tl.sum(b_tiles, axis=1)[None, :], tl.load(p_numbers + 1, mask=is_drawn, other=0.0))
     b_of_tile = tl.sum(tl.where((o_tile == tl.sum(b_tile, axis=0))[:, None], b_tiles, 0.0), axis=0)
     b_place = pick(b_of_tile[None, :], tl.load(p_numbers + 2, mask=is_drawn, other=0.0))
-    return b_block.to(tl.int64) * BLOCK + b_tile * TILE + b_place
+    return (b_block.to(tl.int64) * num_tiles + b_tile) * tile_size + b_place
 
 
 @triton.jit
-def _tiles(b_word, i_block, b_largest, b_scale, vocab_size, BLOCK: tl.constexpr, TILE: tl.constexpr):
+def _tiles(
+    b_word, i_block, b_largest, b_scale, vocab_size, num_tiles, tile_size, TILES: tl.constexpr, TILE: tl.constexpr
+):  # fmt: skip
     """Return the weights of a block of the vocabulary, tile by tile, relative to the largest of all."""
-    o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE).to(tl.int64) * TILE
-    b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
-    b_logits = tl.where(b_token < vocab_size, logit(b_word[:, None], b_token), NEVER)
+    o_tile, o_place = tl.arange(0, TILES).to(tl.int64), tl.arange(0, TILE)
+    b_token = (i_block * num_tiles + o_tile)[:, None] * tile_size + o_place[None, :]
+    is_token = (o_tile < num_tiles)[:, None] & (o_place < tile_size)[None, :] & (b_token < vocab_size)
+    b_logits = tl.where(is_token, logit(b_word[:, None], b_token), NEVER)
     return weight(b_logits, NEVER, b_largest[:, None], b_scale[:, None])

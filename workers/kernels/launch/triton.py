@@ -33,6 +33,8 @@ UNKNOWN_TOKEN = tl.constexpr(sentinels.UNKNOWN_TOKEN)
 POISON = tl.constexpr(sentinels.POISON)
 
 COLUMNS_MIN = 4
+# What the sizes of long lines are told apart by: all of them are multiples of it, or not. Shorter ones are not asked.
+UNIT, LONG_LINE = 128, 4096
 
 _BEING_BOUND: ContextVar[list["Bound"] | None] = ContextVar("being_bound", default=None)
 
@@ -105,6 +107,12 @@ def columns_of(width: int) -> int:
     """Return the size of a block that holds `width` columns: one of few, for each makes a kernel of its own."""
     size: int = triton.next_power_of_2(max(width, COLUMNS_MIN))
     return size
+
+
+def unit_of(vocab_size: int, *strides: int) -> int:
+    """Return what the sizes of lines are given in: 1, or a unit that says how long pieces can be read at once."""
+    is_long = vocab_size > LONG_LINE and all(size % UNIT == 0 for size in (vocab_size, *strides))
+    return UNIT if is_long else 1
 
 
 def check_flat(*buffers: Tensor) -> None:

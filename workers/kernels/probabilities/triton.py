@@ -26,16 +26,16 @@ def weight(b_logits, b_floor, b_maximum, b_scale):
 
 
 @triton.jit
-def load_block(p_line, i_block, vocab_size, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Return the logits of a block, tile by tile."""
-    o_tile = i_block * BLOCK + tl.arange(0, BLOCK // TILE) * TILE
+def load_block(p_line, first, end, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """Return the logits of a block from the first on, tile by tile, up to an end."""
+    o_tile = first + tl.arange(0, BLOCK // TILE) * TILE
     b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
     # Nearly every block is a whole one, and a mask costs as much as the arithmetic. What is read once should not push
     # out of the cache what is read again.
-    if (i_block + 1) * BLOCK <= vocab_size:
+    if first + BLOCK <= end:
         b_logits = tl.load(p_line + b_token, eviction_policy="evict_first")
     else:
-        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER, eviction_policy="evict_first")
+        b_logits = tl.load(p_line + b_token, mask=b_token < end, other=NEVER, eviction_policy="evict_first")
     return b_logits
 
 

@@ -11,6 +11,7 @@ from workers.kernels.launch.triton import (
     kernel,
     launch,
     let_next_begin,
+    unit_of,
     wait_for_others,
 )
 from workers.kernels.probabilities.triton import NEVER, at, block_odds, draft_odds, load_block, scale_of, weight
@@ -22,8 +23,8 @@ ELEMENTS_PER_WARP = 1024
 PIECE = 4096
 # Most columns decide nothing: few programs of a row find that out.
 PROGRAMS = 16
-# One program a row is enough for such a vocabulary.
-SMALL = 4096
+# One program a row is enough for such a vocabulary, and one kernel for all of them: its blocks are read in such pieces.
+SMALL, SMALL_PIECE, COLUMNS_MIN, BLOCKS_MIN = 4096, 256, 16, 32
 # Of so many blocks and more, the sums mostly tell enough of what is left.
 BLOCKS_TELLING = tl.constexpr(8)
 # What rounding of sums may make of them.
@@ -45,26 +46,33 @@ def residual_mass(a: ResidualMass) -> None:
     assert a.accept_noise.numel() == num_rows * (width - 1)
     if width < 3:
         return
-    tile, piece, overlaps = min(TILE, a.block_size), min(PIECE, a.block_size), can_overlap()
-    programs = PROGRAMS if a.vocab_size > SMALL else 1
+    columns, blocks, overlaps = columns_of(width), triton.next_power_of_2(num_blocks), can_overlap()
+    block, piece, programs = a.block_size, min(PIECE, a.block_size), PROGRAMS
+    if a.vocab_size <= SMALL:
+        columns, blocks = max(columns, COLUMNS_MIN), max(blocks, BLOCKS_MIN)
+        block, piece, programs = 0, SMALL_PIECE, 1
+    unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
     launch(_kernel, (num_rows * programs,))(
-        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride,
-        width, columns_of(width), triton.next_power_of_2(num_blocks), a.block_size, piece, tile,
-        programs, overlaps,
+        *arguments, num_rows, num_blocks, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit,
+        width, a.block_size, columns, blocks, block, piece, min(TILE, piece),
+        programs, unit, overlaps,
         num_warps=max(piece // ELEMENTS_PER_WARP, 1), launch_pdl=overlaps,
     )  # fmt: skip
 
 
-@kernel("p_logits", "p_draft_logits", "vocab_size", "logits_stride", "draft_stride")
+@kernel("p_logits", "p_draft_logits")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_drafts, p_num_drafts, p_point_mass,
     p_max, p_sum, p_accept, p_residual,
     num_rows, num_blocks, vocab_size,
-    logits_stride, draft_stride, width,
+    logits_stride, draft_stride, width, block_size,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr, TILE: tl.constexpr,
-    PROGRAMS: tl.constexpr, OVERLAPS: tl.constexpr,
+    PROGRAMS: tl.constexpr, UNIT: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     let_next_begin(OVERLAPS)
+    vocab_size, logits_stride, draft_stride = vocab_size * UNIT, logits_stride * UNIT, draft_stride * UNIT
+    if BLOCK > 0:
+        block_size = BLOCK
     first_block = tl.program_id(0) % PROGRAMS
     # The last rows first: some of their logits are still in the cache.
     i_row, o_column = (num_rows - 1 - tl.program_id(0) // PROGRAMS).to(tl.int64), tl.arange(0, COLUMNS)
@@ -88,7 +96,7 @@ def _kernel(
         b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
         are_all_kept = at((b_noise < b_odds).to(tl.int32), o_column, usable) > 0
         b_known, b_left = (b_noise >= b_odds) | are_all_kept, 0 * b_odds
-        if BLOCKS >= BLOCKS_TELLING:
+        if num_blocks >= BLOCKS_TELLING:
             # No less is left than of blocks as a whole, and no more than the draft of the column leaves.
             b_least = tl.maximum((b_odds * b_draft_total)[:, None] * b_mass - b_total[:, None] * b_draft_mass, 0.0)
             b_whole = b_total * b_draft_total
@@ -111,11 +119,11 @@ def _kernel(
                 maximum, total = at(b_maximum, o_column, column), at(b_total, o_column, column)
                 draft_maximum, draft_total = at(b_draft_maximum, o_column, column), at(b_draft_total, o_column, column)
                 for i_block in range(first_block, num_blocks, PROGRAMS):
-                    left = 0.0
-                    for i_piece in range(i_block * (BLOCK // PIECE), (i_block + 1) * (BLOCK // PIECE)):
+                    left, end = 0.0, tl.minimum((i_block + 1) * block_size, vocab_size)
+                    for first in range(i_block * block_size, end, PIECE):
                         left += _left_of_piece(
-                            p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride, i_piece,
-                            certain, vocab_size, odds * draft_total, floor, maximum, total, draft_maximum, scale,
+                            p_logits + i_line * logits_stride, p_draft_logits + i_proposed * draft_stride, first, end,
+                            certain, odds * draft_total, floor, maximum, total, draft_maximum, scale,
                             PIECE, TILE,
                         )  # fmt: skip
                     tl.store(p_mass + column * num_blocks + i_block, tl.div_rn(left, total * draft_total))
@@ -125,16 +133,16 @@ def _kernel(
 
 @triton.jit
 def _left_of_piece(
-    p_line, p_draft_line, i_piece, certain, vocab_size, factor, floor, maximum, total, draft_maximum, scale,
+    p_line, p_draft_line, first, end, certain, factor, floor, maximum, total, draft_maximum, scale,
     PIECE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return what drafts leave of a piece of the target; of a certain one, which has no draft logits, its token."""
-    b_target = factor * weight(load_block(p_line, i_piece, vocab_size, PIECE, TILE), floor, maximum, scale)
+    b_target = factor * weight(load_block(p_line, first, end, PIECE, TILE), floor, maximum, scale)
     if certain >= 0:
-        o_tile = i_piece * PIECE + tl.arange(0, PIECE // TILE) * TILE
+        o_tile = first + tl.arange(0, PIECE // TILE) * TILE
         b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
         b_left = tl.where(b_token == certain, b_target - total, b_target)
     else:
-        b_proposed = load_block(p_draft_line, i_piece, vocab_size, PIECE, TILE)
+        b_proposed = load_block(p_draft_line, first, end, PIECE, TILE)
         b_left = b_target - weight(b_proposed, NEVER, draft_maximum, scale) * total
     return tl.sum(tl.sum(tl.maximum(b_left, 0.0), axis=1), axis=0)

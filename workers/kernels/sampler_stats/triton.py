@@ -3,7 +3,15 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
+from workers.kernels.launch.triton import (
+    can_overlap,
+    check_flat,
+    kernel,
+    launch,
+    let_next_begin,
+    unit_of,
+    wait_for_others,
+)
 from workers.kernels.probabilities.triton import NEVER, load_block, scale_of
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
@@ -28,23 +36,25 @@ def sampler_stats(a: SamplerStats) -> None:
     assert a.draft_slots.numel() == num_rows
     assert a.tile_sum.numel() == num_rows * width * num_blocks * (a.block_size // a.tile_size)
     are_few, overlaps = num_lines * num_blocks <= FEW, can_overlap()
+    unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
     per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
     launch(_kernel, (num_lines * num_blocks,))(
-        *arguments, num_rows, num_blocks, a.vocab_size, a.logits_stride, a.draft_stride, width, a.block_size,
-        a.tile_size, are_few, overlaps,
+        *arguments, num_rows, num_blocks, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit, width,
+        a.block_size, a.tile_size, unit, are_few, overlaps,
         num_warps=min(max(a.block_size // per_warp, 1), 16), launch_pdl=overlaps,
     )  # fmt: skip
 
 
-@kernel("p_logits", "p_draft_logits", "vocab_size", "logits_stride", "draft_stride")
+@kernel("p_logits", "p_draft_logits")
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_num_drafts, p_point_mass,
     p_max, p_sum, p_best, p_tile_sum,
     num_rows, num_blocks, vocab_size,
     logits_stride, draft_stride, width,
-    BLOCK: tl.constexpr, TILE: tl.constexpr, ARE_FEW: tl.constexpr, OVERLAPS: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, UNIT: tl.constexpr, ARE_FEW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     let_next_begin(OVERLAPS)
+    vocab_size, logits_stride, draft_stride = vocab_size * UNIT, logits_stride * UNIT, draft_stride * UNIT
     i_block = tl.program_id(0) % num_blocks
     i_any_line, num_lines = tl.program_id(0) // num_blocks, num_rows * width
     i_program = tl.program_id(0).to(tl.int64)
@@ -54,13 +64,13 @@ def _kernel(
         floor = tl.load(p_floors + i_line)
         p_line = p_logits + i_line * logits_stride
         if ARE_FEW:
-            b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
+            b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
         else:
             b_logits = tl.zeros([BLOCK // TILE, TILE], dtype=tl.float32)
         wait_for_others(OVERLAPS)
         if i_column <= num_drafts:
             if not ARE_FEW:
-                b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
+                b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
             if floor > NEVER:
                 # NaN is not below.
                 b_logits = tl.where(b_logits < floor, NEVER, b_logits)
@@ -86,7 +96,7 @@ def _kernel(
         is_read = (i_column < num_drafts) & (tl.load(p_point_mass + i_row) == 0) & (slot >= 0)
         if is_read & (temperature > 0):
             p_line = p_draft_logits + (slot * (width - 1) + i_column) * draft_stride
-            b_logits = load_block(p_line, i_block, vocab_size, BLOCK, TILE)
+            b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
             wait_for_others(OVERLAPS)
             maximum, total, b_tiles = _sums(b_logits, temperature)
             tl.store(p_max + i_program, maximum)

@@ -3,7 +3,16 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, can_overlap, check_flat, columns_of, kernel, launch, wait_for_others
+from workers.kernels.launch.triton import (
+    NO_TOKEN,
+    can_overlap,
+    check_flat,
+    columns_of,
+    kernel,
+    launch,
+    unit_of,
+    wait_for_others,
+)
 from workers.kernels.probabilities.triton import (
     NEVER,
     at,
@@ -32,9 +41,7 @@ RANK = tl.constexpr(1 << 32)
 # A row waits for its own arithmetic: so many warps as there are tries, or half of them where none is.
 WARPS, WARPS_WITHOUT_TRIES = 16, 8
 # What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
-COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 8, 32, 32, 128
-# What the sizes of lines are multiples of, or of nothing.
-UNIT = 128
+COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 32, 128
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
@@ -58,7 +65,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
         columns, blocks = max(columns, COLUMNS_MIN), max(blocks, BLOCKS_MIN)
     entries = columns if a.method == shared.STRICT else columns_of(a.num_tries)
     overlaps = can_overlap()
-    unit = UNIT if is_large and all(size % UNIT == 0 for size in (a.vocab_size, a.logits_stride, a.draft_stride)) else 1
+    unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride) if is_large else 1
     launch(_kernel, (num_rows,))(
         *arguments, num_rows, num_blocks, num_tiles, tile_size, a.vocab_size // unit,
         a.logits_stride // unit, a.draft_stride // unit, a.num_tries, width,
