@@ -122,8 +122,8 @@ class Step:
         }
         drawn = (self.seeds, self.positions, self.accept, self.select, K, NUM_TRIES)
         return [
-            *([] if self.kind == "greedy" else [(draw_noise, DrawNoise(*drawn))]),
             (sampler_stats, SamplerStats(**distributions, **tiles)),
+            *([] if self.kind == "greedy" else [(draw_noise, DrawNoise(*drawn))]),
             *([(residual_mass, ResidualMass(**distributions, **mass, **noise))] if self.kind == "block" else []),
             (verify_drafts, VerifyDrafts(**distributions, **tiles, **mass, **noise, **decide)),
         ]

@@ -140,13 +140,12 @@ class Chance:
         def call(op: Callable[[B], None], arguments: type[B], **named: Span) -> Call:
             return partial(lane.launch, op, self._context.bound(arguments, view, own, **named))
 
-        calls = [
-            call(parts.sampling_inputs, SamplingInputs, rates_in_steps=rates, positions=positions),
-            call(parts.draw_noise, DrawNoise, positions=positions),
-        ]
+        calls = [call(parts.sampling_inputs, SamplingInputs, rates_in_steps=rates, positions=positions)]
         if is_limited:
             calls.append(call(parts.logit_floors, LogitFloors, workspace=spans["floors_workspace"]))
         calls.append(call(parts.sampler_stats, SamplerStats, draft_slots=slots))
+        # A GPU draws it while it reads the logits.
+        calls.append(call(parts.draw_noise, DrawNoise, positions=positions))
         # Nothing is left to add up before a single draft.
         if spec.sampling == "block" and spec.num_speculative_tokens > 1:
             calls.append(call(parts.residual_mass, ResidualMass, draft_slots=slots, drafts=drafts))

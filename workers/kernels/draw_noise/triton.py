@@ -8,7 +8,7 @@ import triton.language as tl
 
 from workers.kernels.draw_noise import arguments as shared
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin
+from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
 
 ACCEPT_STREAM = tl.constexpr(shared.ACCEPT_STREAM)
 SELECT_STREAM = tl.constexpr(shared.SELECT_STREAM)
@@ -18,7 +18,8 @@ BLOCK = 128
 def draw_noise(a: DrawNoise) -> None:
     """Draw what verification needs for each row.
 
-    One number of Philox an element of a block, over all rows.
+    One number of Philox an element of a block, over all rows. It is to be launched behind `sampler_stats`, which takes
+    longer.
     """
     check_flat(a.seeds, a.positions, a.accept_noise, a.select_noise)
     num_rows, k = a.positions.numel(), a.num_speculative_tokens
@@ -26,9 +27,11 @@ def draw_noise(a: DrawNoise) -> None:
     assert a.select_noise.numel() == num_rows * (1 + k) * (1 + a.num_tries) * 4
     count = num_rows * (k + (1 + k) * (1 + a.num_tries))
     assert a.select_noise.numel() < 1 << 31, "noise is counted in 32 bits"
+    overlaps = can_overlap()
     launch(_kernel, (triton.cdiv(count, BLOCK),))(
-        a.seeds, a.positions, a.accept_noise, a.select_noise, num_rows, k, a.num_tries, BLOCK, can_overlap()
-    )
+        a.seeds, a.positions, a.accept_noise, a.select_noise, num_rows, k, a.num_tries, BLOCK, overlaps,
+        launch_pdl=overlaps,
+    )  # fmt: skip
 
 
 @kernel()
@@ -36,6 +39,8 @@ def _kernel(
     p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries,
     BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
+    # It writes beside the pass over the logits, which is ahead of it, has nothing to do with noise, and lets nobody
+    # begin before it has waited itself.
     let_next_begin(OVERLAPS)
     o_draw = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     num_select = (1 + k) * (1 + num_tries)
@@ -57,6 +62,8 @@ def _kernel(
     tl.store(p_words + 1, uniform(b_1), mask=is_select)
     tl.store(p_words + 2, uniform(b_2), mask=is_select)
     tl.store(p_words + 3, uniform(b_3), mask=is_select)
+    # Who waits for this one waits for the pass, too.
+    wait_for_others(OVERLAPS)
 
 
 @triton.jit

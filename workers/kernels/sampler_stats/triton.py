@@ -53,7 +53,6 @@ def _kernel(
     logits_stride, draft_stride, width,
     BLOCK: tl.constexpr, TILE: tl.constexpr, UNIT: tl.constexpr, ARE_FEW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    let_next_begin(OVERLAPS)
     vocab_size, logits_stride, draft_stride = vocab_size * UNIT, logits_stride * UNIT, draft_stride * UNIT
     i_block = tl.program_id(0) % num_blocks
     i_any_line, num_lines = tl.program_id(0) // num_blocks, num_rows * width
@@ -67,7 +66,7 @@ def _kernel(
             b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
         else:
             b_logits = tl.zeros([BLOCK // TILE, TILE], dtype=tl.float32)
-        wait_for_others(OVERLAPS)
+        _wait_and_let_next_begin(OVERLAPS)
         if i_column <= num_drafts:
             if not ARE_FEW:
                 b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
@@ -97,12 +96,19 @@ def _kernel(
         if is_read & (temperature > 0):
             p_line = p_draft_logits + (slot * (width - 1) + i_column) * draft_stride
             b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
-            wait_for_others(OVERLAPS)
+            _wait_and_let_next_begin(OVERLAPS)
             maximum, total, b_tiles = _sums(b_logits, temperature)
             tl.store(p_max + i_program, maximum)
             tl.store(p_sum + i_program, total)
         else:
-            wait_for_others(OVERLAPS)
+            _wait_and_let_next_begin(OVERLAPS)
+
+
+@triton.jit
+def _wait_and_let_next_begin(OVERLAPS: tl.constexpr):
+    """Wait for others, and let noise be drawn beside this kernel then: nobody else reads what it writes any more."""
+    wait_for_others(OVERLAPS)
+    let_next_begin(OVERLAPS)
 
 
 @triton.jit
