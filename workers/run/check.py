@@ -22,6 +22,7 @@ from workers.run.agreed_run import AgreedRun, Repetition
 from workers.run.drive import Drive, scripts_of
 from workers.run.output_check import broken_contract, check_outputs, not_hit, place_of
 from workers.run.references import References
+from workers.run.warm_up import warm_up
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, RunConfig, TargetKind, Watch
 
@@ -243,6 +244,7 @@ def check(
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     if not kind.capabilities.logs_decisions:
         return check_outputs(trace, tapes, kind, config, options.races, options.compared, options.blame)
+    warm_up(config)
     agreed = options.compared.agreed if options.compared is not None else None
     if agreed is not None and agreed.is_of(trace) and config.device != "cuda":
         # On lanes that are simulated whatever was seen is seen again, if it has to be judged after all.

@@ -81,6 +81,7 @@ def parts_on(config: RunConfig) -> Parts:
         raise DeviceError(f"cpu: engine {config.engine} runs on {', '.join(DEVICES)}")
     _load_triton(interprets=config.device == "triton-cpu")
     twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
+    import_module("workers.kernels.launch.triton").hash_in_order({twin.__module__ for twin in twins.values()})
     return Parts(**twins)
 
 

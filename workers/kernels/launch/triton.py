@@ -5,11 +5,13 @@ For the same buffers and integers its answer is the same, so it is asked once.
 The sentinels of device buffers are here too, as constants that a kernel may name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from importlib import import_module
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import triton
@@ -36,7 +38,11 @@ COLUMNS_MIN = 4
 # What the sizes of long lines are told apart by: all of them are multiples of it, or not. Shorter ones are not asked.
 UNIT, LONG_LINE = 128, 4096
 
+# Takes a kernel, its grid, arguments and options.
+Launcher: TypeAlias = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]], None]
+
 _BEING_BOUND: ContextVar[list["Bound"] | None] = ContextVar("being_bound", default=None)
+_LAUNCHED_BY: ContextVar[Launcher | None] = ContextVar("launched_by", default=None)
 
 
 class Bound:
@@ -134,12 +140,38 @@ def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
         # A product that is added before it is rounded is not the definition's, and lanes of a warp that add up each
         # other's products would come to sums of their own.
         options = {"enable_fp_fusion": False, **options}
+        launched_by = _LAUNCHED_BY.get()
+        if launched_by is not None:
+            launched_by(kernel, grid, arguments, options)
+            return
         compiled = kernel[grid](*arguments, **options)
         being_bound = _BEING_BOUND.get()
         if being_bound is not None:
             being_bound.append(Bound(compiled, grid, arguments))
 
     return call
+
+
+def hash_in_order(modules: Iterable[str]) -> None:
+    """Let Triton hash the kernels of some modules in one order, whatever is launched first.
+
+    In Triton 3.6 the hash of a kernel, by which its cache knows it, depends on what was hashed before: a function that
+    it calls comes with its constants only if it was. Processes that launch in different orders would all compile.
+    """
+    for module in sorted(modules):
+        for _, each in sorted(vars(import_module(module)).items()):
+            if isinstance(each, triton.JITFunction):
+                assert each.cache_key, f"{module} has a kernel without a hash"
+
+
+@contextmanager
+def launched_by(launcher: Launcher) -> Iterator[None]:
+    """Give what would be launched to somebody else meanwhile."""
+    token = _LAUNCHED_BY.set(launcher)
+    try:
+        yield
+    finally:
+        _LAUNCHED_BY.reset(token)
 
 
 def launches_of(op: Callable[[A], None], arguments: A) -> list[Bound]:

@@ -1,10 +1,11 @@
 """Compile every kernel for a GPU that need not be there, from the launches of engines that run smoke scenarios.
 
-Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op its
-twin is called on the same buffers and integers, and a launch in there compiles the kernel for sm_90 and does no more.
+Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op the
+launches of its twin are listed, and of each kernel what its first launch asks for is compiled for sm_90.
 An engine has one method of verification, few draw their drafts, and no vocabulary is long: the kernel of verification
-is launched for every method on random batches too, and the floors of a long line are looked for.
-Ends with an error that names what does not compile, and what no engine launched.
+is listed for every method on random batches too, and the floors of a long line are looked for. What was compiled
+ahead must be what a launch finds.
+Ends with an error that names what does not compile, what no engine launched, and what a launch compiled again.
 Does not verify: other types or constants than those of a kernel's first launch; what a kernel computes.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -26,6 +28,10 @@ from scenarios import codec
 from tests.workers.kernels.calls import run as run_op
 from tests.workers.kernels.verification import random_drafts, verify
 from workers.engine.parts import Parts
+from workers.kernels.compilation.triton import Variant, Variants, compile_variant
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.triton import kv_write
+from workers.kernels.launch.triton import launched_by
 from workers.kernels.logit_floors.arguments import SHORT_LINE, workspace_length_of
 from workers.kernels.logit_floors.vectorised import logit_floors
 from workers.kernels.residual_mass.vectorised import residual_mass
@@ -33,16 +39,14 @@ from workers.kernels.sampler_stats.vectorised import sampler_stats
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
 from workers.kernels.verify_drafts.vectorised import verify_drafts
 from workers.oracle.tape import Tapes
-from workers.run.check import Options, Run
+from workers.run.rehearsal import listing, rehearse
 from workers.targets import devices
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "workers" / "kernels"
 SMOKE = ROOT / "scenarios" / "smoke"
-
-run = JITFunction.run
+VERIFICATION = "workers.kernels.verify_drafts.triton"
 
 
 class Absent:
@@ -57,34 +61,34 @@ class Absent:
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", 90, 32)
 
+    def launcher_cls(self, source: Any, metadata: Any) -> None: ...
 
-def kernels() -> dict[str, Any]:
+
+def kernels() -> set[tuple[str, str]]:
     """Return everything that the twins may launch, by module and name."""
-    found = {}
-    for path in sorted(FOLDER.glob("*/triton.py")):
-        folder = path.parent.name
-        module = import_module(f"workers.kernels.{folder}.triton")
-        for name, each in vars(module).items():
+    found = set()
+    for path in FOLDER.glob("*/triton.py"):
+        module = f"workers.kernels.{path.parent.name}.triton"
+        for name, each in vars(import_module(module)).items():
             if isinstance(each, JITFunction) and name.endswith("_kernel"):
-                found[f"{folder}.{name}"] = each
+                found.add((module, name))
     return found
 
 
-def beside(op: Callable[[Any], None]) -> Any:
-    """Return an op on tensors: the launches of its Triton twin, then what its NumPy twin does."""
+def listed(op: Callable[[Any], None], variants: Variants) -> Any:
+    """Return an op that lists what its twin launches, and does nothing."""
     twin = devices.twin_of(op)
 
     @wraps(op)
-    def both(a: Any) -> None:
-        twin(a)
-        op(a.on({name: getattr(a, name).numpy() for name, mode in a.modes().items() if mode != "int"}))
+    def listing_alone(a: Any) -> None:
+        variants.add(twin, a)
 
-    return both
+    return listing_alone
 
 
-def verify_by_chance(names: dict[int, str]) -> None:
-    """Launch every method of verification of drafts that were drawn; only the shapes of the arguments matter."""
-    twins = tuple(devices.twin_of(op) for op in (sampler_stats, residual_mass, verify_drafts))
+def verify_by_chance(variants: Variants) -> None:
+    """List every method of verification of drafts that were drawn; only the shapes of the arguments matter."""
+    ops = tuple(listed(op, variants) for op in (sampler_stats, residual_mass, verify_drafts))
 
     def launch(op: Callable[..., None], outputs: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
         made = {
@@ -95,44 +99,71 @@ def verify_by_chance(names: dict[int, str]) -> None:
 
     # A vocabulary of several blocks, and one that fits a tile.
     for method, (vocab_size, block_size) in product((STRICT, STANDARD, SYNTHETIC, BLOCK), ((129, 64), (9, 16))):
-        names |= {id(kernel): name for name, kernel in kernels().items() if name.startswith("verify_drafts.")}
-        verify(random_drafts(3, 2, vocab_size, method, block_size, 16), launch, twins)
+        verify(random_drafts(3, 2, vocab_size, method, block_size, 16), launch, ops)
 
 
-def limit_a_long_line() -> None:
+def limit_a_long_line(variants: Variants) -> None:
     """Look for the floor of a line that is too long to be read at once."""
     size = SHORT_LINE + 1
     whole, real = torch.zeros(1, dtype=torch.int64), torch.ones(1)
     given = {"logits": torch.zeros(size), "temperature": real, "top_k": whole, "top_p": real, "num_drafts": whole}
     made = {"floors": torch.zeros(1), "workspace": torch.zeros(workspace_length_of(size))}
     numbers = {"num_speculative_tokens": 0, "vocab_size": size, "logits_stride": size}
-    run_op(devices.twin_of(logit_floors), **given, **made, **numbers)
+    run_op(listed(logit_floors, variants), **given, **made, **numbers)
+
+
+def smoke(variants: Variants, wanted: set[tuple[str, str]]) -> None:
+    """Run smoke scenarios until all kernels that are wanted have been launched."""
+    parts = Parts(**{name: listing(op, variants) for name, op in devices.ops_of(devices.CLEAN).items()})
+    for path in sorted(SMOKE.glob("*.yaml")):
+        if wanted - {(variant.module, variant.name) for variant in variants.found}:
+            rehearse(codec.load(path).explicit(), Specstorm(parts), Tapes())
+
+
+def chosen(found: set[Variant]) -> list[Variant]:
+    """Return one variant of each kernel, and all of verification."""
+    one = {(variant.module, variant.name): variant for variant in sorted(found)}
+    return sorted({*one.values(), *(variant for variant in found if variant.module == VERIFICATION)})
+
+
+def compiled_by_a_launch() -> list[str]:
+    """Return what a launch compiles although it was compiled ahead."""
+    words, again = torch.zeros(2, dtype=torch.int64), []
+    arguments = KvWrite(words, words, words, words.view(torch.uint64), words.view(torch.uint64), 0)
+    variants = Variants()
+    variants.add(kv_write, arguments)
+    for variant in variants.found:
+        compile_variant(variant)
+
+    def launch(kernel: Any, grid: tuple[int, ...], given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        # As a process that has compiled nothing.
+        kernel.device_caches.clear()
+        kernel.warmup(*given, grid=grid, **options)
+
+    def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:
+        again.extend([] if cache_hit else [src.name])
+
+    with launched_by(launch), knobs.compilation.scope():
+        knobs.compilation.listener = listen
+        kv_write(arguments)
+    return again
 
 
 def main() -> None:
-    names = {id(kernel): name for name, kernel in kernels().items()}
-    failures: dict[str, str] = {}
-
-    def compiled(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        name = names.pop(id(kernel), None)
-        if name is not None:
-            try:
-                return run(kernel, *arguments, grid=grid, warmup=True, **options)
-            except Exception as error:
-                failures[name] = str(error)
-        return None
-
     driver.set_active(Absent())
-    JITFunction.run = compiled
-    parts = Parts(**{name: beside(op) for name, op in devices.ops_of(devices.CLEAN).items()})
-    for path in sorted(SMOKE.glob("*.yaml")):
-        if names:
-            trace, config = codec.load(path).explicit(), RunConfig(device="triton-cpu")
-            Run(trace, Tapes(), Options(races=False), Specstorm(parts), config).to_end()
-    verify_by_chance(names)
-    limit_a_long_line()
-    lines = [f"{name} does not compile: {error}" for name, error in failures.items()]
-    lines += [f"no smoke scenario launches {name}" for name in names.values()]
+    variants, wanted = Variants(), kernels()
+    verify_by_chance(variants)
+    limit_a_long_line(variants)
+    smoke(variants, wanted)
+    lines = []
+    for variant in chosen(variants.found):
+        wanted.discard((variant.module, variant.name))
+        try:
+            compile_variant(variant)
+        except Exception as error:
+            lines.append(f"{variant.name} of {variant.module} does not compile: {error}")
+    lines += [f"no smoke scenario launches {name} of {module}" for module, name in sorted(wanted)]
+    lines += [f"{name} was compiled ahead, and by its launch again" for name in compiled_by_a_launch()]
     sys.exit("\n".join(lines) or None)
 
 

@@ -1,0 +1,1 @@
+"""Compilation of kernels ahead of their first launch."""

@@ -1,0 +1,98 @@
+"""Rehearsal of engines on a GPU: find out which kernels they will launch, and compile them.
+
+Generated traces run on NumPy; beside each device op its Triton twin lists what it would launch. Run as a program.
+Does not verify: anything; its engines are not judged.
+"""
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from scenarios.shards import Shard
+from scenarios.trace import Trace
+from workers.engine.parts import Parts
+from workers.oracle.tape import Tapes
+from workers.run.drive import Drive, scripts_of
+from workers.run.shard import shard_traces
+from workers.run.warm_up import is_compiled, marker
+from workers.targets.devices import CLEAN, ops_of, parts_on, twin_of
+from workers.targets.specstorm import Specstorm
+from workers.targets.target import DeviceError, RunConfig, Watch
+
+COMPILATION = "workers.kernels.compilation.triton"
+# The first traces ask for most variants, each further one for fewer.
+SHARDS = tuple(Shard(profile="mixed", seed=0, number=number, traces=6) for number in range(16))
+# What rehearses uses tensors on the CPU, and what it compiles is for the GPU.
+ON_TENSORS, ON_GPU = RunConfig(device="triton-cpu"), RunConfig(device="cuda")
+
+
+def listing(op: Callable[[Any], None], variants: Any) -> Any:
+    """Return an op on tensors that adds what its Triton twin would launch to variants, and does it in NumPy."""
+    twin = twin_of(op)
+
+    @wraps(op)
+    def both(a: Any) -> None:
+        variants.add(twin, a)
+        op(a.on({name: getattr(a, name).numpy() for name, mode in a.modes().items() if mode != "int"}))
+
+    return both
+
+
+def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
+    """Run a trace to its end."""
+    target = kind.open(trace, ON_TENSORS, Watch())
+    try:
+        drive = Drive(trace, target, scripts_of(trace, tapes, kind.capabilities))
+        while not drive.drained():
+            drive.step()
+        target.drain()
+    finally:
+        target.close()
+
+
+def variants_of(shard: Shard) -> set[Any]:
+    """Return the variants of kernels that engines need for a shard."""
+    variants = import_module(COMPILATION).Variants()
+    kind, tapes = Specstorm(Parts(**{name: listing(op, variants) for name, op in ops_of(CLEAN).items()})), Tapes()
+    for trace in shard_traces(shard):
+        rehearse(trace, kind, tapes)
+    found: set[Any] = variants.found
+    return found
+
+
+def compile_all() -> None:
+    """Compile for the current GPU what the rehearsed traces ask for, each variant in a process of its own."""
+    compilation = import_module(COMPILATION)
+    # A process that is forked cannot use a GPU, and here none has to.
+    compilation.let_go_of_device()
+    with get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
+        variants = set().union(*pool.imap_unordered(variants_of, SHARDS))
+        # The more arguments a kernel has, the longer it mostly takes: those come first.
+        ordered = sorted(variants, key=lambda variant: (-len(variant.specialization), variant))
+        for _ in pool.imap_unordered(compilation.compile_variant, ordered):
+            pass
+
+
+def main() -> int:
+    """Compile, unless it was done; wait where another process does it."""
+    with marker().open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not is_compiled(Path(file.name)):
+            try:
+                parts_on(ON_GPU)
+            except DeviceError:
+                # Whoever wanted a GPU is told so.
+                return 2
+            compile_all()
+            file.write("compiled\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
