@@ -204,10 +204,14 @@ def _pool(workers: int, traces: int = 0, clean: Sequence[Clean] = ()) -> Pool:
 
 
 def meeting(mutant: Mutant, clean: Sequence[Clean]) -> tuple[int, ...]:
-    """Return the traces that execute a mutant's line; all of them, if it is executed when the module is loaded."""
+    """Return the traces that execute a mutant's line; all of them, if it is executed when the module is loaded.
+
+    A line of a function that no trace executes may be one that is executed then, too.
+    """
+    every = tuple(range(len(clean)))
     if not mutant.in_function:
-        return tuple(range(len(clean)))
-    return tuple(i for i, each in enumerate(clean) if not each.lines[mutant.file].isdisjoint(mutant.lines))
+        return every
+    return tuple(i for i in every if not clean[i].lines[mutant.file].isdisjoint(mutant.lines)) or every
 
 
 def run_mutants(mutants: Sequence[Mutant], clean: Sequence[Clean], workers: int, results: Results) -> Iterator[Result]:
