@@ -103,11 +103,8 @@ class Row:
     """
 
     def __init__(self, a: Verified, row: int) -> None:
-        k, num_drafts, self.num_blocks = (
-            a.num_speculative_tokens,
-            int(a.num_drafts[row]),
-            -(-a.vocab_size // a.block_size),
-        )
+        k, num_drafts = a.num_speculative_tokens, int(a.num_drafts[row])
+        self.num_blocks = -(-a.vocab_size // a.block_size)
         self.given = a
         self.first_line, self.first_draft, self.slot = row * (1 + k), row * k, int(a.draft_slots[row])
         self.is_random = bool(a.temperature[row] > 0)
