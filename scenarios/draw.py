@@ -6,35 +6,23 @@ Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 _MASK32 = 0xFFFFFFFF
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
-Words: TypeAlias = tuple[Any, Any, Any, Any]
 
 
 @lru_cache(maxsize=1024)
 def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return `round_keys` of a key; few keys are drawn from many times."""
-    return round_keys(*key)
+    """Return the two words of the key in each of the ten rounds; few keys are drawn from many times."""
+    return tuple(((key[0] + n * _WEYL_0) & _MASK32, (key[1] + n * _WEYL_1) & _MASK32) for n in range(10))
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
     """Return the four 32-bit words of Philox4x32-10 for a 128-bit counter and a 64-bit key."""
-    words: tuple[int, int, int, int] = philox_rounds(counter, _round_keys(key))
-    return words
-
-
-def round_keys(low: Any, high: Any) -> tuple[tuple[Any, Any], ...]:
-    """Return the two words of keys in each of the ten rounds; words are integers or arrays of uint64."""
-    return tuple([((low + n * _WEYL_0) & _MASK32, (high + n * _WEYL_1) & _MASK32) for n in range(10)])
-
-
-def philox_rounds(counter: Words, keys: Sequence[tuple[Any, Any]]) -> Words:
-    """Return the words of a counter after all rounds, whose keys are given; words are integers or arrays of uint64."""
     c0, c1, c2, c3 = counter
-    for k0, k1 in keys:
+    for k0, k1 in _round_keys(key):
         product_0, product_1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
         c0, c2 = (product_1 >> 32) ^ c1 ^ k0, (product_0 >> 32) ^ c3 ^ k1
         c1, c3 = product_1 & _MASK32, product_0 & _MASK32
@@ -53,14 +41,8 @@ def draw(seed: int, site: str, key: str, index: int) -> int:
 
     `index` is a natural coordinate (token position, tick, step), never a count of calls.
     """
-    number: int = number_of(seed, index, _round_keys(label_key(site, key)))
-    return number
-
-
-def number_of(seed: int, index: Any, keys: Sequence[tuple[Any, Any]]) -> Any:
-    """Return the first 64 bits of the draws of an index, or of an array of uint64, under keys."""
     counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
-    high, low, _, _ = philox_rounds(counter, keys)
+    high, low, _, _ = philox4x32(counter, label_key(site, key))
     return high << 32 | low
 
 

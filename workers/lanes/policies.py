@@ -9,7 +9,6 @@ from itertools import permutations
 from typing import Protocol, TypeVar
 
 from scenarios.draw import draw
-from workers.lanes.host_urgencies import HostUrgencies
 from workers.lanes.lane import Record
 
 HOST = "host"
@@ -139,7 +138,6 @@ class Random:
         self.seed = seed
         # An op that waits at the head of its lane is asked for again at every call of the host.
         self._urgencies: dict[tuple[str, int], int] = {}
-        self._host_urgencies = HostUrgencies(seed)
 
     def _urgency(self, head: tuple[str, int]) -> int:
         """Return what an op of a step drew."""
@@ -160,7 +158,7 @@ class Random:
             if blocked is not None:
                 return lane
             if host is None:
-                host = self._host_urgencies.of(machine.host_label, machine.step)
+                host = draw(self.seed, "host", machine.host_label, machine.step)
             return None if host > urgency else lane
 
         _advance_chosen(machine, blocked, choose)
