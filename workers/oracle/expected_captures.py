@@ -105,8 +105,8 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
         read["draft_logits_read"] = hashes
     accept_noise, select_noise = _expected_noise(rows, by_chance, spec)
     return read | {
-        "temperature": _where([_bits(each.temperature * ONE) for each in params], samples),
-        "top_p": _where([_bits(each.top_p) for each in params], by_chance),
+        "temperature": _where(_bits([each.temperature * ONE for each in params]), samples),
+        "top_p": _where(_bits([each.top_p for each in params]), by_chance),
         "top_k": _where([each.top_k for each in params], by_chance),
         "seeds": _where([each.seed for each in params], by_chance),
         "noise_positions": _where([row.base + 1 for row in rows], by_chance),
@@ -126,19 +126,20 @@ def _expected_noise(
     for row, here in zip(rows, by_chance, strict=True):
         num_drafts, num_columns = (row.row.d, 1 + row.row.d) if here else (0, 0)
         params, position = row.truth.params, row.base + 1
-        accept += [_bits(noise(params, position, ACCEPT_STREAM, column)[0]) for column in range(num_drafts)]
+        accept += _bits([noise(params, position, ACCEPT_STREAM, column)[0] for column in range(num_drafts)])
         accept += [SCRATCH] * (k - num_drafts)
+        numbers: list[float] = []
         for column in range(num_columns):
             for tried in range(1 + num_tries):
-                select += map(_bits, noise(params, position + column, SELECT_STREAM, tried))
+                numbers += noise(params, position + column, SELECT_STREAM, tried)
+        select += _bits(numbers)
         select += [SCRATCH] * ((1 + k - num_columns) * (1 + num_tries) * 4)
     return accept, select
 
 
-def _bits(number: float) -> int:
-    """Return the bits of a number, which is not negative, as float32."""
-    (bits,) = unpack("i", pack("f", number))
-    return int(bits)
+def _bits(numbers: Sequence[float]) -> tuple[int, ...]:
+    """Return the bits of numbers, which are not negative, as float32."""
+    return unpack(f"{len(numbers)}i", pack(f"{len(numbers)}f", *numbers))
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
@@ -286,7 +287,7 @@ def _ends_of_blocks(release: Release, size: int) -> list[int]:
     return [min(start + size, length) for start in range(0, length, size)]
 
 
-def _where(values: list[int], defined: Sequence[int]) -> list[Any]:
+def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
     """Return one value a row, and anything for the rows whose `defined` is 0."""
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 

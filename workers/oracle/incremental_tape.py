@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, cycle, islice, repeat
 from typing import NamedTuple
 
 from scenarios.events import Submit
@@ -40,8 +41,8 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
     """Return what to add to a draft model's own prediction at each position: 0 where that is to be proposed."""
-    positions = range(-num_prompt, spec.max_model_len - num_prompt)
-    return [int(at >= 0 and bits[at % len(bits)] == "0") for at in positions]
+    behind_prompt = cycle([int(bit == "0") for bit in bits])
+    return [*islice(chain(repeat(0, num_prompt), behind_prompt), spec.max_model_len)]
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:

@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from operator import mul
@@ -47,13 +47,21 @@ def processed(
         return found
     _penalize(found, params, tokens, num_prompt)
     assert bool(edges) == bool(params.grammar), f"{len(edges)} states of {len(params.grammar)}"
+    if params.allowed_tokens:
+        found = _only(params.allowed_tokens, found)
     following = edges_after(edges, tokens[num_prompt:]) if edges else None
-    banned, allowed = _banned(rules, tokens, num_prompt), params.allowed_tokens
-    if not banned and not allowed and following is None:
-        return found
-    for token in range(len(found)):
-        if token in banned or (allowed and token not in allowed) or (following is not None and token not in following):
-            found[token] = -inf
+    if following is not None:
+        found = _only(following, found)
+    for token in _banned(rules, tokens, num_prompt):
+        found[token] = -inf
+    return found
+
+
+def _only(tokens: Iterable[int], logits: Sequence[float]) -> list[float]:
+    """Return the logits of some tokens, and for all others one with which none is chosen."""
+    found = [-inf] * len(logits)
+    for token in tokens:
+        found[token] = logits[token]
     return found
 
 
@@ -122,6 +130,7 @@ def hash_of(logits: Sequence[float]) -> int:
 def logprobs_of(logits: Sequence[float], token: int, count: int) -> tuple[int | float, ...]:
     """Return `count` ids, each followed by its logprob: a token, then the likeliest ones, the lowest among equals."""
     largest = max(logits) / ONE
-    total = largest + log(sum(exp(logit / ONE - largest) for logit in logits))
-    ids = [token, *sorted(range(len(logits)), key=lambda token: (-logits[token], token))[: count - 1]]
-    return tuple(value for token in ids[:count] for value in (token, logits[token] / ONE - total))
+    total = largest + log(sum([exp(logit / ONE - largest) for logit in logits]))
+    # Sorting leaves equals in their order, from the largest one down, too.
+    ids = [token, *sorted(range(len(logits)), key=logits.__getitem__, reverse=True)[: count - 1]]
+    return tuple([value for token in ids[:count] for value in (token, logits[token] / ONE - total)])

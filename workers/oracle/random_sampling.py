@@ -12,9 +12,11 @@ Whatever underflows is below TINY.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import exp, inf, isnan
+from operator import add
 from struct import pack, unpack
+from sys import float_info
 from typing import NamedTuple, TypeAlias
 
 from scenarios.draw import philox4x32
@@ -24,6 +26,7 @@ from workers.oracle.logits_processing import ONE
 
 UNIT = 2.0**-24
 TINY = 2.0**-126
+LEAST = -float_info.max
 DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
 BLOCKS_MAX = 32
 
@@ -86,11 +89,8 @@ def _noise_of(seed: int, position: int, stream: int, index: int) -> tuple[float,
 
 def total(masses: Sequence[Mass]) -> Mass:
     """Return the sum of masses."""
-    value = error = 0.0
     num_terms = len(masses) - masses.count(NOTHING)
-    for each, its_error in masses:
-        value += each
-        error += its_error
+    value, error = [reduce(add, terms, 0.0) for terms in zip(*masses, strict=True)]
     return Mass(value, error + num_terms * UNIT * value)
 
 
@@ -102,9 +102,10 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
     neither mass nor error meets nobody; what has only error may take a place where others meet.
     """
     num_terms = left = len(masses) - masses.count(NOTHING)
-    wanted = number * sum([value for value, _ in masses])
-    behind, before = sum([error for _, error in masses]), 0.0
+    values, errors = zip(*masses, strict=True)
+    wanted, behind, before = number * sum(values), sum(errors), 0.0
     picked, is_ambiguous, running = None, False, 0.0
+    rest, rounding = 1 - number, 2 * num_terms * UNIT
     for index, (value, its_error) in enumerate(masses):
         if value == 0 and its_error == 0:
             continue
@@ -114,8 +115,8 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
             break
         running += value
         before, behind = before + its_error, behind - its_error
-        error = (1 - number) * before + number * max(behind, 0.0)
-        is_ambiguous |= abs(running - wanted) <= error + 2 * num_terms * UNIT * running
+        error = rest * before + number * (behind if behind > 0 else 0.0)
+        is_ambiguous |= abs(running - wanted) <= error + rounding * running
         if picked is None and running > wanted:
             picked = index
     if picked is None:
@@ -139,7 +140,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
     is_ambiguous = False
     if float32(params.top_p) < 1:
         least, error = float32(params.top_p) * total(masses).value, sum(mass.error for mass in masses)
-        for floor in sorted({logit for logit in logits if logit >= floor}, reverse=True):
+        for floor in sorted({*logits}, reverse=True):
             kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
             is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
             if kept >= least:
@@ -151,9 +152,11 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
 def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
     """Return the weights of logits at or above the floor, relative to the largest, at a temperature above 0."""
     largest, unit = max(logits), temperature * ONE
+    # Below this is -inf, too.
+    floor = max(floor, LEAST)
     found = []
     for logit in logits:
-        if logit < floor or logit == -inf:
+        if logit < floor:
             found.append(NOTHING)
         else:
             x = (largest - logit) / unit

@@ -11,7 +11,6 @@ up; what is certainly not above 0 is exactly none.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
@@ -209,8 +208,13 @@ def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cut
 
 
 def _product(*factors: Mass) -> Mass:
-    value = prod(mass.value for mass in factors)
-    return Mass(value, value * sum(_off(mass) + 2 * UNIT for mass in factors)) if value > 0 else NOTHING
+    value, off = 1.0, 0.0
+    for each, error in factors:
+        if each == 0:
+            return NOTHING
+        value *= each
+        off += error / each + 2 * UNIT
+    return Mass(value, value * off) if value > 0 else NOTHING
 
 
 def _inverse(mass: Mass) -> Mass:

@@ -5,6 +5,7 @@ fast-hash (Zilong Tan): a bijection whose high bits depend on every bit of its i
 """
 
 from collections.abc import Iterable
+from operator import mul
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -45,10 +46,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 def convolve(window: list[int]) -> int:
     """Return what a window of inputs, oldest first, adds to the recurrent state; TAPS[0] weighs the newest."""
-    total = 0
-    for word, weight in zip(reversed(window), TAPS, strict=False):
-        total += word * weight
-    return mix(total & MASK)
+    return mix(sum(map(mul, reversed(window), TAPS)) & MASK)
 
 
 def advance(state: int, window: list[int]) -> int:
