@@ -117,6 +117,45 @@ class Checker:
             return _difference("observations", self.step, "", "", None, due, seen)
         return self._host(observed)
 
+    def _host(self, observed: Observation) -> Difference | None:
+        point, step, _, values = observed
+        oracle = self.oracle
+        self._count(point, values)
+        columns: dict[str, list[Any]]
+        match point:
+            case "scheduled":
+                truths = oracle.running
+                columns = {
+                    "scheduled_computed": [truth.sched_computed for truth in truths],
+                    "scheduled_placeholders": [truth.sched_placeholders for truth in truths],
+                    "scheduled_known": [truth.committed for truth in truths],
+                }
+                order = tuple([truth.index for truth in truths])
+                found = _compare_columns(order, truths, columns, observed)
+                if found is None and oracle.cache is not None:
+                    return _cached(oracle.cache, observed)
+                return found
+            case "launched":
+                rows, order = oracle.steps[step].rows, oracle.steps[step].requests
+                columns = {
+                    "mirror_computed": [row.sched_computed for row in rows],
+                    "mirror_no_spec": [row.no_spec for row in rows],
+                    "discard": [row.discard for row in rows],
+                }
+                if True in columns["discard"]:
+                    columns["backup"] = [row.backup if row.discard else SCRATCH for row in rows]
+                return _compare_columns(order, rows, columns, observed)
+            case "corrected":
+                here = oracle.still_in_batch(step)
+                columns = {"corrected_computed": [row.kept for row in here]}
+                return _compare_columns(tuple([row.truth.index for row in here]), here, columns, observed)
+            case _:
+                rows, order = oracle.steps[step].rows, oracle.steps[step].requests
+                columns = _processed_columns(rows, oracle.delivered)
+                if self.spec.drafter in THROUGH_THE_HOST:
+                    columns["host_drafts"] = _host_drafts(rows)
+                return _compare_columns(order, rows, columns, observed) or self._results(observed)
+
     def captures(self, captures: list[Observation]) -> Difference | None:
         """Compare captures of the device, in stream order."""
         self._has_captures |= bool(captures)
@@ -211,47 +250,6 @@ class Checker:
             self._sizes[point] = count
             self._variables.update(names)
 
-    def _host(self, observed: Observation) -> Difference | None:
-        point, step, _, values = observed
-        oracle = self.oracle
-        self._count(point, values)
-        rows: Sequence[RowTruth] = ()
-        columns: dict[str, list[Any]]
-        match point:
-            case "scheduled":
-                truths = oracle.running
-                columns = {
-                    "scheduled_computed": [truth.sched_computed for truth in truths],
-                    "scheduled_placeholders": [truth.sched_placeholders for truth in truths],
-                    "scheduled_known": [truth.committed for truth in truths],
-                }
-            case "launched":
-                rows = oracle.steps[step].rows
-                truths = [row.truth for row in rows]
-                columns = {
-                    "mirror_computed": [row.sched_computed for row in rows],
-                    "mirror_no_spec": [row.no_spec for row in rows],
-                    "discard": [row.discard for row in rows],
-                }
-                if True in columns["discard"]:
-                    columns["backup"] = [row.backup if row.discard else SCRATCH for row in rows]
-            case "corrected":
-                rows = oracle.still_in_batch(step)
-                truths = [row.truth for row in rows]
-                columns = {"corrected_computed": [row.kept for row in rows]}
-            case _:
-                rows = oracle.steps[step].rows
-                truths = [row.truth for row in rows]
-                columns = _processed_columns(truths, oracle.delivered)
-                if self.spec.drafter in THROUGH_THE_HOST:
-                    columns["host_drafts"] = _host_drafts(rows)
-        found = _compare_columns(truths, rows, columns, observed)
-        if found is None and point == "processed":
-            return self._results(observed)
-        if found is None and point == "scheduled" and oracle.cache is not None:
-            return _cached(oracle.cache, observed)
-        return found
-
     def _results(self, observed: Observation) -> Difference | None:
         """Compare what else is shown once a step has been processed, and judge what it brought."""
         found = self._logprobs(observed) if self._has_logprobs else None
@@ -334,11 +332,15 @@ def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
     return None
 
 
-def _processed_columns(truths: Sequence[Truth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
+def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
     """Return what each row of a processed step brings its request; counts only where the request goes on."""
+    truths = [row.truth for row in rows]
     ends = [truth.finish_reason for truth in truths]
-    computed = [truth.sched_computed if truth.finish_reason is None else SCRATCH for truth in truths]
-    placeholders = [truth.sched_placeholders if truth.finish_reason is None else SCRATCH for truth in truths]
+    computed: list[Any] = [truth.sched_computed for truth in truths]
+    placeholders: list[Any] = [truth.sched_placeholders for truth in truths]
+    for index, end in enumerate(ends if any(ends) else ()):
+        if end is not None:
+            computed[index] = placeholders[index] = SCRATCH
     return {"tokens": delivered, "finish_reason": ends, "computed": computed, "placeholders": placeholders}
 
 
@@ -351,11 +353,13 @@ def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
 
 
 def _compare_columns(
-    truths: Sequence[Truth], rows: Sequence[RowTruth], columns: dict[str, list[Any]], observed: Observation
+    order: tuple[int, ...],
+    whose: Sequence[Truth | RowTruth],
+    columns: dict[str, list[Any]],
+    observed: Observation,
 ) -> Difference | None:
-    """Compare values of the host, one a request or, if there are rows, one a row, which come in the oracle's order."""
+    """Compare values of the host, one a request or one a row, which come in the oracle's order."""
     _, step, requests, values = observed
-    order = tuple([truth.index for truth in truths])
     if order != requests:
         return _difference("log", step, "", "", None, f"requests {order}", f"requests {requests}")
     if {**values, **columns} == values:
@@ -366,10 +370,10 @@ def _compare_columns(
             continue
         if actual is None or len(actual) != len(wanted):
             return _difference(variable, step, "", "", None, f"{len(wanted)} values", actual)
-        for index, (truth, expected, seen) in enumerate(zip(truths, wanted, actual, strict=True)):
+        for owner, expected, seen in zip(whose, wanted, actual, strict=True):
             if expected != seen:
-                commit = rows[index].commit if rows else f"{truth.who}/{truth.epoch}"
-                return _difference(variable, step, truth.name, commit, None, expected, seen)
+                name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
+                return _difference(variable, step, name, owner.commit, None, expected, seen)
     return None
 
 

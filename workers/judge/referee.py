@@ -133,12 +133,13 @@ class Referee:
             return wrong
         if entry.k_step != self._duties.k_step:
             return f"{entry.k_step} drafts are proposed, the events say {self._duties.k_step}"
-        named = sorted([row.request for row in entry.rows] + [request for request, _ in entry.skipped])
+        rows = [row.request for row in entry.rows]
+        named = sorted(rows + [request for request, _ in entry.skipped])
         alive = [*oracle.alive]
         if named != alive:
             return f"scheduled or skipped are requests {named}, alive are {alive}"
         decision = self._decide(entry)
-        wrong = self._compare(entry, decision)
+        wrong = self._compare(entry, rows, decision)
         if wrong is not None:
             return wrong
         for row in entry.rows:
@@ -160,12 +161,14 @@ class Referee:
         stale: set[int] = set()
         if self._queue:
             self._queue = deque([request for request in self._queue if requests[request].finish_reason is None])
-            in_flight = (row for scheduled in self._unprocessed for row in scheduled.rows)
-            stale = {
-                row.request
-                for row in in_flight
-                if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
-            }
+            # Of the others that wait nothing is in flight.
+            if [request for request in self._queue if requests[request].epoch]:
+                in_flight = (row for scheduled in self._unprocessed for row in scheduled.rows)
+                stale = {
+                    row.request
+                    for row in in_flight
+                    if requests[row.request].drop_before <= row.epoch < requests[row.request].epoch
+                }
         cache = self._cache_before or (self._oracle.cache.copy() if self._oracle.cache is not None else None)
         grammars = (
             {truth.index for truth in self._oracle.alive.values() if truth.grammar} if self._has_grammars else set()
@@ -196,8 +199,8 @@ class Referee:
             standing.num_cached = truth.num_cached
         return standing
 
-    def _compare(self, entry: Scheduled, decision: Decision) -> str | None:
-        """Compare who runs, who waits and who was preempted with what is due."""
+    def _compare(self, entry: Scheduled, rows: list[int], decision: Decision) -> str | None:
+        """Compare who runs, as the requests of `rows`, who waits and who was preempted with what is due."""
         requests = self._oracle.requests
         victims = self._victims
         if victims != decision.victims:
@@ -213,7 +216,6 @@ class Referee:
             if reason != due:
                 why = "which is not so" if due is None else f"the reason is {due!r}"
                 return f"request {requests[request].name} was left out for {reason!r}, {why}"
-        rows = [row.request for row in entry.rows]
         if rows == [*decision.shares]:
             return None
         for request in rows:
@@ -222,19 +224,13 @@ class Referee:
         return f"rows are {rows}, due are {[*decision.shares]}"
 
     def _row(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
-        if row.epoch != truth.epoch:
-            return f"epoch is {row.epoch}, it was preempted {truth.epoch} times"
         num_steps = self._num_steps.get(row.request, 0)
-        if row.step_in_epoch != num_steps:
+        if (row.epoch, row.step_in_epoch) != (truth.epoch, num_steps):
+            if row.epoch != truth.epoch:
+                return f"epoch is {row.epoch}, it was preempted {truth.epoch} times"
             return f"it is its step {row.step_in_epoch}, it was scheduled {num_steps} times in this epoch"
-        if row.n != share.n:
-            return f"{row.n} tokens are scheduled, {share.n} are due (budget left {share.budget})"
-        if row.d != share.d:
-            return f"{row.d} drafts are scheduled, {share.d} are due"
-        if row.padded and not share.is_padded:
-            return "it was padded with drafts, but does not join a uniform batch"
-        if share.is_padded and not row.padded:
-            return "it joins a uniform batch, but was not padded with drafts"
+        if (row.n, row.d, row.padded) != (share.n, share.d, share.is_padded):
+            return self._share(row, share)
         duties = self._duties
         if duties.samples_taken or duties.spoiled or row.invalid or row.spoiled:
             wrong = self._taken(row, share)
@@ -243,6 +239,17 @@ class Referee:
         if row.spoils is UNSPOILED and not duties.spoiled_logits and not duties.spoiled_drafts:
             return None
         return self._spoils(row, share)
+
+    @staticmethod
+    def _share(row: ScheduledRow, share: Share) -> str:
+        """Say in what a row is not the share that is due."""
+        if row.n != share.n:
+            return f"{row.n} tokens are scheduled, {share.n} are due (budget left {share.budget})"
+        if row.d != share.d:
+            return f"{row.d} drafts are scheduled, {share.d} are due"
+        if row.padded:
+            return "it was padded with drafts, but does not join a uniform batch"
+        return "it joins a uniform batch, but was not padded with drafts"
 
     def _taken(self, row: ScheduledRow, share: Share) -> str | None:
         """Compare whether the sample of a row is taken away, and whether its logits are made NaN."""
@@ -272,17 +279,18 @@ class Referee:
 
     def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
         spec = self._spec
-        if len(row.new_blocks) != share.num_blocks:
-            wanted = f"{share.num_blocks} cover its tokens and the drafts that follow"
-            return f"{len(row.new_blocks)} blocks were given, {wanted}"
-        if row.hit_length != len(share.shared) * spec.block_size or row.shared_blocks != share.shared:
-            return f"blocks {row.shared_blocks} are taken over ({row.hit_length} tokens), due are {share.shared}"
-        if self._oracle.cache is not None and row.new_blocks != share.blocks:
-            return f"blocks {row.new_blocks} are given, due are {share.blocks}"
-        for block in row.new_blocks if self._oracle.cache is None else ():
-            if not 0 <= block < spec.num_blocks or self._owner[block] is not None:
-                return f"block {block} is given to it, but belongs to {self._owner_name(block)}"
-            self._owner[block] = row.request
+        if row.new_blocks or share.num_blocks or row.shared_blocks or share.shared or row.hit_length:
+            if len(row.new_blocks) != share.num_blocks:
+                wanted = f"{share.num_blocks} cover its tokens and the drafts that follow"
+                return f"{len(row.new_blocks)} blocks were given, {wanted}"
+            if row.hit_length != len(share.shared) * spec.block_size or row.shared_blocks != share.shared:
+                return f"blocks {row.shared_blocks} are taken over ({row.hit_length} tokens), due are {share.shared}"
+            if self._oracle.cache is not None and row.new_blocks != share.blocks:
+                return f"blocks {row.new_blocks} are given, due are {share.blocks}"
+            for block in row.new_blocks if self._oracle.cache is None else ():
+                if not 0 <= block < spec.num_blocks or self._owner[block] is not None:
+                    return f"block {block} is given to it, but belongs to {self._owner_name(block)}"
+                self._owner[block] = row.request
         slot = row.state_slot
         if truth.running:
             return None if slot == truth.state_slot else f"state slot {slot} is given to it, but it has its own"
@@ -360,7 +368,7 @@ class Referee:
     def _shape(self, entry: Launched, scheduled: Scheduled, is_dummy: bool) -> str | None:
         spec, rows = self._spec, scheduled.rows
         k = spec.num_speculative_tokens
-        is_uniform = bool(rows) and not [row for row in rows if row.n != 1 + k or row.d != k]
+        is_uniform = {(row.n, row.d) for row in rows} == {(1 + k, k)}
         if entry.uniform != is_uniform:
             return f"the batch is called uniform: {entry.uniform}; due is {is_uniform}"
         num_rows, num_tokens = len(rows), sum([row.n for row in rows])

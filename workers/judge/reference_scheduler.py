@@ -246,7 +246,8 @@ class Decision:
             self._cache.claim(share.blocks)
             self._num_free = self._cache.num_free
         self.shares[standing.request] = share
-        self._has_prefill |= share.n > 1 + share.d or share.is_chunk
+        if share.is_chunk or share.n > 1 + share.d:
+            self._has_prefill = True
 
 
 class RowOrder:

@@ -149,8 +149,9 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
     attention: list[Any] = []
     hidden: list[Any] = []
     sampled: list[Any] = []
+    has_logits = False
     for row in rows:
-        tape, computed, kept, base, valid = row.tape, row.computed, row.kept, row.base, row.valid
+        tape, computed, kept, first, valid = row.tape, row.computed, row.kept, row.base + 1, row.valid
         kv += tape.kv[computed:kept]
         attention += tape.attention[computed:kept]
         hidden += tape.hidden[computed:kept]
@@ -160,11 +161,13 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
             kv += scratch
             attention += scratch
             hidden += scratch
-        sampled += tape.tokens[base + 1 : base + 1 + valid]
+        sampled += tape.tokens[first : first + valid]
         if valid < width:
             sampled += [SCRATCH] * (width - valid)
+        if valid and tape.logits:
+            has_logits = True
     expected: Expectation = {"kv": kv, "attention": attention, "hidden": hidden}
-    if any(row.valid and row.tape.logits for row in rows):
+    if has_logits:
         expected["logits"] = _expected_logits(rows, width)
     expected["sampled"] = sampled
     expected["accepted"] = [row.accepted for row in rows]

@@ -22,7 +22,7 @@ from workers.oracle.logits_processing import rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Spoil, Tape, Tapes, tape_length
-from workers.oracle.truth import NO_DRAFT, Release, RowTruth, StepTruth, Truth
+from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
 from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
 from workers.record.log import (
     UNSPOILED,
@@ -68,9 +68,9 @@ class Oracle:
         self._submits = trace.submits()
         self._newest: dict[str, Truth] = {}
         self._scheduled: Scheduled | None = None
-        self._before: dict[int, tuple[int, int, int]] = {}
-        self._previous: set[tuple[int, int]] = set()
-        self._in_batch: set[tuple[int, int]] = set()
+        self._planned: dict[int, Planned] = {}
+        # Of each row of the step launched last, by its key, whether it was sampled.
+        self._in_batch: dict[tuple[int, int], bool] = {}
 
     def consume(self, entry: Entry) -> None:
         """Take the next entry of the log.
@@ -143,7 +143,7 @@ class Oracle:
 
     def _take_schedule(self, entry: Scheduled) -> None:
         self._scheduled = entry
-        self._before = {}
+        self._planned = {}
         if self.cache is not None:
             self._take_blocks(self.cache, entry.rows)
         for row in entry.rows:
@@ -158,7 +158,7 @@ class Oracle:
                 truth.blocks.extend(blocks)
                 for block in blocks:
                     truth.slots.extend(range(block * size, (block + 1) * size))
-            self._before[row.request] = (truth.sched_computed, truth.sched_placeholders, truth.committed)
+            self._planned[row.request] = row, truth.sched_computed, truth.sched_placeholders, truth.committed
             truth.sched_computed += row.n
             if truth.sched_computed >= truth.committed + truth.sched_placeholders:
                 truth.sched_placeholders += 1 + row.d
@@ -202,23 +202,22 @@ class Oracle:
         scheduled = self._scheduled
         if scheduled is None or scheduled.step != entry.step:
             raise LogError(f"step {entry.step} was launched, but not the last one scheduled")
-        by_request = {row.request: row for row in scheduled.rows}
-        if sorted(by_request) != sorted(entry.order):
-            raise LogError(f"step {entry.step} runs requests {sorted(entry.order)}, scheduled {sorted(by_request)}")
+        planned, order, k_step = self._planned, entry.order, scheduled.k_step
+        if sorted(planned) != sorted(order):
+            raise LogError(f"step {entry.step} runs requests {sorted(order)}, scheduled {sorted(planned)}")
         if self.cache is not None:
-            self._inherit([by_request[request] for request in entry.order])
-        rows = tuple([self._row(by_request[request], scheduled.k_step) for request in entry.order])
-        self.steps[entry.step] = StepTruth(entry.step, scheduled.k_step, rows, entry.num_rows, entry.num_tokens)
-        self._in_batch = {row.key for row in rows}
-        self._previous = {row.key for row in rows if not row.discard}
+            self._inherit([planned[request] for request in order])
+        rows = tuple([self._row(planned[request], k_step) for request in order])
+        self.steps[entry.step] = StepTruth(entry.step, k_step, order, rows, entry.num_rows, entry.num_tokens)
+        self._in_batch = {row.key: not row.discard for row in rows}
 
-    def _inherit(self, rows: Sequence[ScheduledRow]) -> None:
+    def _inherit(self, planned: Sequence[Planned]) -> None:
         """Let requests that join keep the drafter's words of the blocks they took over, those of this step too."""
-        for row in rows:
-            truth, (sched_computed, placeholders, committed) = self.requests[row.request], self._before[row.request]
+        for row, sched_computed, placeholders, committed in planned:
             if sched_computed + row.n < committed + placeholders:
+                truth = self.requests[row.request]
                 truth.chunk_end(truth.computed + row.n, committed)
-        for row in rows:
+        for row, *_ in planned:
             truth = self.requests[row.request]
             for found in truth.inherited:
                 for at in range(found.first, found.first + self.spec.block_size):
@@ -227,19 +226,20 @@ class Oracle:
                         truth.deltas[at] = word
             truth.inherited = []
 
-    def _row(self, row: ScheduledRow, k_step: int) -> RowTruth:
+    def _row(self, planned: Planned, k_step: int) -> RowTruth:
         """Say what a row comes to, and advance its request."""
+        row, sched_computed, placeholders, committed = planned
         truth = self.requests[row.request]
         tape, computed = truth.tape, truth.computed
-        sched_computed, placeholders, committed = self._before[row.request]
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
         key = row.request, row.epoch
-        drafts, drawn = drafts_of(truth, row, base, key in self._previous, self.spec)
+        drafts, drawn = drafts_of(truth, row, base, self._in_batch.get(key, False), self.spec)
         if discard or row.invalid or row.spoiled:
             outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
         else:
-            outcome = self._verify(truth, base + 1, drafts, drawn, spoil_of(row, self.spec))
+            spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
+            outcome = self._verify(truth, base + 1, drafts, drawn, spoil)
         valid, status = outcome.valid, 0
         if not outcome.has_target or row.spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)
@@ -332,15 +332,14 @@ class Oracle:
 
     def _commit(self, truth: Truth, count: int) -> None:
         """Append the next `count` tokens, up to the one the request stops at."""
-        tokens, final, stop, limit = truth.tape.tokens, truth.tape.final, truth.stop, truth.limit
-        end = truth.committed + count
-        if end < limit and end < final and stop.isdisjoint(tokens[truth.committed : end]):
+        tape, first, end = truth.tape, truth.committed, truth.committed + count
+        if end < truth.limit and end < tape.final and truth.stop.isdisjoint(tape.tokens[first:end]):
             truth.committed = end
             return
-        for committed in range(truth.committed + 1, truth.committed + 1 + count):
+        for committed in range(first + 1, end + 1):
             truth.committed = committed
-            stopped = tokens[committed - 1] in stop or committed == final
-            if stopped or committed >= limit:
+            stopped = tape.tokens[committed - 1] in truth.stop or committed == tape.final
+            if stopped or committed >= truth.limit:
                 self._finish(truth, "stop" if stopped else "length")
                 return
 

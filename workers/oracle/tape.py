@@ -5,6 +5,7 @@ the noise of each position; they are computed once and then looked up. It ignore
 wasted after a stop can be compared too.
 """
 
+from itertools import compress, cycle
 from math import inf
 from typing import NamedTuple
 
@@ -202,7 +203,6 @@ def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
     """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
     tokens, vocab_size = tape.tokens[: spec.max_model_len], spec.vocab_size
-    for first in [index for index, bit in enumerate(bits, num_prompt) if bit == "0"]:
-        for position in range(first, len(tokens), len(bits)):
-            tokens[position] = model.wrong_token(tokens[position], vocab_size)
+    for position in compress(range(num_prompt, len(tokens)), map("0".__eq__, cycle(bits))):
+        tokens[position] = model.wrong_token(tokens[position], vocab_size)
     return tokens + [0] * (spec.max_model_len - len(tokens))

@@ -1,6 +1,7 @@
 """Expected state of a request, of a row, of a step, and of caches that are given back: values of the state oracle."""
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from scenarios.sampling import SamplingParams
 from workers.oracle.logits_processing import Edges
@@ -11,6 +12,8 @@ from workers.record import model
 from workers.record.log import ScheduledRow
 
 NO_DRAFT = -1
+# A row that was scheduled, and its request's `sched_computed`, `sched_placeholders` and `committed` before that.
+Planned: TypeAlias = tuple[ScheduledRow, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +67,11 @@ class Truth:
     def who(self) -> str:
         """Request and incarnation, as reports show them."""
         return f"{self.name}/{self.incarnation}"
+
+    @property
+    def commit(self) -> str:
+        """What of it a value belongs to that belongs to no row, as reports show it: request/incarnation/epoch."""
+        return f"{self.who}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
         """Return and keep the drafter's word at the end of a discarded chunk: the last known token follows it there."""
@@ -129,10 +137,14 @@ class RowTruth:
 
 @dataclass(slots=True, eq=False)
 class StepTruth:
-    """What is true of one step: its rows in row order and the padded shape it runs in. Nobody changes it."""
+    """What is true of one step: its rows in row order, whose they are, and the padded shape it runs in.
+
+    Nobody changes it.
+    """
 
     step: int
     k_step: int
+    requests: tuple[int, ...]
     rows: tuple[RowTruth, ...]
     num_rows: int
     num_tokens: int
