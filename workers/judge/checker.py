@@ -66,7 +66,7 @@ class Checker:
         self._copied: Difference | None = None
         self.num_compared = 0
         self._variables: set[str] = set()
-        self._sizes: dict[str, int] = {}
+        self._sizes = dict.fromkeys(POINTS, 0)
         self.is_over = False
         self._has_captures = False
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
@@ -246,7 +246,7 @@ class Checker:
         """Count what is compared at a point, and note its names where it is not as many as the time before."""
         count = len(names)
         self.num_compared += count
-        if self._sizes.get(point) != count:
+        if self._sizes[point] != count:
             self._sizes[point] = count
             self._variables.update(names)
 

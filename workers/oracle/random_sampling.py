@@ -90,7 +90,8 @@ def _noise_of(seed: int, position: int, stream: int, index: int) -> tuple[float,
 def total(masses: Sequence[Mass]) -> Mass:
     """Return the sum of masses."""
     num_terms = len(masses) - masses.count(NOTHING)
-    value, error = [reduce(add, terms, 0.0) for terms in zip(*masses, strict=True)]
+    values, errors = zip(*masses, strict=True)
+    value, error = reduce(add, values, 0.0), reduce(add, errors, 0.0)
     return Mass(value, error + num_terms * UNIT * value)
 
 
@@ -120,7 +121,8 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
         if picked is None and running > wanted:
             picked = index
     if picked is None:
-        picked = max(index for index, mass in enumerate(masses) if mass.value > 0)
+        # The last that has a mass; behind the one at which the loop ended none has.
+        picked = next(at for at in range(index, -1, -1) if values[at] > 0)
     return picked, is_ambiguous
 
 
@@ -139,7 +141,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
     masses = weights(logits, floor, params.temperature)
     is_ambiguous = False
     if float32(params.top_p) < 1:
-        least, error = float32(params.top_p) * total(masses).value, sum(mass.error for mass in masses)
+        least, error = float32(params.top_p) * total(masses).value, sum([mass.error for mass in masses])
         for floor in sorted({*logits}, reverse=True):
             kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
             is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
@@ -154,14 +156,12 @@ def weights(logits: Sequence[float], floor: float, temperature: float) -> list[M
     largest, unit = max(logits), temperature * ONE
     # Below this is -inf, too.
     floor = max(floor, LEAST)
-    found = []
-    for logit in logits:
-        if logit < floor:
-            found.append(NOTHING)
-        else:
+    found = [NOTHING] * len(logits)
+    for token, logit in enumerate(logits):
+        if logit >= floor:
             x = (largest - logit) / unit
             value = exp(-x)
-            found.append(Mass(value, value * (8 * x + 16) * UNIT + TINY))
+            found[token] = Mass(value, value * (8 * x + 16) * UNIT + TINY)
     return found
 
 

@@ -120,8 +120,9 @@ class Tape:
         self.kv.append(word)
         self.attention.append(output)
         if self._hybrid:
-            state = model.advance(self.states[-1] if position else 0, [*self.window(position), hidden])
             self.inputs.append(hidden)
+            # Zeros before the first input add nothing.
+            state = model.advance(self.states[-1] if position else 0, self.inputs[-self._width :])
             self.states.append(state)
             hidden = model.after_recurrent(hidden, state)
         self.hidden.append(hidden)
