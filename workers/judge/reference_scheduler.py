@@ -257,15 +257,23 @@ class RowOrder:
         self._seed = seed
         self._rows: list[tuple[int, int]] = []
         self._members: set[tuple[int, int]] = set()
+        self._requests: tuple[int, ...] = ()
 
     def update(self, scheduled: Sequence[ScheduledRow], tick: int, reorder: Reorder | None) -> tuple[int, ...]:
         """Return the requests of a step in row order: those that join fill the first holes, the last rows the rest."""
         joining = dict.fromkeys([(row.request, row.epoch) for row in scheduled])
-        if joining.keys() == self._members:
-            if reorder is not None:
-                self._rows = self._permuted(self._rows, tick, reorder)
-            return tuple([request for request, _ in self._rows])
-        self._members = set(joining)
+        if joining.keys() != self._members:
+            self._members = set(joining)
+            self._rows = self._filled(joining)
+        elif reorder is None:
+            return self._requests
+        if reorder is not None:
+            self._rows = self._permuted(self._rows, tick, reorder)
+        self._requests = tuple([request for request, _ in self._rows])
+        return self._requests
+
+    def _filled(self, joining: dict[tuple[int, int], None]) -> list[tuple[int, int]]:
+        """Return the rows of a step without those that left, whose places others take; those that stay do not join."""
         places: list[tuple[int, int] | None] = []
         for key in self._rows:
             stays = key in joining
@@ -281,9 +289,7 @@ class RowOrder:
             last = places.pop()
             if last is not None:
                 places[places.index(None)] = last
-        rows = [key for key in places if key is not None]
-        self._rows = self._permuted(rows, tick, reorder) if reorder is not None else rows
-        return tuple([request for request, _ in self._rows])
+        return [key for key in places if key is not None]
 
     def _permuted(self, rows: list[tuple[int, int]], tick: int, reorder: Reorder) -> list[tuple[int, int]]:
         match reorder.how:

@@ -16,7 +16,6 @@ from workers.record import model
 NO_DRAFT = -1
 NGRAM_MAX = 3
 SUFFIX_MAX = 4
-NOTHING: Mapping[int, int] = {}
 
 
 class TargetValues(Protocol):
@@ -59,8 +58,8 @@ class Ask(NamedTuple):
     k_step: int
     num_drafts: int
     script: Sequence[int]
-    deltas: Mapping[int, int] = NOTHING
-    params: SamplingParams | None = None
+    deltas: Mapping[int, int]
+    params: SamplingParams | None
 
 
 class DrafterTruth:
@@ -81,9 +80,16 @@ class DrafterTruth:
         """Return the cache word at the end of a chunk that was not the last, which goes on from another token."""
         return self.words[position]
 
-    def drafts(self, ask: Ask) -> Drafts:
-        """Return what is proposed behind the kept tokens."""
-        kept, k_step, num_drafts, script, deltas, params = ask
+    def drafts(
+        self,
+        kept: int,
+        k_step: int,
+        num_drafts: int,
+        script: Sequence[int],
+        deltas: Mapping[int, int],
+        params: SamplingParams | None,
+    ) -> Drafts:
+        """Return what is proposed behind the kept tokens: `Ask` says what the arguments are."""
         limit = self._spec.drafter_max_len
         if limit and kept + 1 + k_step > limit:
             return Drafts((NO_DRAFT,) * num_drafts)
@@ -91,7 +97,7 @@ class DrafterTruth:
         key = kept, k_step, params is None, *script[kept + 1 : kept + 1 + num_drafts], *deltas.items()
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._drafts(ask)
+            found = self._known[key] = self._drafts(Ask(kept, k_step, num_drafts, script, deltas, params))
         return found
 
     def _drafts(self, ask: Ask) -> Drafts:

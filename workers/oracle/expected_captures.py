@@ -55,13 +55,12 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
         input_ids += row.tape.tokens[computed : row.base + 1]
         if drafts:
             scheduled += drafts
-            if min(drafts) >= 0 and max(drafts) <= last_token:
-                input_ids += drafts
-            else:
-                # What is no token is fed as the nearest one.
-                input_ids += [0 if draft < 0 else last_token if draft > last_token else draft for draft in drafts]
+            input_ids += drafts
         if len(drafts) < k:
             scheduled += [SCRATCH] * (k - len(drafts))
+    if min(input_ids) < 0 or max(input_ids) > last_token:
+        # What is no token is fed as the nearest one.
+        input_ids = [0 if token < 0 else last_token if token > last_token else token for token in input_ids]
     seq_lens = [row.computed + row.row.n for row in rows]
     padding = step.num_tokens - len(positions)
     if padding:

@@ -71,14 +71,12 @@ def _penalize(logits: list[float], params: SamplingParams, tokens: Sequence[int]
         return
     times = Counter(tokens[num_prompt:])
     for token in set(tokens):
-        if logits[token] > 0:
-            logits[token] /= repetition
-        else:
-            logits[token] *= repetition
+        logit = logits[token]
+        logit = logit / repetition if logit > 0 else logit * repetition
         if times[token]:
-            logits[token] -= ONE * (presence + frequency * times[token])
+            logit -= ONE * (presence + frequency * times[token])
         # Everything is exact in 64 bits; the one rounding is here.
-        (logits[token],) = struct.unpack("f", struct.pack("f", logits[token]))
+        (logits[token],) = struct.unpack("f", struct.pack("f", logit))
 
 
 def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:

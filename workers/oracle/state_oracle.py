@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
-from workers.oracle.drafters import Ask, Drafts
+from workers.oracle.drafters import Drafts
 from workers.oracle.incremental_tape import (
     IncrementalTape,
     RowOutcome,
@@ -253,7 +253,7 @@ class Oracle:
         if valid:
             room = self.spec.max_model_len - kept - 1
             num_drafts = k_step if k_step < room else max(0, room)
-            drafted = tape.drafter.drafts(Ask(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params))
+            drafted = tape.drafter.drafts(kept, k_step, num_drafts, truth.script, truth.deltas, truth.draft_params)
             if drafted.drawn:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
@@ -307,28 +307,24 @@ class Oracle:
         self.delivered = []
         for row in done.rows:
             truth, epoch = row.truth, row.row.epoch
-            if truth.finish_reason is not None:
+            if truth.finish_reason is not None or epoch < truth.drop_before:
                 self.delivered.append(())
                 continue
-            first = truth.committed
-            stale = epoch != truth.epoch
-            if epoch < truth.drop_before:
-                self.delivered.append(())
-                continue
-            if not stale and not row.discard:
-                rejected = 1 + row.row.d - row.valid
+            first, stale = truth.committed, epoch != truth.epoch
+            rejected = 0 if row.discard else 1 + row.row.d - row.valid
+            if not stale:
                 truth.sched_computed -= rejected
-                truth.sched_placeholders -= rejected
-            if row.valid and row.base + 1 != truth.committed:
-                raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {truth.committed}")
+            if row.valid and row.base + 1 != first:
+                raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {first}")
             self._commit(truth, row.valid)
             if not (row.valid or row.discard or row.row.invalid):
                 self._finish(truth, "error")
             if self.cache is not None and row.valid and not stale and truth.blocks:
                 self._register(truth, truth.blocks, truth.sched_computed)
+            delivered = tuple(truth.tape.tokens[first : truth.committed])
             if not stale:
-                truth.sched_placeholders -= truth.committed - first
-            self.delivered.append(tuple(truth.tape.tokens[first : truth.committed]))
+                truth.sched_placeholders -= rejected + len(delivered)
+            self.delivered.append(delivered)
 
     def _commit(self, truth: Truth, count: int) -> None:
         """Append the next `count` tokens, up to the one the request stops at."""
