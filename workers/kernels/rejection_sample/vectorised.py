@@ -1,6 +1,6 @@
 """Verify drafts against the target model."""
 
-from math import inf
+from math import isfinite
 
 from workers.kernels.arithmetic.vectorised import multiples
 from workers.kernels.rejection_sample.arguments import RejectionSample
@@ -19,10 +19,10 @@ def rejection_sample(a: RejectionSample) -> None:
     for row, (num_scheduled, invalid, num_drafts) in enumerate(rows):
         if num_scheduled == 0 or invalid > 0:
             continue
-        for column in range(width):
-            line = row * width + column
-            if not -inf < largest[line] < inf:
+        # Behind the last draft comes no draft, which no token equals.
+        for line, draft in enumerate([*drafts[row * k : row * k + num_drafts], NO_TOKEN], row * width):
+            if not isfinite(largest[line]):
                 break
-            a.sampled[line] = tokens[line]
-            if column == num_drafts or drafts[row * k + column] != tokens[line]:
+            a.sampled[line] = token = tokens[line]
+            if draft != token:
                 break
