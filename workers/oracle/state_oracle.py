@@ -21,7 +21,7 @@ from workers.oracle.incremental_tape import (
 from workers.oracle.logits_processing import rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Drawn
-from workers.oracle.tape import Spoil, Tape, Tapes, tape_length
+from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
 from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
 from workers.record.log import (
@@ -238,8 +238,7 @@ class Oracle:
         if discard or row.invalid or row.spoiled:
             outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
         else:
-            spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
-            outcome = self._verify(truth, base + 1, drafts, drawn, spoil)
+            outcome = self._verify(truth, row, base + 1, drafts, drawn)
         valid, status = outcome.valid, 0
         if not outcome.has_target or row.spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)
@@ -288,10 +287,11 @@ class Oracle:
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
-    def _verify(self, truth: Truth, first: int, drafts: list[int], drawn: Drawn, spoil: Spoil | None) -> RowOutcome:
+    def _verify(self, truth: Truth, row: ScheduledRow, first: int, drafts: list[int], drawn: Drawn) -> RowOutcome:
         """Return what a row comes to from position `first` on."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
+        spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
         found = verify_row(truth, first, drafts, drawn, spoil)
         if found.num_drawn:
             self.num_decisions += found.num_drawn
