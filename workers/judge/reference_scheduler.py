@@ -99,21 +99,21 @@ class Decision:
         self._num_free -= sum([standing.num_blocks for standing in running])
         if self._cache is not None:
             self._num_free = self._cache.num_free
-        left = {standing.request: standing for standing in running}
+        victims = self.victims
         for standing in running:
-            if standing.request not in left:
+            if standing.request in victims:
                 continue
             reason = self._reason_to_wait(standing)
             if reason is not None:
                 self.waits[standing.request] = reason
                 continue
             share = self._share(standing, standing.drafts)
-            while share.num_blocks > self._num_free and standing.request in left:
-                self._preempt(left.pop(victim_of(self._spec, [*left.values()]).request))
-            if standing.request in left:
+            while share.num_blocks > self._num_free and standing.request not in victims:
+                self._preempt(victim_of(self._spec, [each for each in running if each.request not in victims]))
+            if standing.request not in victims:
                 self._give(standing, share)
-        self._num_running = len(left)
-        for standing in left.values() if self._cache is not None else ():
+        self._num_running = len(running) - len(victims)
+        for standing in running if self._cache is not None else ():
             if standing.request in self.shares:
                 self._register(standing, self.shares[standing.request])
 

@@ -209,12 +209,14 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
             proposed += [SCRATCH] * (k - len(row.proposed))
     expected: Expectation = {"drafter_kv": drafter_kv, "raw": raw, "proposed": proposed}
     if spec.layers == "hybrid":
-        window: list[Any] = []
+        states: list[Any] = []
+        windows: list[Any] = []
         for row in rows:
-            window += row.tape.window(row.kept) if row.kept else [SCRATCH] * (spec.conv_width - 1)
+            tape, kept = row.tape, row.kept
+            states.append(tape.states[kept - 1] if kept else SCRATCH)
+            windows += tape.window(kept) if kept else [SCRATCH] * (spec.conv_width - 1)
         expected["slot_accepted"] = [row.accepted for row in rows]
-        expected["state"] = [row.tape.states[row.kept - 1] if row.kept else SCRATCH for row in rows]
-        expected["window"] = window
+        expected["state"], expected["window"] = states, windows
     return expected
 
 
