@@ -142,6 +142,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
     is_ambiguous = False
     if float32(params.top_p) < 1:
         least, error = float32(params.top_p) * total(masses).value, sum([mass.error for mass in masses])
+        # At the floor so far everything is kept, which is enough.
         for floor in sorted({*logits}, reverse=True):
             kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
             is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
