@@ -41,9 +41,14 @@ def draw(seed: int, site: str, key: str, index: int) -> int:
 
     `index` is a natural coordinate (token position, tick, step), never a count of calls.
     """
-    counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
-    high, low, _, _ = philox4x32(counter, label_key(site, key))
+    high, low, _, _ = words(seed, site, key, index)
     return high << 32 | low
+
+
+def words(seed: int, site: str, key: str, index: int) -> tuple[int, int, int, int]:
+    """Return all that a label draws: four words of 32 uniform bits, of which `draw` takes two."""
+    counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
+    return philox4x32(counter, label_key(site, key))
 
 
 def below(bound: int, seed: int, site: str, key: str, index: int) -> int:

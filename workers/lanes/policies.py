@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence, Sized
 from itertools import permutations
 from typing import Protocol, TypeVar
 
-from scenarios.draw import draw
+from scenarios.draw import words
 from workers.lanes.lane import Record
 
 HOST = "host"
@@ -137,14 +137,15 @@ class Random:
         self.name = f"random {seed}"
         self.seed = seed
         # An op that waits at the head of its lane is asked for again at every call of the host.
-        self._urgencies: dict[tuple[str, int], int] = {}
+        self._drawn: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
 
-    def _urgency(self, head: tuple[str, int]) -> int:
-        """Return what an op of a step drew."""
-        found = self._urgencies.get(head)
-        if found is None:
-            found = self._urgencies[head] = draw(self.seed, "lane", *head)
-        return found
+    def urgency(self, site: str, label: str, step: int) -> int:
+        """Return what an op (site `lane`) or a call of the host (`host`) of a step drew: four steps share one draw."""
+        key = site, label, step >> 2
+        drawn = self._drawn.get(key)
+        if drawn is None:
+            drawn = self._drawn[key] = words(self.seed, *key)
+        return drawn[step & 3]
 
     def advance(self, machine: Lanes, blocked: Record | None) -> None:
         """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
@@ -154,11 +155,11 @@ class Random:
             nonlocal host
             if blocked is not None and len(able) == 1:
                 return able[0]
-            urgency, _, lane = max([(self._urgency(lane.head()), lane.name, lane) for lane in able])
+            urgency, _, lane = max([(self.urgency("lane", *lane.head()), lane.name, lane) for lane in able])
             if blocked is not None:
                 return lane
             if host is None:
-                host = draw(self.seed, "host", machine.host_label, machine.step)
+                host = self.urgency("host", machine.host_label, machine.step)
             return None if host > urgency else lane
 
         _advance_chosen(machine, blocked, choose)

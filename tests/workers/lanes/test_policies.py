@@ -6,7 +6,6 @@ from itertools import combinations, permutations
 import pytest
 from hypothesis import given, settings
 
-from scenarios.draw import draw
 from tests.workers.lanes.ops import LANES, Note, device, machine, noting
 from tests.workers.lanes.programs import Action, Program, actions, ordered
 from workers.judge.races import RaceDetector
@@ -177,7 +176,7 @@ def random_order(seed: int, names: Sequence[str]) -> list[str]:
 
 def test_random_runs_the_op_with_the_highest_labelled_priority_first() -> None:
     for seed in range(20):
-        assert random_order(seed, NAMES) == sorted(NAMES, key=lambda name: -draw(seed, "lane", name, 0))
+        assert random_order(seed, NAMES) == sorted(NAMES, key=lambda name: -Random(seed).urgency("lane", name, 0))
 
 
 def test_an_op_draws_again_in_every_step() -> None:
@@ -193,7 +192,7 @@ def test_an_op_draws_again_in_every_step() -> None:
         tape.machine.policy = Random(1)
         for event in end:
             event.synchronize()
-        first = max(LANES, key=lambda lane: draw(1, "lane", lane, step))
+        first = max(LANES, key=lambda lane: Random(1).urgency("lane", lane, step))
         assert tape.happened[0] == first
         orders.add(first)
     assert len(orders) > 1
@@ -210,11 +209,12 @@ def test_removing_one_op_changes_no_other_priority() -> None:
 def test_random_lets_the_host_go_on_only_while_it_drew_more_than_every_op() -> None:
     seen = set()
     for seed in range(40):
-        tape = Tape(Random(seed))
+        policy = Random(seed)
+        tape = Tape(policy)
         tape.launch("a", "op")
         tape.host("call")
         tape.machine.drain()
-        assert tape.happened[0] == ("call" if draw(seed, "host", "call", 0) > draw(seed, "lane", "op", 0) else "op")
+        assert tape.happened[0] == ("call" if policy.urgency("host", "call", 0) > policy.urgency("lane", "op", 0) else "op")
         seen.add(tape.happened[0])
     assert seen == {"call", "op"}
 
