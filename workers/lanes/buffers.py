@@ -18,11 +18,24 @@ def dtype_name(dtype: Any) -> str:
 class FlatSpan:
     """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    Ops see the `tensor`, where buffers have one. `place` is the one span of this range that the watcher knows, whatever
-    else it is called: of a buffer that is written as a whole, all of it.
+    Ops are given its `input` where they only read, else its `output`: the `tensor`, where buffers have one. `place` is
+    the one span of this range that the watcher knows, whatever else it is called: of a buffer that is written as a
+    whole, all of it.
     """
 
-    __slots__ = ("_readable", "_writable", "buffer", "described", "key", "name", "place", "tensor", "watched")
+    __slots__ = (
+        "_readable",
+        "_writable",
+        "buffer",
+        "described",
+        "input",
+        "key",
+        "name",
+        "output",
+        "place",
+        "tensor",
+        "watched",
+    )
 
     def __init__(self, buffer: "FlatBuffer", start: int, stop: int, name: str, place: "FlatSpan | None") -> None:
         self.buffer = buffer
@@ -32,10 +45,11 @@ class FlatSpan:
         # What an op checks of it: name, dtype and size.
         self.described = (self.name, buffer.dtype, stop - start)
         self.watched: Any = None
-        self.tensor: Any = None if buffer.tensor is None else buffer.tensor[start:stop]
-        self._writable = self._readable = buffer._data[start:stop]
-        if buffer._shown is not None:
-            self._readable = buffer._shown[start:stop]
+        self.output = self._writable = buffer._data[start:stop]
+        self.input = self._readable = self._writable if buffer._shown is None else buffer._shown[start:stop]
+        self.tensor: Any = None
+        if buffer.tensor is not None:
+            self.input = self.output = self.tensor = buffer.tensor[start:stop]
 
 
 class FlatBuffer:

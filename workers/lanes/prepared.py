@@ -20,7 +20,8 @@ Function = Callable[[Any], None]
 class Op:
     """A device op: its name, its function, the class of its arguments, and how it uses each of them.
 
-    `kinds` are the types of what it is launched with, `spans` the places of those that are spans, and their modes.
+    `kinds` are the types of what it is launched with, `spans` the places of those that are spans, and their modes;
+    `places_read` and `places_written` are those of spans that it only reads, and of the others.
     """
 
     name: str
@@ -29,12 +30,16 @@ class Op:
     modes: tuple[tuple[str, Mode], ...]
     kinds: tuple[type, ...] = field(init=False)
     spans: tuple[tuple[int, Mode], ...] = field(init=False)
+    places_read: tuple[int, ...] = field(init=False)
+    places_written: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Derive what each launch is held against."""
         spans = tuple((at, mode) for at, (_, mode) in enumerate(self.modes) if mode != "int")
         object.__setattr__(self, "kinds", tuple(int if mode == "int" else FlatSpan for _, mode in self.modes))
         object.__setattr__(self, "spans", spans)
+        object.__setattr__(self, "places_read", tuple(at for at, mode in spans if mode == "in"))
+        object.__setattr__(self, "places_written", tuple(at for at, mode in spans if mode != "in"))
 
 
 @lru_cache(maxsize=1024)
@@ -55,33 +60,30 @@ class Prepared:
     """An op and its arguments on one lane, checked once.
 
     `function` is the op's, `arguments` what it is called with, `accesses` what it does to memory that several lanes or
-    the host may reach, `outputs` the buffers it writes.
+    the host may reach.
     """
 
-    __slots__ = ("_given", "accesses", "arguments", "function", "op", "outputs")
+    __slots__ = ("_given", "accesses", "arguments", "function", "op")
 
     def __init__(self, lane: str, op: Op, given: Arguments) -> None:
         self.op, self.function = op, op.function
         self._given = given
-        self.accesses: list[tuple[FlatSpan, Mode]] = []
-        self.outputs: list[FlatBuffer] = []
         if not isinstance(given, op.arguments):
             raise TypeError(f"op {op.name}: expected {op.arguments.__name__}, got {type(given).__name__}")
         values = given.values()
         if tuple(map(type, values)) != op.kinds:
             raise self._mistyped(values)
-        memory = [*values]
+        self.accesses: list[tuple[FlatSpan, Mode]] = []
         for at, mode in op.spans:
             span = values[at]
-            buffer, is_read = span.buffer, mode == "in"
-            memory[at] = span.tensor
-            if span.tensor is None:
-                memory[at] = span._readable if is_read else span._writable
-            if not is_read:
-                self.outputs.append(buffer)
-            if buffer.lane != lane:
+            if span.buffer.lane != lane:
                 self._access(lane, span, mode)
         given.check(values)
+        memory = [*values]
+        for at in op.places_read:
+            memory[at] = memory[at].input
+        for at in op.places_written:
+            memory[at] = memory[at].output
         self.arguments: Any = op.arguments(*memory)
 
     def _mistyped(self, values: Sequence[Any]) -> TypeError:
@@ -91,6 +93,12 @@ class Prepared:
                 expected = "a plain int" if mode == "int" else "a span of a buffer"
                 return TypeError(f"op {self.op.name}, {name}: expected {expected}, got {type(value).__name__}")
         raise AssertionError(f"op {self.op.name}: every argument is of its kind")
+
+    @property
+    def outputs(self) -> list[FlatBuffer]:
+        """The buffers it writes."""
+        values = self._given.values()
+        return [values[at].buffer for at in self.op.places_written]
 
     def uses(self) -> list[tuple[Span, Mode]]:
         """Return all the memory it is given, that of one lane alone too."""
