@@ -214,7 +214,8 @@ def test_random_lets_the_host_go_on_only_while_it_drew_more_than_every_op() -> N
         tape.launch("a", "op")
         tape.host("call")
         tape.machine.drain()
-        assert tape.happened[0] == ("call" if policy.urgency("host", "call", 0) > policy.urgency("lane", "op", 0) else "op")
+        host, op = policy.urgency("host", "call", 0), policy.urgency("lane", "op", 0)
+        assert tape.happened[0] == ("call" if host > op else "op")
         seen.add(tape.happened[0])
     assert seen == {"call", "op"}
 
