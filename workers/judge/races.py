@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from workers.lanes.lane import Buffer, Mode, Record, Span
 
-# One access: lane (0 is the host), local time, what did it, step.
-Access: TypeAlias = tuple[int, int, str, int]
+# One access: its number, lane (the last is the host), local time, what did it, step.
+Access: TypeAlias = tuple[int, int, int, str, int]
 Range: TypeAlias = tuple[int, int]
 
 
@@ -30,18 +30,20 @@ class Race:
         return f"nothing orders {self.first} before {self.second} (both use {self.buffer})"
 
 
-class _Accesses:
-    """The last accesses of a buffer that a later one must be ordered after, by range.
+class _Cell:
+    """One range of a buffer that is used, and the last accesses that a later one of it must be ordered after.
 
-    Of a range a lane `reads` nothing was written since; of one whose reads are `overwritten` a part was.
+    `writes` are those that share memory with it, by the cell they are of, `reads` those of just this range, by lane.
+    Whoever comes after a write comes after all that the write came after: it takes the place of what it covers.
+    `overlapping` are the cells that share memory with this one, itself too, and whether this one covers them.
     """
 
-    __slots__ = ("overwritten", "reads", "writes")
+    __slots__ = ("overlapping", "reads", "writes")
 
     def __init__(self) -> None:
-        self.writes: dict[Range, Access] = {}
-        self.reads: dict[Range, dict[int, Access]] = {}
-        self.overwritten: dict[Range, dict[int, Access]] = {}
+        self.writes: dict[_Cell, Access] = {}
+        self.reads: dict[int, Access] = {}
+        self.overlapping: list[tuple[_Cell, bool]] = []
 
 
 class RaceDetector:
@@ -53,30 +55,34 @@ class RaceDetector:
     def __init__(self, lanes: Sequence[str]) -> None:
         self.race: Race | None = None
         self.num_accesses = 0
-        self._names = ("host", *lanes)
+        self._names = (*lanes, "host")
         # What each lane knows of the others besides what the host knows: that comes before all it is launched with.
         self._clocks = [[0] * len(self._names) for _ in self._names]
         for own, clock in enumerate(self._clocks):
             clock[own] = 1
-        self._host = self._clocks[0]
+        self._host, self._host_clock = len(lanes), self._clocks[-1]
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Judge the accesses of an op; it happens after everything the host has done and seen."""
-        reader = lane + 1
-        clock = self._clocks[reader]
-        access = reader, clock[reader], op, step
+        """Judge the accesses of an op, or of the host; it happens after everything the host has done and seen."""
+        clock, host = self._clocks[lane], self._host_clock
         self.num_accesses += len(accesses)
+        access = self.num_accesses, lane, clock[lane], op, step
         for span, mode in accesses:
-            if mode != "in":
-                self._write(span, clock, access, mode)
+            cell: _Cell = span.watched or _cell_of(span)
+            for write in cell.writes.values():
+                if clock[write[1]] < write[2] and host[write[1]] < write[2]:
+                    self._report(span.buffer, write, access, "write", mode)
+            if mode == "in":
+                cell.reads[lane] = access
                 continue
-            known = span.watched or _accesses_of(span)
-            readers = known.reads.get(span.key)
-            if readers is not None and reader in readers:
-                # Judged before, and nobody has written since: only the last read is another.
-                readers[reader] = access
-            else:
-                self._read(span, clock, access)
+            for other, is_covered in cell.overlapping:
+                for read in other.reads.values():
+                    if clock[read[1]] < read[2] and host[read[1]] < read[2]:
+                        self._report(span.buffer, read, access, "read", mode)
+                if is_covered:
+                    other.writes, other.reads = {cell: access}, {}
+                else:
+                    other.writes[cell] = access
 
     def recorded(self, record: Record) -> None:
         """Keep what the lane knows at the record, and begin another time there.
@@ -84,90 +90,57 @@ class RaceDetector:
         Whoever knows of the time of a record knows all that the record knows. What the host knows is left out: whatever
         a lane is launched with later comes after that, and after more.
         """
-        own = record.lane + 1
-        clock = self._clocks[own]
+        clock = self._clocks[record.lane]
         record.clock = tuple(clock)
-        clock[own] += 1
+        clock[record.lane] += 1
 
     def waited(self, lane: int, record: Record) -> None:
         """Order what follows on the lane after the record."""
-        clock, of = self._clocks[lane + 1], record.lane + 1
+        clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
             clock[:] = map(max, clock, record.clock)
 
     def synchronized(self, record: Record) -> None:
         """Order what follows on the host after the record."""
-        clock, of = self._host, record.lane + 1
-        if clock[of] < record.clock[of]:
-            clock[:] = map(max, clock, record.clock)
+        self.waited(self._host, record)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
         """Judge an access of the host, and whether what it expects there is still the last thing written."""
-        access = 0, 1, "access", step
-        self.num_accesses += 1
-        if mode == "in":
-            self._read(span, self._host, access)
-        else:
-            self._write(span, self._host, access, mode)
-        if written_in is not None:
-            start, stop = span.key
-            writes = span.buffer.accesses.writes.items()
-            over = [write for (low, high), write in writes if low < stop and start < high]
-            if over and over[-1][3] != written_in:
-                self._report(span.buffer, over[-1], access, f"write over step {written_in}", mode)
-
-    def _read(self, span: Span, clock: list[int], access: Access) -> None:
-        """Hold a read against the writes it overlaps, and keep it."""
-        key, host, known = span.key, self._host, span.watched or _accesses_of(span)
-        for at, write in known.writes.items():
-            if clock[write[0]] < write[1] and host[write[0]] < write[1] and at[0] < key[1] and key[0] < at[1]:
-                self._report(span.buffer, write, access, "write", "in")
-        readers = known.reads.get(key)
-        if readers is None:
-            known.reads[key] = {access[0]: access}
-        else:
-            readers[access[0]] = access
-
-    def _write(self, span: Span, clock: list[int], access: Access, mode: Mode) -> None:
-        """Hold a write against the accesses it overlaps, forget those it covers, and keep it."""
-        key, host, known = span.key, self._host, span.watched or _accesses_of(span)
-        writes = known.writes
-        for at, write in writes.items():
-            if clock[write[0]] < write[1] and host[write[0]] < write[1] and at[0] < key[1] and key[0] < at[1]:
-                self._report(span.buffer, write, access, "write", mode)
-        ended = (*known.overwritten.items(), *known.reads.items()) if known.overwritten else tuple(known.reads.items())
-        for at, readers in ended:
-            if at != key and (at[0] >= key[1] or key[0] >= at[1]):
-                continue
-            for read in readers.values():
-                if clock[read[0]] < read[1] and host[read[0]] < read[1]:
-                    self._report(span.buffer, read, access, "read", mode)
-            known.reads.pop(at, None)
-            if key[0] <= at[0] and at[1] <= key[1]:
-                known.overwritten.pop(at, None)
-            else:
-                known.overwritten[at] = known.overwritten.get(at, {}) | readers
-        if len(writes) > 1 or key not in writes:
-            # The newest write comes last.
-            for low, high in [at for at in writes if key[0] <= at[0] and at[1] <= key[1]]:
-                del writes[low, high]
-        writes[key] = access
-        if mode == "inout":
-            known.reads[key] = {access[0]: access}
+        self.launched(self._host, "access", ((span, mode),), step)
+        if written_in is not None and span.watched.writes:
+            newest = max(span.watched.writes.values())
+            if newest[4] != written_in:
+                access = self.num_accesses, self._host, 1, "access", step
+                self._report(span.buffer, newest, access, f"write over step {written_in}", mode)
 
     def _report(self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode) -> None:
         if self.race is not None:
             return
-        first = f"the {how} by {self._names[earlier[0]]}:{earlier[2]}@{earlier[3]}"
-        second = f"the {'read' if mode == 'in' else 'write'} by {self._names[access[0]]}:{access[2]}@{access[3]}"
-        self.race = Race(buffer.name, access[3], first, second)
+        _, lane, _, what, step = earlier
+        first = f"the {how} by {self._names[lane]}:{what}@{step}"
+        _, lane, _, what, step = access
+        second = f"the {'read' if mode == 'in' else 'write'} by {self._names[lane]}:{what}@{step}"
+        self.race = Race(buffer.name, step, first, second)
 
 
-def _accesses_of(span: Span) -> _Accesses:
-    """Return the accesses of a span's buffer, and keep them with the span."""
+def _cell_of(span: Span) -> _Cell:
+    """Return the cell of a span's range, and keep it with the span; a new one is made known to those it overlaps."""
     buffer = span.buffer
     if buffer.accesses is None:
-        buffer.accesses = _Accesses()
-    known: _Accesses = buffer.accesses
-    span.watched = known
-    return known
+        buffer.accesses = {}
+    cells: dict[Range, _Cell] = buffer.accesses
+    cell = cells.get(span.key)
+    if cell is None:
+        start, stop = span.key
+        cell = cells[span.key] = _Cell()
+        for (low, high), other in cells.items():
+            if max(start, low) < min(stop, high):
+                cell.overlapping.append((other, start <= low and high <= stop))
+                if other is cell:
+                    continue
+                other.overlapping.append((cell, low <= start and stop <= high))
+                # Where another write took the place of the cell's own, it is that of a cell around it.
+                if other in other.writes:
+                    cell.writes[other] = other.writes[other]
+    span.watched = cell
+    return cell

@@ -5,11 +5,12 @@ from typing import Annotated
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scenarios.events import Schedule
 from scenarios.strategies import random_trace
 from tests.workers.lanes.ops import LANES, Copy, Fill, Stir, copy, device, fill, machine, pinned, stir
-from tests.workers.lanes.programs import Action, Program, actions, has_race, nearly_ordered
+from tests.workers.lanes.programs import RANGES, Action, Program, actions, has_race, nearly_ordered
 from workers.engine.parts import Parts
 from workers.judge.races import RaceDetector
 from workers.kernels.argument import ANY_NAME, Arguments, In, Memory, Out, arguments
@@ -338,7 +339,31 @@ def every_policy() -> list[Policy]:
 def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesses(program: list[Action]) -> None:
     detector = RaceDetector(LANES)
     Program(Eager(), detector).run(program)
-    assert (detector.race is not None) == has_race(program)
+    step = next((step for step in range(len(program)) if has_race(program[: step + 1])), None)
+    assert (detector.race.step if detector.race else None) == step
+
+
+@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@given(st.lists(st.sampled_from(RANGES), max_size=6), st.sampled_from(RANGES), st.integers(0, 5))
+def test_the_host_finds_what_it_expects_where_the_newest_write_of_any_part_was_in_that_step(
+    written: list[tuple[int, int]], read: tuple[int, int], expected: int
+) -> None:
+    scene = Scene()
+    for step, (low, high) in enumerate(written):
+        scene.machine.step = step
+        scene.host("w", scene.p.span(low, high))
+    scene.machine.host(scene.p.span(*read), "r", expected).__enter__()
+    over = [step for step, (low, high) in enumerate(written) if low < read[1] and read[0] < high]
+    assert (scene.race() is None) == (not over or over[-1] == expected)
+
+
+def test_a_range_of_nothing_is_in_no_race() -> None:
+    scene = Scene()
+    for lane in "ab":
+        scene.write(lane, scene.x.span(2, 2))
+        scene.read(lane, scene.x.span(2, 2))
+    scene.write("c")
+    assert scene.race() is None
 
 
 @settings(max_examples=150, deadline=None, database=None, derandomize=True)
