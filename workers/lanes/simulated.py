@@ -28,6 +28,8 @@ class SimulatedLane(BaseLane):
         super().__init__(name, index)
         self._machine = machine
         self.queue: deque[Launch | Record | Capture | tuple[Record]] = deque()
+        # What the lane was last found to wait for: until that is done it need not be asked again.
+        self.awaited = Record(index, step=0, done=True)
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
         """Enqueue a device op; see `lane.Lane.launch`."""
@@ -42,9 +44,12 @@ class SimulatedLane(BaseLane):
             watcher.launched(self.index, prepared.op.name, accesses, step)
         if machine.prompt and not self.queue:
             self._execute(prepared, step)
-        else:
-            self.queue.append(Launch(prepared, step))
-            machine.pending += 1
+            return
+        queue = self.queue
+        if not queue:
+            machine.moved = True
+        queue.append(Launch(prepared, step))
+        machine.pending += 1
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
@@ -77,23 +82,23 @@ class SimulatedLane(BaseLane):
 
     def ready(self) -> bool:
         """Tell whether the op at the head may run now; passes records and satisfied waits."""
-        queue = self.queue
+        queue, machine = self.queue, self._machine
         while queue:
             head = queue[0]
-            # Asked of lanes that wait as often as of all others.
+            if type(head) is Launch:
+                return not machine.held or (head.prepared.op.name, head.step) not in machine.held
             if type(head) is tuple:
                 if not head[0].done:
+                    self.awaited = head[0]
                     return False
-            elif type(head) is Launch:
-                held = self._machine.held
-                return not held or (head.prepared.op.name, head.step) not in held
             elif type(head) is Record:
                 head.done = True
             else:
                 assert type(head) is Capture
                 head.function(*head.views)
             queue.popleft()
-            self._machine.pending -= 1
+            machine.pending -= 1
+            machine.moved = True
         return False
 
     def run(self) -> None:
@@ -102,14 +107,15 @@ class SimulatedLane(BaseLane):
         Raises:
             OpFailed: the op raised.
         """
-        launch = self.queue.popleft()
+        machine, launch = self._machine, self.queue.popleft()
         assert type(launch) is Launch
-        self._machine.pending -= 1
+        machine.pending -= 1
+        machine.moved = True
         self._execute(launch.prepared, launch.step)
         for capture in launch.captures:
             capture.function(*capture.views)
-        if self._machine.held:
-            self._machine.passed((launch.prepared.op.name, launch.step))
+        if machine.held:
+            machine.passed((launch.prepared.op.name, launch.step))
 
     def _execute(self, prepared: Prepared, step: int) -> None:
         machine, function = self._machine, prepared.function
@@ -181,7 +187,8 @@ class SimulatedEvent(BaseEvent):
         machine = self._machine
         record = self.record_newest
         if record is None or (machine.without and self._synchronizing in machine.without):
-            machine.decide("synchronize " + self.name)
+            if machine.pending:
+                machine.decide("synchronize " + self.name)
             return
         machine.seen_waits.add(self._synchronizing)
         if machine.pending or not record.done:
@@ -196,7 +203,8 @@ class SimulatedMachine(BaseMachine):
     """Lanes, events and buffers of one engine, advanced by one policy.
 
     `as_tensor` makes a tensor of an array, without a copy, for ops that take tensors. An observer is the watcher too,
-    and with it the last writers of each buffer are kept.
+    and with it the last writers of each buffer are kept. Once something has `moved`, other lanes may be able to run:
+    another thing is at the head of one, a record is done, or an op is no longer held back.
     """
 
     def __init__(
@@ -216,6 +224,8 @@ class SimulatedMachine(BaseMachine):
         # Eager with nothing held back runs every op before the next call of the host: it may as well run at once.
         self.prompt = type(policy) is Eager and not self.held
         self.host_label = ""
+        self.moved = False
+        self._able: list[SimulatedLane] = []
         self._as_tensor = as_tensor
 
     def lane(self, name: str) -> SimulatedLane:
@@ -235,9 +245,8 @@ class SimulatedMachine(BaseMachine):
 
     def decide(self, label: str) -> None:
         """Let the policy advance the device before the host's call `label` takes effect."""
-        if self.pending:
-            self.host_label = label
-            self.policy.advance(self, None)
+        self.host_label = label
+        self.policy.advance(self, None)
 
     def drain(self) -> None:
         """Run everything that is still enqueued.
@@ -245,7 +254,7 @@ class SimulatedMachine(BaseMachine):
         Raises:
             Deadlock: something can never run.
         """
-        self.held.clear()
+        self.held, self.moved = {}, True
         while self.pending:
             able = self.able()
             for lane in able:
@@ -257,20 +266,19 @@ class SimulatedMachine(BaseMachine):
         """Let go of all memory at once: it refers to itself, and would wait for the garbage collector."""
         for buffer in self.buffers.values():
             buffer.close()
-        self.lanes = ()
+        self.lanes, self._able = (), []
 
     def able(self) -> list[SimulatedLane]:
         """Return the lanes whose head op may run now, once every record that can be passed has been."""
-        while True:
-            pending, lanes = self.pending, []
-            for lane in self.lanes:
-                if lane.queue:
-                    head = lane.queue[0]
-                    # A lane that waits is asked for as often as any other.
-                    if (type(head) is not tuple or head[0].done) and lane.ready():
-                        lanes.append(lane)
-            if self.pending == pending:
-                return lanes
+        while self.moved:
+            self.moved = False
+            self._able = [lane for lane in self.lanes if lane.queue and lane.awaited.done and lane.ready()]
+        return self._able
+
+    def passed(self, label: tuple[str, int]) -> None:
+        """Release what is held until `label`."""
+        super().passed(label)
+        self.moved = True
 
     def stuck(self, record: Record) -> None:
         """Release everything that is held back, or report that nothing can advance.
@@ -279,7 +287,7 @@ class SimulatedMachine(BaseMachine):
             Deadlock: nothing is held and no lane can advance.
         """
         if self.held:
-            self.held = {}
+            self.held, self.moved = {}, True
             return
         raise Deadlock(f"the host waits for {self.lanes[record.lane].name}; " + self._wait_graph())
 

@@ -32,6 +32,15 @@ def test_an_op_is_held_until_a_point_of_the_host_has_passed() -> None:
     assert held_run(Held(("x", 0), ("p", 0)), Eager()) == ["y", "p", "x", "synchronized"]
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_an_op_may_run_once_what_it_was_held_until_has_passed(policy: Policy) -> None:
+    made = machine(policy, held=[Held(("x", 0), ("p", 0))])
+    made.lane("a").launch(noting("x", []), Note(device(made, "cells").all))
+    assert list(made.able()) == []
+    made.point("p")
+    assert list(made.able()) == [made.lane("a")]
+
+
 def test_an_op_is_held_until_another_op_has_run() -> None:
     assert held_run(Held(("x", 0), ("y", 0)), Eager()) == ["y", "x", "p", "synchronized"]
 

@@ -5,11 +5,13 @@ from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.workers.lanes.ops import LANES, Note, device, machine, noting
 from tests.workers.lanes.programs import Action, Program, actions, ordered
 from workers.judge.races import RaceDetector
-from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_orders
+from workers.lanes.lane import Record
+from workers.lanes.policies import Eager, LaneOrder, Lanes, Lazy, Policy, Random, lane_orders
 from workers.lanes.simulated import SimulatedMachine as Machine
 
 ACTORS = ("host", *LANES)
@@ -239,6 +241,28 @@ def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(act
     assert detector.race is None
     for policy in every_policy():
         assert Program(policy).run(program) == expected, policy.name
+
+
+class Asking:
+    """A policy that holds the lanes that are said to be able to run against what each lane says when it is asked."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self._policy = policy
+
+    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+        able = [*machine.able()]
+        assert able == [lane for lane in machine.lanes if lane.ready()]
+        self._policy.advance(machine, blocked)
+
+
+@settings(max_examples=200, deadline=None, database=None, derandomize=True)
+@given(actions(8), st.dictionaries(st.integers(0, 13), st.integers(0, 13), max_size=3))
+def test_the_lanes_that_may_run_are_those_that_say_so_when_asked(program: list[Action], held: dict[int, int]) -> None:
+    for policy in (Lazy(), LaneOrder(ORDERS[7]), Random(0), Random(1)):
+        run = Program(Asking(policy))
+        run.machine.held = {("stir", step): {("copy", until)} for step, until in held.items()}
+        run.run(program)
 
 
 def test_without_its_waits_a_program_ends_differently_under_some_policy() -> None:
