@@ -8,6 +8,7 @@ from workers.kernels.probabilities import vectorised as shared
 
 LOG2E = tl.constexpr(float(shared.LOG2E))
 NEVER = tl.constexpr(float("-inf"))
+_LARGEST = tl.constexpr((1 << 31) - 1)
 _MOST = tl.constexpr(3.4028234663852886e38)
 
 
@@ -77,45 +78,76 @@ def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr)
 
 
 @triton.jit
+def largest_of(b_numbers, axis: tl.constexpr):
+    """Return the largest of numbers, as that of integers, which a warp finds by one instruction.
+
+    NaN is the largest, or counts for nothing.
+    """
+    b_order = _in_order(b_numbers.to(tl.int32, bitcast=True))
+    return _in_order(tl.max(b_order, axis=axis)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _in_order(b_bits):
+    """Return integers that are ordered as numbers of such bits are, and of such integers those bits."""
+    # The larger the bits of a negative number, the less it is; the sign stays.
+    return b_bits ^ ((b_bits >> 31) & _LARGEST)
+
+
+@triton.jit
 def largest(b_max):
     """Return the largest of each line of maxima, and whether it means nothing: one is NaN or inf, or all are -inf."""
-    b_maximum = tl.max(tl.where(b_max < float("inf"), b_max, float("inf")), axis=1)
+    b_maximum = largest_of(tl.where(b_max < float("inf"), b_max, float("inf")), 1)
     return b_maximum, (b_maximum == float("inf")) | (b_maximum == NEVER)
 
 
 @triton.jit
+def draft_logits(
+    p_logits, p_draft_logits, p_floors, i_row, slot, b_draft, num_drafts, num_proposed, vocab_size,
+    logits_stride, draft_stride, width,
+    COLUMNS: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """Return which drafts of a row are tokens and which have draft logits, their floors, their target and draft logits.
+
+    `b_draft` are the drafts of a row, also those that it does not have; `num_proposed` is how many should have draft
+    logits: all, or none. Then waits for the kernel that adds up: what all this takes is mostly the waiting.
+    """
+    o_column = tl.arange(0, COLUMNS).to(tl.int64)
+    b_line = i_row * width + o_column
+    is_known = (o_column < num_drafts) & (b_draft >= 0) & (b_draft < vocab_size)
+    b_floor = tl.load(p_floors + b_line, mask=is_known, other=NEVER)
+    b_logit = tl.load(p_logits + b_line * logits_stride + b_draft, mask=is_known, other=NEVER)
+    p_line = p_draft_logits + (slot * (width - 1) + o_column) * draft_stride
+    is_read = o_column < tl.where(slot >= 0, num_proposed, 0)
+    b_proposed = tl.load(p_line + b_draft, mask=is_known & is_read, other=NEVER)
+    wait_for_others(OVERLAPS)
+    return is_known, is_read, b_floor, b_logit, b_proposed
+
+
+@triton.jit
 def draft_odds(
-    p_logits, p_draft_logits, p_floors, p_max, p_sum, p_accept,
-    i_row, slot, b_draft, num_drafts, num_proposed, scale, num_rows, vocab_size, num_blocks, logits_stride,
-    draft_stride, width,
-    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, OVERLAPS: tl.constexpr,
+    p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
+    i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Return what is known of a row's drafts before any noise: how many are usable, and each one's odds.
 
-    `b_draft` are the drafts of a row, also those that it does not have; `num_proposed` is how many have draft logits:
-    all, or none. Waits for the kernel that made the sums.
+    Takes what `draft_logits` returned.
 
     Returns usable; then of every column its noise, its target and draft odds, whether target and draft are undefined;
     then masses of blocks, maximum and total of the target, and those of the draft: 0, 0 and 1 where it has no logits.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
     b_target_line, b_draft_line = i_row * width + o_column, i_row * (width - 1) + o_column
-    is_draft, is_proposed = o_column < num_drafts, o_column < num_proposed
-    offset, num_read = num_rows.to(tl.int64) * width * num_blocks, tl.where(slot >= 0, num_proposed, 0)
-    # Asked for before anything is added up: what it takes is mostly the waiting.
-    is_known = is_draft & (b_draft >= 0) & (b_draft < vocab_size)
-    b_floor = tl.load(p_floors + b_target_line, mask=is_known, other=NEVER)
-    b_logit = tl.load(p_logits + b_target_line * logits_stride + b_draft, mask=is_known, other=NEVER)
-    p_line = p_draft_logits + (slot * (width - 1) + o_column) * draft_stride
-    b_proposed = tl.load(p_line + b_draft, mask=is_known & (o_column < num_read), other=NEVER)
-    wait_for_others(OVERLAPS)
+    offset = num_rows.to(tl.int64) * width * num_blocks
     b_noise = tl.load(p_accept + b_draft_line, mask=o_column < width - 1, other=1.0)
     _, b_mass, b_maximum, b_total, b_undefined = sums(
         p_max, p_sum, b_target_line, (o_column < width) & (o_column <= num_drafts), scale, num_blocks, BLOCKS
     )
     _, b_draft_mass, b_draft_maximum, b_draft_total, b_draft_undefined = sums(
-        p_max + offset, p_sum + offset, b_draft_line, o_column < num_read, scale, num_blocks, BLOCKS
+        p_max + offset, p_sum + offset, b_draft_line, is_read, scale, num_blocks, BLOCKS
     )
+    is_proposed = o_column < num_proposed
     b_draft_undefined = b_draft_undefined & is_known & is_proposed
     fits = is_known & (b_undefined == 0) & (b_draft_undefined == 0)
     usable = tl.min(tl.where(fits, width - 1, tl.minimum(o_column, width - 1)), axis=0)
@@ -125,6 +157,42 @@ def draft_odds(
         usable, b_noise, b_target_odds, b_draft_weight * b_total, b_undefined, b_draft_undefined,
         b_mass, b_maximum, b_total, b_draft_mass, b_draft_maximum, b_draft_total,
     )  # fmt: skip
+
+
+@triton.jit
+def without(
+    p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, line_maximum, scale, num_blocks, num_tiles, tile_size,
+    vocab_size, logits_stride, TILES: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Return the sum of a token's tile and the mass of its block without it, and that block.
+
+    Added up again, for a difference loses small weights.
+    """
+    i_tile = excluded.to(tl.int32) // tile_size
+    i_block, i_tile = i_tile // num_tiles, i_tile % num_tiles
+    o_token = (i_block * num_tiles + i_tile) * tile_size + tl.arange(0, TILE)
+    is_token = (tl.arange(0, TILE) < tile_size) & (o_token < vocab_size)
+    b_logits = tl.load(p_logits + i_line * logits_stride + o_token, mask=is_token, other=NEVER)
+    block_maximum = tl.load(p_max + i_line * num_blocks + i_block)
+    maximum = tl.where(block_maximum > NEVER, block_maximum, 0.0)
+    b_weight = weight(b_logits, tl.load(p_floors + i_line), maximum, scale)
+    of_tile = tl.sum(tl.where(o_token == excluded, 0.0, b_weight), axis=0)
+    o_tile = tl.arange(0, TILES)
+    p_tiles = p_tile_sum + (i_line * num_blocks + i_block) * num_tiles
+    b_tiles = tl.load(p_tiles + o_tile, mask=o_tile < num_tiles, other=0.0)
+    of_block = tl.sum(tl.where(o_tile == i_tile, of_tile, b_tiles), axis=0)
+    return of_tile, of_block * weight(block_maximum, NEVER, line_maximum, scale), i_block
+
+
+@triton.jit
+def odds_of(
+    p_line, p_draft_line, b_token, is_token, floor, odds, maximum, total, draft_maximum, draft_total, scale
+):  # fmt: skip
+    """Return what odds * p and q of tokens are to each other."""
+    b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
+    b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
+    b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
+    return b_target, weight(b_proposed, NEVER, draft_maximum, scale) * total
 
 
 @triton.jit

@@ -14,7 +14,16 @@ from workers.kernels.launch.triton import (
     unit_of,
     wait_for_others,
 )
-from workers.kernels.probabilities.triton import NEVER, at, block_odds, draft_odds, load_block, scale_of, weight
+from workers.kernels.probabilities.triton import (
+    NEVER,
+    at,
+    block_odds,
+    draft_logits,
+    draft_odds,
+    load_block,
+    scale_of,
+    weight,
+)
 from workers.kernels.residual_mass.arguments import ResidualMass
 
 TILE = 128
@@ -81,14 +90,17 @@ def _kernel(
     b_draft = tl.load(p_drafts + i_row * (width - 1) + o_column, mask=o_column < width - 1, other=NO_TOKEN)
     if (temperature > 0) & (num_drafts > 1):
         scale = scale_of(temperature)
+        num_proposed = tl.where(is_certain, 0, num_drafts)
+        is_known, is_read, b_floor, b_logit, b_proposed = draft_logits(
+            p_logits, p_draft_logits, p_floors, i_row, slot, b_draft, num_drafts, num_proposed, vocab_size,
+            logits_stride, draft_stride, width, COLUMNS, OVERLAPS,
+        )  # fmt: skip
         (
             usable, _b_noise, b_target_odds, b_draft_odds, _b_undefined, _b_draft_undefined,
             b_mass, b_maximum, b_total, b_draft_mass, b_draft_maximum, b_draft_total,
         ) = draft_odds(
-            p_logits, p_draft_logits, p_floors, p_max, p_sum, p_accept,
-            i_row, slot, b_draft, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
-            num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
-            width, COLUMNS, BLOCKS, OVERLAPS,
+            p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
+            i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width, COLUMNS, BLOCKS,
         )  # fmt: skip
         # The noise of the draft before a column.
         b_is_column = (o_column > 0) & (o_column <= usable)

@@ -12,7 +12,7 @@ from workers.kernels.launch.triton import (
     unit_of,
     wait_for_others,
 )
-from workers.kernels.probabilities.triton import NEVER, load_block, scale_of
+from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, scale_of
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
@@ -30,16 +30,17 @@ def sampler_stats(a: SamplerStats) -> None:
     check_flat(*arguments)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     num_blocks = triton.cdiv(a.vocab_size, a.block_size)
-    num_lines = num_rows * (width + (a.num_speculative_tokens if a.draft_logits.numel() else 0))
+    num_columns = width + (a.num_speculative_tokens if a.draft_logits.numel() else 0)
     assert a.logits.numel() == num_rows * width * a.logits_stride
     assert a.draft_logits.numel() % max((width - 1) * a.draft_stride, 1) == 0
     assert a.draft_slots.numel() == num_rows
     assert a.tile_sum.numel() == num_rows * width * num_blocks * (a.block_size // a.tile_size)
-    are_few, overlaps = num_lines * num_blocks <= FEW, can_overlap()
+    are_few, overlaps = num_columns * num_rows * num_blocks <= FEW, can_overlap()
     unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
     per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
-    launch(_kernel, (num_lines * num_blocks,))(
-        *arguments, num_rows, num_blocks, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit, width,
+    # In three dimensions: a program that divides to find its line asks for it a fifth of a microsecond later.
+    launch(_kernel, (num_blocks, num_rows, num_columns))(
+        *arguments, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit, width,
         a.block_size, a.tile_size, unit, are_few, overlaps,
         num_warps=min(max(a.block_size // per_warp, 1), 16), launch_pdl=overlaps,
     )  # fmt: skip
@@ -49,16 +50,15 @@ def sampler_stats(a: SamplerStats) -> None:
 def _kernel(
     p_logits, p_draft_logits, p_draft_slots, p_floors, p_temperature, p_num_drafts, p_point_mass,
     p_max, p_sum, p_best, p_tile_sum,
-    num_rows, num_blocks, vocab_size,
-    logits_stride, draft_stride, width,
+    vocab_size, logits_stride, draft_stride, width,
     BLOCK: tl.constexpr, TILE: tl.constexpr, UNIT: tl.constexpr, ARE_FEW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     vocab_size, logits_stride, draft_stride = vocab_size * UNIT, logits_stride * UNIT, draft_stride * UNIT
-    i_block = tl.program_id(0) % num_blocks
-    i_any_line, num_lines = tl.program_id(0) // num_blocks, num_rows * width
-    i_program = tl.program_id(0).to(tl.int64)
-    if i_any_line < num_lines:
-        i_row, i_column, i_line = i_any_line // width, i_any_line % width, i_any_line.to(tl.int64)
+    i_block, i_row, i_column = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    num_blocks, num_rows = tl.num_programs(0), tl.num_programs(1)
+    if i_column < width:
+        i_line = (i_row * width + i_column).to(tl.int64)
+        i_program = i_line * num_blocks + i_block
         num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
         floor = tl.load(p_floors + i_line)
         p_line = p_logits + i_line * logits_stride
@@ -81,7 +81,7 @@ def _kernel(
             else:
                 # NaN is as good as inf: neither leaves a distribution.
                 b_logits = tl.where(b_logits <= float("inf"), b_logits, float("inf"))
-                maximum = tl.max(b_logits)
+                maximum = _largest_of(b_logits)
                 o_tile = tl.arange(0, BLOCK // TILE) * TILE
                 b_index = o_tile[:, None] + tl.arange(0, TILE)[None, :]
                 best = tl.min(tl.where(b_logits == maximum, b_index, BLOCK))
@@ -89,7 +89,8 @@ def _kernel(
                 tl.store(p_max + i_program, tl.where(undefined, float("nan"), maximum))
                 tl.store(p_best + i_program, i_block * BLOCK + tl.where(undefined, 0, best).to(tl.int64))
     else:
-        i_row, i_column = (i_any_line - num_lines) // (width - 1), (i_any_line - num_lines) % (width - 1)
+        i_column -= width
+        i_program = (num_rows * width + i_row * (width - 1) + i_column).to(tl.int64) * num_blocks + i_block
         num_drafts, temperature = tl.load(p_num_drafts + i_row), tl.load(p_temperature + i_row)
         slot = tl.load(p_draft_slots + i_row)
         is_read = (i_column < num_drafts) & (tl.load(p_point_mass + i_row) == 0) & (slot >= 0)
@@ -112,9 +113,19 @@ def _wait_and_let_next_begin(OVERLAPS: tl.constexpr):
 
 
 @triton.jit
+def _largest_of(b_logits):
+    """Return the largest of the logits of a block: of pieces that a thread has, then of integers."""
+    NUM_TILES: tl.constexpr = b_logits.shape[0]
+    TILE: tl.constexpr = b_logits.shape[1]
+    PIECE: tl.constexpr = min(TILE, 4)
+    b_pieces = tl.max(tl.reshape(b_logits, [NUM_TILES, TILE // PIECE, PIECE]), axis=2)
+    return largest_of(b_pieces, None)
+
+
+@triton.jit
 def _sums(b_logits, temperature):
     """Return the maximum, and the sums of the weights relative to it: of all, and of each tile."""
-    maximum = tl.max(b_logits)
+    maximum = _largest_of(b_logits)
     finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
     b_tiles = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)), axis=1)
     total = tl.sum(b_tiles, axis=0)

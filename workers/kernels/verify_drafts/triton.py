@@ -17,12 +17,16 @@ from workers.kernels.probabilities.triton import (
     NEVER,
     at,
     block_odds,
+    draft_logits,
     draft_odds,
     largest,
+    largest_of,
+    odds_of,
     pick,
     scale_of,
     sums,
     weight,
+    without,
 )
 from workers.kernels.verify_drafts import arguments as shared
 from workers.kernels.verify_drafts.arguments import VerifyDrafts
@@ -91,12 +95,12 @@ def _kernel(
         num_tiles, tile_size = TILES, TILE
     i_row, o_column = tl.program_id(0).to(tl.int64), tl.arange(0, COLUMNS)
     # Everything that depends on nothing is asked for at once: a small batch waits for loads and for little else.
-    num_scheduled, invalid = tl.load(p_num_scheduled + i_row), tl.load(p_invalid + i_row)
-    temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
-    is_certain, scale = tl.load(p_point_mass + i_row) != 0, scale_of(temperature)
-    slot = tl.load(p_draft_slots + i_row)
-    o_draft = i_row * (width - 1) + o_column
-    b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN)
+    # Volatile: the compiler moves other loads behind the branches, to where they are needed.
+    num_scheduled, invalid = _ask(p_num_scheduled + i_row), _ask(p_invalid + i_row)
+    temperature, num_drafts = _ask(p_temperature + i_row), _ask(p_num_drafts + i_row)
+    is_certain, slot, scale = _ask(p_point_mass + i_row) != 0, _ask(p_draft_slots + i_row), scale_of(temperature)
+    o_draft, num_proposed = i_row * (width - 1) + o_column, tl.where(is_certain, 0, num_drafts)
+    b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN, volatile=True)
     if (num_scheduled <= 0) | (invalid > 0):
         wait_for_others(OVERLAPS)
         tl.store(p_sampled + i_row * width + o_column, NO_TOKEN, mask=o_column < width)
@@ -104,14 +108,17 @@ def _kernel(
         return
     b_draft, b_draft_undefined = tl.where(o_column < num_drafts, b_draft, NO_TOKEN), o_column < 0
     if temperature > 0:
+        is_known, is_read, b_floor, b_logit, b_proposed = draft_logits(
+            p_logits, p_draft_logits, p_floors, i_row, slot, b_draft, num_drafts, num_proposed, vocab_size,
+            logits_stride, draft_stride, width, COLUMNS, OVERLAPS,
+        )  # fmt: skip
+        b_words = _words(p_select, i_row, num_tries, width, METHOD, COLUMNS, ENTRIES)
         (
             usable, b_noise, b_target_odds, b_draft_odds, b_undefined, b_draft_undefined,
-            _b_mass, _b_maximum, _b_total, _b_draft_mass, b_draft_maximum, b_draft_total,
+            b_mass, b_maximum, b_total, _b_draft_mass, b_draft_maximum, b_draft_total,
         ) = draft_odds(
-            p_logits, p_draft_logits, p_floors, p_max, p_sum, p_accept,
-            i_row, slot, b_draft, num_drafts, tl.where(is_certain, 0, num_drafts), scale,
-            num_rows, vocab_size, num_blocks, logits_stride, draft_stride,
-            width, COLUMNS, BLOCKS, OVERLAPS,
+            p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
+            i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width, COLUMNS, BLOCKS,
         )  # fmt: skip
         odds, rejected = 1.0, usable < 0
         if METHOD == TOGETHER:
@@ -122,8 +129,8 @@ def _kernel(
             odds, rejected = at(b_odds, o_column, accepted), accepted < usable
         elif METHOD == STRICT:
             b_token = _own_tokens(
-                p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, num_drafts, scale,
-                num_blocks, num_tiles, tile_size, vocab_size, logits_stride, num_tries, width,
+                p_logits, p_floors, p_max, p_sum, p_tile_sum, b_words, i_row, num_drafts, scale,
+                num_blocks, num_tiles, tile_size, vocab_size, logits_stride, width,
                 ENTRIES, BLOCKS, TILES, TILE,
             )  # fmt: skip
             accepted = _leading(b_draft == b_token, o_column, usable)
@@ -135,8 +142,9 @@ def _kernel(
             rejected = accepted < usable
         if METHOD != STRICT:
             last = _token_behind(
-                p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-                i_row, accepted, rejected, is_certain, odds, scale,
+                p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
+                i_row, accepted, rejected, is_certain, odds, scale, at(b_mass, o_column[:, None], accepted),
+                at(b_maximum, o_column, accepted), at(b_total, o_column, accepted),
                 at(b_draft_maximum, o_column, accepted), at(b_draft_total, o_column, accepted),
                 num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
                 ENTRIES, BLOCKS, TILES, TILE,
@@ -157,6 +165,11 @@ def _kernel(
     tl.store(p_sampled + i_row * width + o_column, b_sampled, mask=o_column < width)
     b_outside = (o_column < num_drafts) & ((b_draft < NO_TOKEN) | (b_draft >= vocab_size))
     tl.store(p_status + i_row, _status(b_outside, undefined, b_draft_undefined).to(tl.int64))
+
+
+@triton.jit
+def _ask(pointer):
+    return tl.load(pointer, volatile=True)
 
 
 @triton.jit
@@ -212,98 +225,97 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
 
 
 @triton.jit
-def _without(
-    p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size, vocab_size,
-    logits_stride, TILES: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """Return the sums of a token's tile and block without it: added up again, for a difference loses small weights."""
-    i_tile = excluded.to(tl.int32) // tile_size
-    i_block, i_tile = i_tile // num_tiles, i_tile % num_tiles
-    o_token = (i_block * num_tiles + i_tile) * tile_size + tl.arange(0, TILE)
-    is_token = (tl.arange(0, TILE) < tile_size) & (o_token < vocab_size)
-    b_logits = tl.load(p_logits + i_line * logits_stride + o_token, mask=is_token, other=NEVER)
-    maximum = tl.load(p_max + i_line * num_blocks + i_block)
-    maximum = tl.where(maximum > NEVER, maximum, 0.0)
-    b_weight = weight(b_logits, tl.load(p_floors + i_line), maximum, scale)
-    of_tile = tl.sum(tl.where(o_token == excluded, 0.0, b_weight), axis=0)
-    o_tile = tl.arange(0, TILES)
-    p_tiles = p_tile_sum + (i_line * num_blocks + i_block) * num_tiles
-    b_tiles = tl.load(p_tiles + o_tile, mask=o_tile < num_tiles, other=0.0)
-    return of_tile, tl.sum(tl.where(o_tile == i_tile, of_tile, b_tiles), axis=0)
+def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr):
+    """Return the noise of each try as bits, four words a column: asked for before it is known which column it is."""
+    WORDS: tl.constexpr = 32 if COLUMNS < 8 else 4 * COLUMNS
+    o_try, o_word = tl.arange(0, ENTRIES)[:, None], tl.arange(0, WORDS)[None, :]
+    if METHOD == STRICT:
+        # An entry is a column, and none is tried.
+        o_try *= 0
+    p_words = p_select + ((i_row * width + o_word // 4) * (1 + num_tries) + o_try) * 4 + o_word % 4
+    is_word = (o_try < tl.maximum(num_tries, 1)) & (o_word < width * 4)
+    return tl.load(p_words, mask=is_word, other=0.0, volatile=True).to(tl.int32, bitcast=True)
 
 
 @triton.jit
-def _number(b_words, o_word, index: tl.constexpr):
+def _for_each(b_mass, num_blocks, BLOCKS: tl.constexpr, ENTRIES: tl.constexpr):
+    """Return the masses of a line's blocks for each of some entries.
+
+    As many of each as a warp has threads, or more: then an entry is with one warp throughout.
+    """
+    COPIES: tl.constexpr = 32 // BLOCKS if BLOCKS < 32 else 1
+    b_lanes = tl.reshape(tl.broadcast_to(b_mass[None, :], [COPIES, BLOCKS]), [COPIES * BLOCKS])
+    b_lanes = tl.where(tl.arange(0, COPIES * BLOCKS) < num_blocks, b_lanes, 0.0)
+    return tl.broadcast_to(b_lanes[None, :], [ENTRIES, COPIES * BLOCKS])
+
+
+@triton.jit
+def _number(b_words, index):
     """Return one number of each line of words; none is negative, so the words are ordered as the numbers are."""
+    o_word = tl.arange(0, b_words.shape[1])
     b_one = tl.max(tl.where(o_word[None, :] == index, b_words, 0), axis=1)
     return b_one.to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _select(
-    p_logits, p_max, p_sum, p_tile_sum, p_noise, b_line, is_entry, b_floor,
-    excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
-    BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
+    p_logits, p_max, p_tile_sum, b_line, is_entry, b_floor, b_mass, b_words, i_word,
+    excluded, of_tile, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
+    TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return tokens from the target's distributions of lines, one an entry, each by its noise.
+    """Return tokens from the target's distributions of lines, one an entry, each by its noise from the given word on.
 
-    One token may be excluded; its tile and block have the given sums then. It is selected if there is no other.
-    Returns also the maximum and the total of each line, and the last noise of each entry.
+    `b_mass` are the masses of the blocks of each line. One token may be excluded; its tile has the given sum then, and
+    its block a mass without it. It is selected if there is no other.
     """
-    # As many of each as a warp has threads, or more: then an entry is with one warp throughout.
-    LANES: tl.constexpr = 32 if BLOCKS < 32 else BLOCKS
-    o_block, o_tile, o_token = tl.arange(0, LANES), tl.arange(0, TILES), tl.arange(0, TILE)
     # A warp asks for everything of its entries itself, several times where need be: it waits for no other then.
-    is_number = is_entry[:, None] & (o_block < 4)[None, :]
-    b_words = tl.load(p_noise[:, None] + o_block[None, :], mask=is_number, other=0.0).to(tl.int32, bitcast=True)
-    b_max, b_mass, b_maximum, b_total, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, LANES)
+    o_block, o_tile, o_token = tl.arange(0, b_mass.shape[1]), tl.arange(0, TILES), tl.arange(0, TILE)
     block_size = num_tiles * tile_size
-    is_entry = is_entry & (b_undefined == 0)
-    is_short = (o_block * block_size <= excluded) & (excluded < (o_block + 1) * block_size)
-    b_short = of_block * weight(b_max, NEVER, b_maximum[:, None], scale)
-    b_mass = tl.where(is_short[None, :], b_short, b_mass)
-    b_block = pick(b_mass, _number(b_words, o_block, 0))
+    # Of every block, for to ask when it is known which one takes longer.
+    is_block = is_entry[:, None] & (o_block < num_blocks)[None, :]
+    b_max = tl.load(p_max + b_line[:, None] * num_blocks + o_block[None, :], mask=is_block, other=NEVER)
+    b_block = pick(b_mass, _number(b_words, i_word))
     p_tiles = p_tile_sum + (b_line * num_blocks + b_block) * num_tiles
     is_tile = is_entry[:, None] & (o_tile < num_tiles)[None, :]
     b_tiles = tl.load(p_tiles[:, None] + o_tile[None, :], mask=is_tile, other=0.0)
-    b_block_max = tl.max(tl.where(o_block[None, :] == b_block[:, None], b_max, NEVER), axis=1)
-    b_block_max = tl.where(is_entry & (b_block_max > NEVER), b_block_max, 0.0)
+    b_block_max = largest_of(tl.where(o_block[None, :] == b_block[:, None], b_max, NEVER), 1)
+    b_block_max = tl.where(b_block_max > NEVER, b_block_max, 0.0)
     b_start = b_block[:, None] * block_size + o_tile[None, :] * tile_size
     is_short = is_tile & (b_start <= excluded) & (excluded < b_start + tile_size)
-    b_tile = pick(tl.where(is_short, of_tile, b_tiles), _number(b_words, o_block, 1))
+    b_tile = pick(tl.where(is_short, of_tile, b_tiles), _number(b_words, i_word + 1))
     b_first = b_block * block_size + b_tile * tile_size
     b_length = tl.where(is_entry, tl.minimum(tile_size, vocab_size - b_first), 0)
     p_first = p_logits + b_line * logits_stride + b_first
     b_logits = tl.load(p_first[:, None] + o_token[None, :], mask=o_token[None, :] < b_length[:, None], other=NEVER)
     b_weight = weight(b_logits, b_floor, b_block_max[:, None], scale)
     b_weight = tl.where(o_token[None, :] == (excluded - b_first)[:, None], 0.0, b_weight)
-    b_selected = b_first + pick(b_weight, _number(b_words, o_block, 2))
-    b_selected = tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded)
-    return b_selected, b_maximum, b_total, _number(b_words, o_block, 3)
+    b_selected = b_first + pick(b_weight, _number(b_words, i_word + 2))
+    return tl.where(tl.sum(b_mass, axis=1) > 0, b_selected, excluded)
 
 
 @triton.jit
 def _own_tokens(
-    p_logits, p_floors, p_max, p_sum, p_tile_sum, p_select, i_row, num_drafts, scale,
-    num_blocks, num_tiles, tile_size, vocab_size, logits_stride, num_tries, width,
+    p_logits, p_floors, p_max, p_sum, p_tile_sum, b_words, i_row, num_drafts, scale,
+    num_blocks, num_tiles, tile_size, vocab_size, logits_stride, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return the token that the noise of each column selects from the target."""
+    LANES: tl.constexpr = 32 if BLOCKS < 32 else BLOCKS
     o_column = tl.arange(0, ENTRIES)
-    b_line = i_row * width + o_column
-    b_floor = tl.load(p_floors + b_line, mask=o_column <= num_drafts, other=NEVER)
-    b_token, _b_maximum, _b_total, _b_noise = _select(
-        p_logits, p_max, p_sum, p_tile_sum, p_select + b_line * ((1 + num_tries) * 4), b_line, o_column <= num_drafts,
-        b_floor[:, None], -1, 0.0, 0.0, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
-        BLOCKS, TILES, TILE,
+    b_line, is_entry = i_row * width + o_column, o_column <= num_drafts
+    b_floor = tl.load(p_floors + b_line, mask=is_entry, other=NEVER)
+    _b_max, b_mass, _b_maximum, _b_total, b_undefined = sums(p_max, p_sum, b_line, is_entry, scale, num_blocks, LANES)
+    return _select(
+        p_logits, p_max, p_tile_sum, b_line, is_entry & (b_undefined == 0), b_floor[:, None], b_mass, b_words,
+        (o_column * 4)[:, None], -1, 0.0, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
+        TILES, TILE,
     )  # fmt: skip
-    return b_token
 
 
 @triton.jit
 def _token_behind(
-    p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_sum, p_tile_sum, p_select,
-    i_row, column, is_rejected, is_certain, odds, scale, draft_maximum, draft_total,
+    p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
+    i_row, column, is_rejected, is_certain, odds, scale, b_mass, maximum, total, draft_maximum, draft_total,
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -313,52 +325,42 @@ def _token_behind(
     p_draft_line = p_draft_logits + (slot * (width - 1) + column) * draft_stride
     floor = tl.load(p_floors + i_line)
     # Of a point mass, what is left of the target is every other token.
-    excluded, of_tile, of_block = (column * 0 - 1).to(tl.int32), 0.0, 0.0
+    excluded, of_tile = (column * 0 - 1).to(tl.int32), 0.0
     if is_rejected & is_certain:
         excluded = tl.load(p_drafts + i_draft).to(tl.int32)
-        of_tile, of_block = _without(
-            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, scale, num_blocks, num_tiles, tile_size,
+        of_tile, of_block, i_block = without(
+            p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, maximum, scale, num_blocks, num_tiles, tile_size,
             vocab_size, logits_stride, TILES, TILE,
         )  # fmt: skip
+        b_mass = tl.where(tl.arange(0, BLOCKS) == i_block, of_block, b_mass)
     o_try = tl.arange(0, ENTRIES)
     is_tried = is_rejected & (is_certain == 0)
     # The first is what there is where none is kept and nothing is left, even if none is tried.
     is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
-    p_noise = p_select + (i_line * (1 + num_tries)) * 4
-    b_token, b_maximum, b_total, b_noise = _select(
-        p_logits, p_max, p_sum, p_tile_sum, p_noise + o_try * 4, i_line + 0 * o_try, is_entry, floor,
-        excluded, of_tile, of_block, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
-        BLOCKS, TILES, TILE,
+    i_word = column.to(tl.int32) * 4
+    b_token = _select(
+        p_logits, p_max, p_tile_sum, i_line + 0 * o_try, is_entry, floor,
+        _for_each(b_mass, num_blocks, BLOCKS, ENTRIES), b_words, i_word, excluded, of_tile, scale,
+        num_blocks, num_tiles, tile_size, vocab_size, logits_stride, TILES, TILE,
     )  # fmt: skip
-    b_target, b_draft = _odds_of(
-        p_line, p_draft_line, b_token, o_try < tl.where(is_tried, num_tries, 0), floor, odds, b_maximum,
-        b_total, draft_maximum, draft_total, scale,
-    )  # fmt: skip
-    b_kept = (o_try < tl.where(is_tried, num_tries, 0)) & (b_noise * b_target < b_target - b_draft)
+    is_tried_entry = o_try < tl.where(is_tried, num_tries, 0)
+    b_target, b_draft = odds_of(
+        p_line, p_draft_line, b_token, is_tried_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
+    )
+    b_kept = is_tried_entry & (_number(b_words, i_word + 3) * b_target < b_target - b_draft)
     # The first that is kept, or else the first: its rank and itself in one number.
     b_rank = tl.where(b_kept, o_try, ENTRIES + o_try).to(tl.int64)
     first = tl.min(b_rank * RANK + b_token, axis=0)
     token = first % RANK
     if is_tried & (first >= ENTRIES * RANK):
-        maximum, total = at(b_maximum, o_try, 0), at(b_total, o_try, 0)
+        p_noise = p_select + (i_line * (1 + num_tries) + num_tries) * 4
         found, left = _select_left(
-            p_line, p_draft_line, p_noise + num_tries * 4, floor, odds, maximum, total, draft_maximum, draft_total,
+            p_line, p_draft_line, p_noise, floor, odds, maximum, total, draft_maximum, draft_total,
             scale, num_blocks, num_tiles, tile_size, vocab_size, BLOCKS, TILES, TILE,
         )  # fmt: skip
         # Without any residual the draft was rejected by rounding alone.
         token = tl.where(left > 0, found, token)
     return token
-
-
-@triton.jit
-def _odds_of(
-    p_line, p_draft_line, b_token, is_token, floor, odds, maximum, total, draft_maximum, draft_total, scale
-):  # fmt: skip
-    """Return what odds * p and q of tokens are to each other."""
-    b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
-    b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
-    b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total
-    return b_target, weight(b_proposed, NEVER, draft_maximum, scale) * total
 
 
 @triton.jit
@@ -378,7 +380,7 @@ def _select_left(
     b_left = tl.zeros([TILES, TILE], dtype=tl.float32)
     for i_block in range(num_blocks):
         b_token = b_first + i_block * block_size
-        b_target, b_draft = _odds_of(
+        b_target, b_draft = odds_of(
             p_line, p_draft_line, b_token, is_place & (b_token < vocab_size), floor, odds,
             maximum, total, draft_maximum, draft_total, scale,
         )  # fmt: skip
@@ -389,7 +391,7 @@ def _select_left(
     b_of_tile = tl.sum(tl.where((o_tile == tile)[:, None], b_left, 0.0), axis=0)
     place = tile * tile_size + tl.sum(pick(b_of_tile[None, :], tl.load(p_noise + 2 + o_one)), axis=0)
     b_same = tl.arange(0, BLOCKS) * block_size + place
-    b_target_odds, b_draft_odds = _odds_of(
+    b_target_odds, b_draft_odds = odds_of(
         p_line, p_draft_line, b_same, b_same < vocab_size, floor, odds,
         maximum, total, draft_maximum, draft_total, scale,
     )  # fmt: skip
