@@ -70,6 +70,13 @@ def mix(x: Words) -> Words:
     return x
 
 
+def mix_number(x: int) -> int:
+    """Return what `mix` makes of a word, given modulo 2^64 as any integer."""
+    x &= _MASK
+    x = (x ^ (x >> 23)) * definition.MULTIPLIER & _MASK
+    return x ^ (x >> 47)
+
+
 def scores(hidden: Words, vocab_size: int) -> Words:
     """Return the logits of all token ids after hidden words [N], as integers below 2^24: [N, vocab_size]."""
     x = hidden[:, None] + vocabulary(vocab_size)

@@ -10,20 +10,20 @@ import numpy as np
 from workers.kernels.arithmetic.vectorised import (
     DRAFTER_LAYER,
     PLACE_STEP,
-    THREE,
     Integers,
     arange,
-    columns,
     draft_hidden,
     embed,
     kv_places,
     kv_words,
-    mix,
+    mix_number,
     shared,
     store,
 )
-from workers.kernels.drafting.vectorised import cached_sums, scripted, see, withhold, write_raw
+from workers.kernels.drafting.vectorised import cached_sums, scripted, withhold
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+
+_STEP = int(PLACE_STEP)
 
 
 def draft_first_pass(a: DraftFirstPass) -> None:
@@ -43,21 +43,36 @@ def draft_chain(a: DraftChain) -> None:
     scripted(a, last, tokens)
     withhold(tokens, a.num_proposed, a.valid)
     seen, sums = cached_sums(a, last)
-    # By index, then by row.
-    embedded, num_fed = embed(tokens.T), max(a.num_proposed - 1, 0)
-    raws, stored = np.empty((a.num_proposed, num_rows), np.uint64), np.empty((num_fed, num_rows), np.uint64)
-    vector, place = a.drafter_hidden[a.token_index], kv_places(last, DRAFTER_LAYER)
-    for index in range(a.num_proposed):
-        if index:
-            vector = raws[index - 1] * THREE
-            vector += embedded[index - 1]
-            place += PLACE_STEP
-            see(seen, sums, mix(np.add(mix(vector), place, stored[index - 1])))
-        mix(np.add(vector, seen, raws[index]))
-    write_raw(a, raws, num_real)
-    # The first pass has written the word of the first position.
-    slots = a.draft_slots[columns(num_rows, k, num_real, num_fed)]
-    store(a.drafter_kv, slots, stored[:, :num_real].ravel())
+    a.raw.fill(0)
+    if not a.num_proposed:
+        return
+    vectors, places = a.drafter_hidden[a.token_index], kv_places(last, DRAFTER_LAYER)
+    # The last draft is not fed back.
+    fed, slots = embed(tokens)[:, : a.num_proposed - 1], a.draft_slots.reshape(num_rows, k)
+    # A chain does one thing after the other, and rows are few: numbers are faster than arrays of so few.
+    columns = vectors.tolist(), seen.tolist(), sums.tolist(), places.tolist(), fed.tolist(), slots.tolist()
+    for first, of_row in zip(range(0, num_real * k, k), zip(*columns, strict=True), strict=False):
+        _chain(a, first, *of_row)
+
+
+def _chain(
+    a: DraftChain, first: int, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
+) -> None:
+    """Write the raws of a row, from `first` on, and to the cache what its drafts that are `fed` back leave there.
+
+    The first pass has made `vector` at the position before, which has `seen` the cached words, in sum `total`.
+    """
+    a.raw[first] = raw = mix_number(vector + seen)
+    for at, (word, slot) in enumerate(zip(fed, slots, strict=False), first + 1):
+        vector = mix_number(3 * raw + word)
+        place += _STEP
+        stored = mix_number(vector + place)
+        # Every weight is larger by 2 than a position before, and that of the position itself is 1.
+        seen += 2 * total + stored
+        total += stored
+        if slot >= 0:
+            a.drafter_kv[slot] = stored
+        a.raw[at] = raw = mix_number(vector + seen)
 
 
 @cache
