@@ -104,7 +104,7 @@ def test_a_planted_change_is_found_an_equivalent_one_survives_and_what_is_done_i
     clean = clean_runs([RULES, ARITHMETIC], 3, 1)
     assert [each.verdict for each in clean] == ["agreed"] * 3
     # A table that is made once is made by whoever looks it up.
-    table = next(each for each in all_mutants([ARITHMETIC]) if each.line == "offsets[-1] = -(1 << 40)")
+    table = next(each for each in all_mutants([ARITHMETIC]) if each.line.startswith("odd = "))
     assert meeting(table, clean) == (0, 1, 2)
     # Where no trace comes, another module may come when it is loaded.
     assert meeting(replace(table, lines=range(0)), clean) == (0, 1, 2)

@@ -117,16 +117,6 @@ def test_scores_are_the_logits_of_every_token(hidden: list[int], size: int) -> N
     assert found == [[model.logit(word, token) for token in range(size)] for word in hidden]
 
 
-def test_powers_of_the_decay_and_their_inverses() -> None:
-    powers, inverses = arithmetic.decay_powers(40, 3)
-    assert powers.shape == inverses.shape == (40, 3)
-    for index, (of_rows, inverses_of_rows) in enumerate(zip(powers.tolist(), inverses.tolist(), strict=True)):
-        assert of_rows == [pow(model.DECAY, index, 1 << 64)] * 3
-        assert [power * inverse & model.MASK for power, inverse in zip(of_rows, inverses_of_rows, strict=True)] == [
-            1
-        ] * 3
-
-
 def test_the_constants_are_those_of_the_model() -> None:
     for name in ("GOLDEN", "POSITION", "LAYER", "VOCABULARY", "DECAY", "DRAFTER_LAYER", "LOGIT_SHIFT"):
         assert int(getattr(arithmetic, name)) == getattr(definition, name) == getattr(model, name), name

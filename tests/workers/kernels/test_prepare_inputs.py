@@ -16,7 +16,7 @@ from tests.workers.kernels.batches import (
     int_poison,
     integers,
 )
-from workers.kernels.prepare_inputs.vectorised import prepare_inputs, true_counts
+from workers.kernels.prepare_inputs.vectorised import prepare_inputs
 from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed", "prev_valid", "next_tokens")
@@ -125,8 +125,10 @@ def test_what_a_row_is_fed_does_not_depend_on_where_it_was_before(
 
 
 def test_the_true_count_is_that_of_every_number_of_drafts_and_valid_tokens() -> None:
+    arguments, _ = inputs_of(next(iter(batches(num_rows=1, k=3, uniform=False, padded=False))), [0])
     for extra, d in product(range(3), range(4)):
         for valid in range(d + 2):
-            counts = true_counts(integers([7]), integers([extra + 1 + d]), integers([d]), integers([valid]))
+            for name, value in zip(BY_PREVIOUS_ROW, (extra + 1 + d, d, 7, valid, 0), strict=True):
+                arguments[name][0] = value
             # The tokens before the one that is verified first are computed whatever was sampled.
-            assert counts.tolist() == [7 + extra + valid]
+            assert call(prepare_inputs, **arguments)["num_computed"].tolist() == [7 + extra + valid]

@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.workers.run.mutants import CLEAN, Change, Mutant, fed, never, ran_as, then, with_part
 from workers.engine.parts import Parts
-from workers.kernels.prepare_inputs.vectorised import slot_mapping
+from workers.kernels.arithmetic.vectorised import slots_at
 from workers.kernels.sentinels import PAD_SLOT
 
 
@@ -32,18 +32,23 @@ def in_place(given: Any) -> None:
     put(given.num_computed, counts[: len(given.num_computed)])
 
 
+def slots_of(given: Any, positions: Any, row: Any) -> Any:
+    """Return where the block tables of rows keep positions."""
+    length = given.max_blocks * given.block_size
+    return slots_at(positions, row * given.max_blocks, given.block_table, given.block_size, given.max_blocks, length)
+
+
 def optimistic_slots(given: Any) -> None:
     """Map slots from the host's positions, as before vLLM PR #32951."""
     ahead = (given.computed_host - given.num_computed)[given.token_row]
-    is_real, sizes = given.token_row >= 0, (given.block_size, given.max_blocks)
-    optimistic = slot_mapping(given.positions + ahead * is_real, given.token_row * is_real, given.block_table, *sizes)
+    is_real = given.token_row >= 0
+    optimistic = slots_of(given, given.positions + ahead * is_real, given.token_row * is_real)
     put(given.slots, np.where(is_real, optimistic, PAD_SLOT))
 
 
 def table_of_row_0(given: Any) -> None:
-    is_real, sizes = given.token_row >= 0, (given.block_size, given.max_blocks)
-    mapped = slot_mapping(given.positions, given.token_row * 0, given.block_table, *sizes)
-    put(given.slots, np.where(is_real, mapped, PAD_SLOT))
+    mapped = slots_of(given, given.positions, given.token_row * 0)
+    put(given.slots, np.where(given.token_row >= 0, mapped, PAD_SLOT))
 
 
 def positions_without_start(given: Any) -> None:

@@ -225,8 +225,10 @@ def slots_at(
 
 def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> None:
     """Write values of tokens to memory, those that have a slot."""
-    (mapped,) = (slots >= ZERO).nonzero()
-    memory[slots[mapped]] = values[mapped]
+    if PAD_SLOT in slots.tolist():
+        (mapped,) = (slots >= ZERO).nonzero()
+        slots, values = slots[mapped], values[mapped]
+    memory[slots] = values
 
 
 @cache
@@ -239,16 +241,6 @@ def below(stop: int) -> NDArray[np.bool_]:
 def column(stop: int) -> Integers:
     """Return `arange(stop)` as a column."""
     return arange(stop).reshape(stop, 1)
-
-
-@lru_cache(maxsize=64)
-def decay_powers(count: int, num_rows: int) -> tuple[Words, Words]:
-    """Return DECAY^t and its inverse modulo 2^64, for t < count, each `num_rows` times: [count, num_rows]."""
-    factors = np.array([[DECAY], [pow(DECAY, -1, 1 << 64)]], dtype=np.uint64).repeat(count, axis=1)
-    factors[:, 0] = 1
-    both = np.multiply.accumulate(factors, axis=1).repeat(num_rows, axis=1)
-    powers, inverses = both.reshape(2, count, num_rows)
-    return shared(powers), shared(inverses)
 
 
 @cache

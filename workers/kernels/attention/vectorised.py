@@ -1,8 +1,11 @@
 """Paged causal attention with odd integer weights."""
 
+import numpy as np
+
 from workers.kernels.arithmetic.vectorised import NOTHING, ZERO, cached_words, integer, mix
 from workers.kernels.arithmetic.vectorised import attention as attended
 from workers.kernels.attention.arguments import Attention
+from workers.kernels.sentinels import PAD_ROW
 
 
 def attention(a: Attention) -> None:
@@ -10,8 +13,11 @@ def attention(a: Attention) -> None:
     index = a.token_row * integer(a.num_blocks_max * a.block_size)
     index += a.positions
     attended(cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max), index, a.output)
+    if PAD_ROW not in a.token_row.tolist():
+        mix(np.add(a.hidden, a.output, a.hidden))
+        return
     (padding,) = (a.token_row < ZERO).nonzero()
     a.output[padding] = NOTHING
-    hidden = mix(a.output + a.hidden)
-    hidden[padding] = a.hidden[padding]
-    a.hidden[:] = hidden
+    hidden = a.hidden[padding]
+    mix(np.add(a.hidden, a.output, a.hidden))
+    a.hidden[padding] = hidden
