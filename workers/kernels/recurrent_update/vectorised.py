@@ -36,7 +36,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
         else:
             # The count of a slot nobody has used is no index.
             inputs += [0] * before
-        own = tokens[start : start + num_scheduled]
+        own = tokens[start : start + min(num_scheduled, a.num_queries_max)]
         inputs += own
         rows.append((slot, [state], first, own, start, num_drafts))
     if not rows:
