@@ -44,9 +44,8 @@ def _drafts_shifted(parts: Parts, reached: Reached) -> Parts:
             line, base, d = _verified(given, row)
             rules = rules_of(line, at, given.vocab_size)
             for column in range(1 + d):
-                history = line[at.tokens : at.tokens + base + column + 1]
-                shifted = history.copy()
-                shifted[base + 1 :] = history[base:-1]
+                history = line[at.tokens : at.tokens + base + column + 1].tolist()
+                shifted = [*history[: base + 1], *history[base:-1]]
                 penalise(scores[row, column], rules, history)
                 right = scores[row, column].copy()
                 mask(right, rules, history)
@@ -98,7 +97,7 @@ def _stops_at_drafts(parts: Parts, reached: Reached) -> Parts:
             line, base, d = _verified(given, row)
             rules = rules_of(line, at, given.vocab_size)._replace(min_length=0)
             for column in range(d):
-                history = line[at.tokens : at.tokens + base + column + 1]
+                history = line[at.tokens : at.tokens + base + column + 1].tolist()
                 right = scores[row, column].copy()
                 scores[row, column] = before[row, column]
                 penalise(scores[row, column], rules, history)

@@ -1,15 +1,13 @@
 """Change logits by what the request of each row asks for: masks, bad words, penalties."""
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic.vectorised import arange
 from workers.kernels.process_logits.arguments import (
     BAD_WORD_LENGTH,
-    BAD_WORDS,
-    BITS,
     PENALTY_SHIFT,
     Line,
     ProcessLogits,
@@ -22,10 +20,10 @@ from workers.kernels.sentinels import UNKNOWN_TOKEN
 def write_history(a: WriteHistory) -> None:
     """Write the tokens that `rows` verify, the last one sampled and its drafts, at their positions of the history."""
     history = a.lines.reshape(-1, a.line_length)[:, line_of(a.vocab_size).tokens :]
-    for row in a.rows:
-        width = 1 + a.num_drafts[row]
-        skipped = a.num_scheduled[row] - width
-        base, first = a.num_computed[row] + skipped, a.query_start[row] + skipped
+    for row in a.rows.tolist():
+        width = 1 + int(a.num_drafts[row])
+        skipped = int(a.num_scheduled[row]) - width
+        base, first = int(a.num_computed[row]) + skipped, int(a.query_start[row]) + skipped
         history[a.state_slot[row], base : base + width] = a.input_ids[first : first + width]
 
 
@@ -34,14 +32,15 @@ def process_logits(a: ProcessLogits) -> None:
     at = line_of(a.vocab_size)
     scores = a.logits.reshape(-1, 1 + a.num_speculative_tokens, a.vocab_size)
     table = a.lines.reshape(-1, a.line_length)
-    for row in a.rows:
-        line = table[a.state_slot[row]]
-        base = a.num_computed[row] + a.num_scheduled[row] - 1 - a.num_drafts[row]
+    for row in a.rows.tolist():
+        line, num_drafts = table[a.state_slot[row]], int(a.num_drafts[row])
+        known = int(a.num_computed[row] + a.num_scheduled[row]) - num_drafts
         rules = rules_of(line, at, a.vocab_size)
-        for column in range(1 + a.num_drafts[row]):
-            history = line[at.tokens : at.tokens + base + column + 1]
-            penalise(scores[row, column], rules, history)
-            mask(scores[row, column], rules, history)
+        history = line[at.tokens : at.tokens + known + num_drafts].tolist()
+        for column in range(1 + num_drafts):
+            before = history[: known + column]
+            penalise(scores[row, column], rules, before)
+            mask(scores[row, column], rules, before)
 
 
 class Rules(NamedTuple):
@@ -54,21 +53,25 @@ class Rules(NamedTuple):
     repetition: int
     banned: NDArray[np.intp]
     stop: NDArray[Any]
-    bad_words: list[NDArray[Any]]
+    bad_words: list[list[int]]
 
 
 def rules_of(line: NDArray[Any], at: Line, vocab_size: int) -> Rules:
     """Read a line up to its tokens."""
-    fields = line[at.bad_words : at.tokens].reshape(BAD_WORDS, BAD_WORD_LENGTH)
+    numbers = line[: at.tokens].tolist()
     # Right-aligned: where the last token is not known there is no word.
-    words = [padded[padded != UNKNOWN_TOKEN] for padded in fields[fields[:, -1] != UNKNOWN_TOKEN]]
+    words = [
+        [token for token in numbers[first : first + BAD_WORD_LENGTH] if token != UNKNOWN_TOKEN]
+        for first in range(at.bad_words, at.tokens, BAD_WORD_LENGTH)
+        if numbers[first + BAD_WORD_LENGTH - 1] != UNKNOWN_TOKEN
+    ]
     (banned,) = np.logical_not(bits_of(line[at.allowed : at.stop], vocab_size)).nonzero()
-    num_prompt, min_length, presence, frequency, repetition = line[: at.allowed].tolist()
+    num_prompt, min_length, presence, frequency, repetition = numbers[: at.allowed]
     stop = line[at.stop : at.bad_words]
     return Rules(num_prompt, min_length, presence, frequency, repetition, banned, stop, words)
 
 
-def penalise(scores: NDArray[Any], rules: Rules, history: NDArray[Any]) -> None:
+def penalise(scores: NDArray[Any], rules: Rules, history: list[int]) -> None:
     """Apply penalties to logits [V]; a token that is not known counts for nothing.
 
     The sum of a token's additive penalties and the division by a power of two are exact in float32; what is left is
@@ -76,15 +79,17 @@ def penalise(scores: NDArray[Any], rules: Rules, history: NDArray[Any]) -> None:
     """
     presence, frequency, repetition = rules.presence, rules.frequency, rules.repetition
     if repetition:
-        (seen,) = np.bincount(history[history != UNKNOWN_TOKEN], minlength=len(scores)).nonzero()
-        scores[seen] = np.ldexp(scores[seen], np.where(np.signbit(scores[seen]), repetition, -repetition))
+        seen = np.array([token for token in set(history) if token != UNKNOWN_TOKEN], dtype=np.int64)
+        found = scores[seen]
+        scores[seen] = found * np.where(np.signbit(found), np.float32(2.0**repetition), np.float32(2.0**-repetition))
     if presence or frequency:
-        output = history[rules.num_prompt :]
-        counts = np.bincount(output[output != UNKNOWN_TOKEN], minlength=len(scores))
-        scores -= ((frequency * counts + presence * (counts > 0)) << PENALTY_SHIFT).astype(np.float32)
+        counts = Counter(history[rules.num_prompt :])
+        counts.pop(UNKNOWN_TOKEN, None)
+        steps = [(frequency * count + presence) << PENALTY_SHIFT for count in counts.values()]
+        scores[np.array([*counts], dtype=np.int64)] -= np.array(steps, dtype=np.float32)
 
 
-def mask(scores: NDArray[Any], rules: Rules, history: NDArray[Any]) -> None:
+def mask(scores: NDArray[Any], rules: Rules, history: list[int]) -> None:
     """Set the logits [V] of tokens that are forbidden after a history to -inf."""
     if len(rules.banned):
         scores[rules.banned] = -np.inf
@@ -92,11 +97,11 @@ def mask(scores: NDArray[Any], rules: Rules, history: NDArray[Any]) -> None:
         scores[bits_of(rules.stop, len(scores))] = -np.inf
     for word in rules.bad_words:
         prefix = len(word) - 1
-        if prefix <= len(history) and (word[:prefix] == history[len(history) - prefix :]).all():
+        if prefix <= len(history) and word[:prefix] == history[len(history) - prefix :]:
             scores[word[prefix]] = -np.inf
 
 
 def bits_of(words: NDArray[Any], count: int) -> NDArray[np.bool_]:
     """Return the first bits of a mask, one a token."""
-    bits = (words[:, None] >> arange(BITS)) & 1
-    return bits.ravel()[:count].astype(np.bool_)
+    bits = np.unpackbits(words.astype("<u4").view(np.uint8), count=count, bitorder="little")
+    return bits.view(np.bool_)
