@@ -6,6 +6,7 @@ Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 
 from functools import lru_cache
 
 import numpy as np
+from numpy import add, bitwise_and, bitwise_xor, multiply, right_shift
 from numpy.typing import NDArray
 
 from workers.kernels.arithmetic.vectorised import Integers, Words, shared, word, words
@@ -20,28 +21,28 @@ _UNIT = np.array(2**-24, dtype=np.float32)
 def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
     """Return four 32-bit words each, [4, N]: the key is the seed, the counter (position, stream, index), all [N]."""
     count = len(seed)
-    multipliers, added, exchanged = _constants(count)
-    keys = np.concatenate((seed & _MASK, seed >> _HALF)) + added
+    multipliers, weyl, exchanged = _constants(count)
+    keys = np.concatenate((seed & _MASK, seed >> _HALF))
     # The first and the third word of all counters, which are multiplied; then the second and the fourth.
     factors, others = np.concatenate((position & _MASK, stream)), np.concatenate((position >> _HALF, index))
-    for key in keys:
-        products = (factors * multipliers)[exchanged]
-        factors = products >> _HALF
-        factors ^= others
-        factors ^= key
+    for _ in range(_ROUNDS):
+        products = multiply(factors, multipliers, factors)[exchanged]
+        right_shift(products, _HALF, factors)
+        bitwise_xor(factors, others, factors)
+        bitwise_xor(factors, keys, factors)
         # What keys and products have above their lower halves changes nothing below: it is cut off once.
-        factors &= _MASK
+        bitwise_and(factors, _MASK, factors)
         others = products
+        add(keys, weyl, keys)
     others &= _MASK
     return np.concatenate((factors.reshape(2, count), others.reshape(2, count)), axis=1).reshape(4, count)
 
 
 @lru_cache(maxsize=64)
 def _constants(count: int) -> tuple[Words, Words, Integers]:
-    """Return what words are multiplied by, what each round adds to keys, and the order that exchanges the halves."""
-    multipliers, weyl = np.array((_MULTIPLIERS, _WEYL), dtype=np.uint64).repeat(count, axis=1)
-    added = np.arange(_ROUNDS, dtype=np.uint64)[:, None] * weyl
-    return shared(multipliers), shared(added), shared(np.roll(np.arange(2 * count), count))
+    """Return what words are multiplied by, what a round adds to keys, and the order that exchanges the halves."""
+    multipliers, weyl = (np.array(pair, dtype=np.uint64).repeat(count) for pair in (_MULTIPLIERS, _WEYL))
+    return shared(multipliers), shared(weyl), shared(np.roll(np.arange(2 * count), count))
 
 
 def uniform(drawn: Words) -> NDArray[np.float32]:

@@ -9,18 +9,24 @@ from workers.kernels.sentinels import NO_TOKEN
 def token_logprobs(a: TokenLogprobs) -> None:
     """Write, for each sampled token of `rows`, its logprob and those of the LOGPROBS_MAX - 1 likeliest tokens."""
     width = 1 + a.num_speculative_tokens
-    scores = a.logits.reshape(-1, width, a.vocab_size)
-    tokens = a.sampled.reshape(-1, width)
-    found_ids, found = a.ids.reshape(-1, width, LOGPROBS_MAX), a.logprobs.reshape(-1, width, LOGPROBS_MAX)
-    for row in a.rows:
-        for column in range(np.count_nonzero(tokens[row] != NO_TOKEN)):
-            scaled = scores[row, column] * LOGIT_SCALE
-            largest = scaled.max()
-            normal = scaled - (largest + np.log(np.exp(scaled - largest).sum()))
-            chosen = [tokens[row, column], *np.argsort(-scaled, kind="stable")[: LOGPROBS_MAX - 1]]
-            found_ids[row, column] = NO_TOKEN
-            found_ids[row, column, : len(chosen)] = chosen
-            found[row, column, : len(chosen)] = normal[chosen]
+    for row in a.rows.tolist():
+        for line in range(row * width, (row + 1) * width):
+            if a.sampled[line] == NO_TOKEN:
+                break
+            _write_line(a, line)
+
+
+def _write_line(a: TokenLogprobs, line: int) -> None:
+    """Write the logprobs of a line of logits: of the sampled token, then of the likeliest ones."""
+    scaled = a.logits[line * a.vocab_size : (line + 1) * a.vocab_size] * LOGIT_SCALE
+    likeliest = (-scaled).argsort(kind="stable")[: LOGPROBS_MAX - 1]
+    largest = scaled[likeliest[0]]
+    first, last = line * LOGPROBS_MAX, (line + 1) * LOGPROBS_MAX
+    count = 1 + len(likeliest)
+    chosen = a.ids[first : first + count]
+    chosen[0], chosen[1:] = a.sampled[line], likeliest
+    a.ids[first + count : last] = NO_TOKEN
+    a.logprobs[first : first + count] = scaled[chosen] - (largest + np.log(np.add.reduce(np.exp(scaled - largest))))
 
 
 def flatten_logprobs(a: FlattenLogprobs) -> None:

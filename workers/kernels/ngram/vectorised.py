@@ -5,8 +5,7 @@ Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: lon
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import arange, cached_words, column, store, words
-from workers.kernels.drafting.vectorised import propose
+from workers.kernels.arithmetic.vectorised import store, words
 from workers.kernels.ngram.arguments import NGRAM_MAX, NgramSearch, WriteTokens
 from workers.kernels.sentinels import NO_DRAFT
 
@@ -18,23 +17,28 @@ def write_tokens(a: WriteTokens) -> None:
 
 def ngram_search(a: NgramSearch) -> None:
     """Propose for each row what followed the longest earlier match of its last 1 to NGRAM_MAX tokens."""
-    num_rows, length = len(a.token_index), a.num_blocks_max * a.block_size
-    end = a.positions.take(a.token_index) + 1
-    history = np.zeros((num_rows, length + 1), dtype=np.uint64)
-    history[:, :length] = cached_words(a.drafter_kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
-    rows = column(num_rows)
-    history[arange(num_rows), end] = words(a.next_tokens)
+    a.draft_tokens.fill(NO_DRAFT)
+    cached = a.drafter_kv.view(np.int64).reshape(-1, a.block_size)
+    rows = zip(a.positions[a.token_index].tolist(), a.next_tokens.tolist(), a.valid.tolist(), strict=True)
+    # Lists of numbers: a history is short, and whoever looks for a token in it is soon done.
+    for row, (last, token, valid) in enumerate(rows):
+        if valid > 0:
+            blocks = a.block_table[row * a.max_blocks : row * a.max_blocks + 1 + last // a.block_size]
+            history = [*cached.take(blocks, axis=0, mode="clip").ravel()[: last + 1].tolist(), token]
+            end = _behind_the_longest_match(history)
+            found = history[end : end + a.num_proposed]
+            first = row * a.num_speculative_tokens
+            a.draft_tokens[first : first + len(found)] = found
 
-    at = arange(length + 1)
-    matched = np.zeros((num_rows, length + 1), dtype=np.int64)
-    goes_on = at < end[:, None]
-    for back in range(NGRAM_MAX):
-        suffix = history[rows, np.maximum(end - back, 0)[:, None]]
-        goes_on = goes_on & (at >= back) & (history[:, np.maximum(at - back, 0)] == suffix)
-        matched += goes_on
-    # Where nothing matches that is the place behind all others, and nothing follows it.
-    place = (matched * (length + 1) + at).argmax(axis=1)
-    follows = place[:, None] + 1 + arange(a.num_proposed)
-    known = follows <= end[:, None]
-    tokens = history[rows, np.minimum(follows, length)].view(np.int64)
-    propose(a.draft_tokens.reshape(num_rows, a.num_speculative_tokens), np.where(known, tokens, NO_DRAFT), a.valid)
+
+def _behind_the_longest_match(history: list[int]) -> int:
+    """Return where the rightmost of the longest earlier matches of a history's end ends; nothing matches at its end."""
+    suffix, longest, behind = history[::-1][:NGRAM_MAX], 0, len(history)
+    for end in range(len(history) - 1, 0, -1):
+        if history[end - 1] == suffix[0]:
+            length = 1
+            while length < min(NGRAM_MAX, end) and history[end - 1 - length] == suffix[length]:
+                length += 1
+            if length > longest:
+                longest, behind = length, end
+    return behind

@@ -1,8 +1,5 @@
 """Keep recurrent states with cache blocks: of a full block the state at its end, of the last block the newest one."""
 
-import numpy as np
-
-from workers.kernels.arithmetic.vectorised import arange
 from workers.kernels.state_copy.arguments import StateCopy, num_block_columns
 
 
@@ -11,8 +8,7 @@ def state_copy(a: StateCopy) -> None:
     k, width, size = a.num_speculative_tokens, a.conv_width, a.block_size
     base = a.num_computed + a.num_scheduled - 1 - a.num_drafts
     rows = zip(a.state_slot.tolist(), base.tolist(), a.accepted.tolist(), strict=True)
-    blocks, states, inputs = [], [], []
-    # Rows reach a block or two: numbers are faster than arrays of so few.
+    # Rows reach a block or two: one by one they are faster than as arrays of so few.
     for row, (slot, verified_first, accepted) in enumerate(rows):
         if slot < 0:
             break
@@ -21,9 +17,7 @@ def state_copy(a: StateCopy) -> None:
             block = int(a.block_table[row * a.max_blocks + column])
             if column * size < kept and block >= 0:
                 offset = min((column + 1) * size, kept) - verified_first
-                blocks.append(block)
-                states.append(slot * (2 + k) + offset)
-                inputs.append(slot * (width + k) + offset)
-    if blocks:
-        a.block_states[blocks] = a.states[states]
-        a.block_windows.reshape(-1, width - 1)[blocks] = a.conv[np.array(inputs)[:, None] + arange(width - 1)]
+                a.block_states[block] = a.states[slot * (2 + k) + offset]
+                first_input = slot * (width + k) + offset
+                window = a.conv[first_input : first_input + width - 1]
+                a.block_windows[block * (width - 1) : (block + 1) * (width - 1)] = window
