@@ -12,7 +12,7 @@ from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.probabilities.vectorised import NEVER, Floats, above, lines_of, scale_of, weight
+from workers.kernels.probabilities.vectorised import LOG2E, NEVER, Floats, above, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN
@@ -21,6 +21,11 @@ from workers.kernels.verify_drafts.arguments import STANDARD, VerifyDrafts
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = np.float32(1 << 20)
 LEAK = 0.02
+
+
+def _lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Floats:
+    """Return flat logits as [rows, columns, V]."""
+    return logits.reshape(-1, columns, stride)[:, :, :vocab_size]
 
 
 def _no_noise(parts: Parts, reached: Reached) -> Parts:
@@ -89,7 +94,7 @@ def _divided_by_zero(parts: Parts, reached: Reached) -> Parts:
             -1
         )
         best = given.block_best.reshape(len(is_greedy), -1)
-        lines = lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
+        lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
         for line in np.flatnonzero(is_greedy):
             with np.errstate(divide="ignore", invalid="ignore"):
                 scaled = lines[line] / np.float32(0)
@@ -119,7 +124,7 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
         parts.verify_drafts(given)
         right, logits = given.sampled.copy(), given.logits.copy()
         k = given.num_speculative_tokens
-        lines = lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
+        lines = _lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
         drafts = given.drafts.reshape(len(given.num_drafts), k)
         is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
         row, column = np.nonzero(is_draft)
@@ -175,13 +180,15 @@ def _leak(parts: Parts, reached: Reached) -> Parts:
 def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats:
     """Return the weights of all tokens in all columns, [B, 1 + K, V]; none where there is no distribution."""
     width = 1 + given.num_speculative_tokens
-    lines = lines_of(given.logits, width, given.logits_stride, given.vocab_size)
+    lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size)
     fits = (lines < np.inf).all(axis=2, keepdims=True)
     maximum = np.where(fits, lines, NEVER).max(axis=2, keepdims=True)
     fits &= maximum > NEVER
     lines, maximum = np.where(fits, lines, NEVER), np.where(fits, maximum, np.float32(0))
     lines = above(lines, floors.reshape(-1, width)[:, :, None])
-    return weight(lines, maximum, scale_of(temperature)[:, None, None])
+    # Greedy rows have weights, too, which nobody reads.
+    scale = LOG2E / np.where(temperature > 0, temperature, LOG2E)
+    return weight(lines, maximum, scale[:, None, None])
 
 
 FAULTS = (

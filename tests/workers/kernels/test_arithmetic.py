@@ -126,7 +126,6 @@ def test_tables_hold_what_their_names_say() -> None:
     assert arithmetic.multiples(4, 3).tolist() == [0, 3, 6, 9]
     assert arithmetic.tiled(3, 2).tolist() == [0, 1, 2, 0, 1, 2]
     assert arithmetic.repeated(3, 2).tolist() == [0, 0, 1, 1, 2, 2]
-    assert arithmetic.below(2).tolist() == [[False, False], [True, False], [True, True]]
     assert arithmetic.runs(2, 3).tolist() == [[0, 1, 2], [1, 2, 3]]
     assert arithmetic.lines(2, 3).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert arithmetic.first_entries(2, 3, 2).tolist() == [0, 1, 3, 4]

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.drafters import arguments_of
@@ -15,7 +14,7 @@ from workers.kernels.draft_sampling.vectorised import draft_noise, drawn, drawn_
 from workers.kernels.draw_noise.arguments import DrawNoise
 from workers.kernels.draw_noise.vectorised import draw_noise
 from workers.kernels.probabilities.blocks import BLOCK_SIZE_MIN, TILE_SIZE, block_size_of
-from workers.kernels.probabilities.vectorised import scale_of
+from workers.kernels.probabilities.vectorised import LOG2E
 
 K, V = 3, 31
 
@@ -88,11 +87,9 @@ def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_siz
     count = 1000 if vocab_size <= 128 else 150
     grid = np.stack(np.meshgrid(np.zeros(1), *(np.arange(count) / count,) * 2, indexing="ij"), axis=-1).reshape(-1, 3)
     numbers = grid.astype(np.float32) if vocab_size > 128 else grid[:count].astype(np.float32)
-    scale = scale_of(np.full(len(numbers), temperature, dtype=np.float32))
-    lines: NDArray[np.float32] = np.broadcast_to(logits, (len(numbers), vocab_size))
-    shares = np.bincount(
-        drawn(lines, scale, numbers, block_size_of(vocab_size), TILE_SIZE), minlength=vocab_size
-    ) / len(numbers)
+    scale, block_size = LOG2E / np.float32(temperature), block_size_of(vocab_size)
+    tokens = [drawn(logits, logits.max(), scale, each, block_size, TILE_SIZE) for each in numbers]
+    shares = np.bincount(tokens, minlength=vocab_size) / len(numbers)
     weights = np.exp(logits.astype(np.float64) / temperature)
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=2 / count)
 

@@ -167,5 +167,5 @@ def test_the_largest_noise_picks_the_last_index_with_a_mass_and_the_least_the_fi
     assert is_rounded[::2].sum() > 100
     assert is_rounded[1::2].sum() > 100
     first, last = np.tile([3, 0], 1000), np.tile([19, 31], 1000)
-    assert (pick(masses, np.full(2000, 1 - 2**-24, dtype=np.float32)) == last).all()
-    assert (pick(masses, np.zeros(2000, dtype=np.float32)) == first).all()
+    assert [pick(each, np.float32(1 - 2**-24)) for each in masses] == last.tolist()
+    assert [pick(each, np.float32(0)) for each in masses] == first.tolist()

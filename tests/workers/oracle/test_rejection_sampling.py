@@ -20,7 +20,7 @@ from tests.workers.oracle.test_random_sampling import METHODS, RATES, K, around,
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise
 from workers.kernels.draft_sampling.vectorised import draft_noise, drawn
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
-from workers.kernels.probabilities.vectorised import scale_of
+from workers.kernels.probabilities.vectorised import LOG2E
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Proposal, propose, target_of
@@ -91,8 +91,11 @@ def test_drafts_are_those_that_the_op_draws(vocab_size: int) -> None:
     draft_noise(DraftNoise(seeds, positions, np.arange(num_rows), noise, K))
     numbers = noise.reshape(num_rows, K, NUMBERS_PER_DRAFT)
     for index in range(K):
-        scale = scale_of((temperature * ONE).astype(np.float32))
-        found = drawn(logits.astype(np.float32), scale, numbers[:, index], block_size_of(vocab_size), TILE_SIZE)
+        scale = LOG2E / (temperature * ONE).astype(np.float32)
+        found = [
+            drawn(line, line.max(), scale[row], numbers[row, index], block_size_of(vocab_size), TILE_SIZE)
+            for row, line in enumerate(logits.astype(np.float32))
+        ]
         for row in range(num_rows):
             params = SamplingParams(temperature=float(temperature[row]), seed=int(seeds[row]))
             expected = propose(logits[row].tolist(), params, int(positions[row]) + 2, index)

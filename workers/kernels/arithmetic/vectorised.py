@@ -79,7 +79,16 @@ def mix_number(x: int) -> int:
 
 def scores(hidden: Words, vocab_size: int) -> Words:
     """Return the logits of all token ids after hidden words [N], as integers below 2^24: [N, vocab_size]."""
-    x = hidden[:, None] + vocabulary(vocab_size)
+    return _scored(hidden[:, None] + vocabulary(vocab_size))
+
+
+def scores_of(hidden: int, vocab_size: int) -> Words:
+    """Return the logits of all token ids after one hidden word, [vocab_size]."""
+    return _scored(np.array(hidden, dtype=_WORD) + vocabulary(vocab_size))
+
+
+def _scored(x: Words) -> Words:
+    """Return logits by the sums of hidden words and what tokens add to them, which are overwritten."""
     bitwise_xor(x, right_shift(x, _SHIFT_0), x)
     multiply(x, _MULTIPLIER, x)
     # The last step of `mix` changes the lowest 17 bits alone, and a logit is the highest 24.
@@ -229,12 +238,6 @@ def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> 
         (mapped,) = (slots >= ZERO).nonzero()
         slots, values = slots[mapped], values[mapped]
     memory[slots] = values
-
-
-@cache
-def below(stop: int) -> NDArray[np.bool_]:
-    """Return for each n up to `stop` which of the numbers below `stop` are below n: [stop + 1, stop]."""
-    return shared(arange(stop) < column(stop + 1))
 
 
 @cache

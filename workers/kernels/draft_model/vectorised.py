@@ -4,32 +4,23 @@ Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for th
 """
 
 from collections.abc import Callable
-from typing import Any
+from operator import mul
 
 import numpy as np
 
-from workers.kernels.arithmetic.definition import DECAY
-from workers.kernels.arithmetic.vectorised import (
-    PLACE_STEP,
-    ZERO,
-    Integers,
-    Words,
-    arange,
-    embed,
-    integer,
-    kv_places,
-    mix,
-    scores,
-    taps,
-    word,
-)
+from workers.kernels.arithmetic.definition import DECAY, POSITION, WORDS
+from workers.kernels.arithmetic.vectorised import arange, embed, embeddings, mix_number, scores_of, taps
 from workers.kernels.attention.vectorised import attention
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
-from workers.kernels.drafting.vectorised import cached_sums, propose, scripted, see, write_raw, write_scratch
+from workers.kernels.drafting.vectorised import cached_sums, scripted
 from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.vectorised import kv_write
-from workers.kernels.recurrent_update.vectorised import read_committed, recurrent_update
+from workers.kernels.recurrent_update.vectorised import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
+
+# Returns of a row, the index of a draft, the model's hidden word and what the script says there: its own token and the
+# draft.
+Choose = Callable[[int, int, int, int], tuple[int, int]]
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
@@ -44,50 +35,81 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 def draft_model_chain(a: DraftModelChain) -> None:
     """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token."""
-    last = a.positions[a.token_index]
-    wrong = scripted(a, last)
 
-    def choose(index: int, hidden: Words) -> tuple[Any, Any]:
-        own = scores(hidden, a.vocab_size).argmax(axis=1)
-        return own, (own + wrong[:, index]) % integer(a.vocab_size)
+    def choose(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
+        own = int(scores_of(hidden, a.vocab_size).argmax())
+        return own, (own + wrong) % a.vocab_size
 
-    run_chain(choose, a, last)
+    run_chain(a, choose)
 
 
-def run_chain(choose: Callable[[int, Words], tuple[Any, Any]], a: DraftModelChain, last: Integers) -> None:
-    """Run the model behind each row's next token; `choose` returns, of hidden words [num_rows], `own` and the draft.
-
-    The next token of a row is the one behind position `last`, [num_rows].
-    """
-    k, num_rows, num_real = a.num_speculative_tokens, len(a.token_index), np.count_nonzero(a.num_scheduled)
-    shape, width = (a.num_proposed, num_rows), a.conv_width
-    seen, sums = cached_sums(a, last)
-    # By index, then by row.
-    raws, stored = np.empty(shape, np.uint64), np.empty(shape, np.uint64)
-    own, proposed = np.empty(shape, np.int64), np.empty(shape, np.int64)
-    if width:
-        history, state = np.empty((width - 1 + a.num_proposed, num_rows), np.uint64), np.empty(num_rows, np.uint64)
-        committed = np.maximum(a.state_slot, ZERO) * integer(2 + k)
-        committed += arange(2 + k).take(a.accepted, mode="clip")
-        read_committed(a.drafter_states, a.drafter_conv, committed, 2 + k, width + k, state, history[: width - 1])
-    place, token = kv_places(last, 0), a.next_tokens
-    for index in range(a.num_proposed):
-        hidden = embed(token)
-        place += PLACE_STEP
-        see(seen, sums, mix(np.add(hidden, place, stored[index])))
-        hidden += seen
-        mix(hidden)
-        if width:
-            history[width - 1 + index] = hidden
-            state *= word(DECAY)
-            state += mix(taps(width).dot(history[index : index + width]))
-            hidden += state
-            mix(hidden)
-        raws[index] = hidden
-        own[index], token = choose(index, hidden)
-        proposed[index] = token
-    write_raw(a, raws, num_real)
+def run_chain(a: DraftModelChain, choose: Choose) -> None:
+    """Run the model behind each row's next token; `choose` says what it proposes."""
+    a.raw.fill(0)
     a.own.fill(NO_DRAFT)
-    a.own.reshape(num_rows, k)[:num_real, : a.num_proposed] = own.T[:num_real]
-    propose(a.draft_tokens.reshape(num_rows, k), proposed.T, a.valid)
-    write_scratch(a, stored, last, num_real)
+    a.draft_tokens.fill(NO_DRAFT)
+    if not a.num_proposed:
+        return
+    last = a.positions[a.token_index]
+    seen, sums = cached_sums(a, last)
+    # Numbers, not arrays: a chain goes from one word to the next, and a step has few rows.
+    rows = zip(
+        a.num_scheduled.tolist(),
+        last.tolist(),
+        embed(a.next_tokens).tolist(),
+        seen.tolist(),
+        sums.tolist(),
+        scripted(a, last).tolist(),
+        strict=True,
+    )
+    for row, (num_scheduled, *given) in enumerate(rows):
+        if num_scheduled:
+            _run_row(a, row, choose, *given)
+
+
+def _run_row(
+    a: DraftModelChain, row: int, choose: Choose, last: int, hidden: int, seen: int, sums: int, wrong: list[int]
+) -> None:
+    """Run the model on its own drafts, from the `hidden` word of the next token on: the one behind position `last`.
+
+    `seen` is what `last` sees of the words that the row has cached, and `sums` their sum.
+    """
+    k, width = a.num_speculative_tokens, a.conv_width
+    raws: list[int] = []
+    own: list[int] = []
+    drafts: list[int] = []
+    if width:
+        accepted, slot = min(max(int(a.accepted[row]), 0), 1 + k), int(a.state_slot[row])
+        state = int(a.drafter_states[slot * (2 + k) + accepted])
+        first = slot * (width + k) + accepted
+        window, weights = a.drafter_conv[first : first + width - 1].tolist(), taps(width).tolist()
+    for index in range(a.num_proposed):
+        position = last + 1 + index
+        stored = mix_number(hidden + (2 * position + 1) * POSITION)
+        _write_scratch(a, row, position, stored)
+        # Every weight is larger by 2 than at the position before, and that of the position itself is 1.
+        seen += 2 * sums + stored
+        sums += stored
+        hidden = mix_number(hidden + seen)
+        if width:
+            window.append(hidden)
+            state = (state * DECAY + mix_number(sum(map(mul, weights, window[index:])))) % WORDS
+            hidden = mix_number(hidden + state)
+        raws.append(hidden)
+        token, draft = choose(row, index, hidden, wrong[index])
+        own.append(token)
+        drafts.append(draft)
+        hidden = int(embeddings()[draft])
+    a.raw[row * k : row * k + len(raws)] = raws
+    a.own[row * k : row * k + len(own)] = own
+    if a.valid[row] > 0:
+        a.draft_tokens[row * k : row * k + len(drafts)] = drafts
+
+
+def _write_scratch(a: DraftModelChain, row: int, position: int, word: int) -> None:
+    """Write a word behind the last kept token, unless the model ends before it or the row has no block for it."""
+    if position < a.max_model_len:
+        entry, offset = divmod(position, a.block_size)
+        block = a.block_table[row * a.max_blocks + entry]
+        if block >= 0:
+            a.drafter_kv[block * a.block_size + offset] = word

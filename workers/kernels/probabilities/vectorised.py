@@ -14,7 +14,6 @@ from workers.kernels.arithmetic.vectorised import shared
 from workers.kernels.probabilities.shared_arguments import Verified
 
 Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
@@ -23,19 +22,13 @@ def number(value: float) -> Floats:
     return shared(np.array(value, dtype=np.float32))
 
 
-LOG2E = number(1.4426950408889634)
+LOG2E = np.float32(1.4426950408889634)
 NEVER, NONE = number(-np.inf), number(0)
 # A block without any weight has a maximum all the same: this one, of which -inf is infinitely less.
 LEAST = number(float(np.finfo(np.float32).min))
 
 
-def scale_of(temperature: Floats) -> Floats:
-    """Return what logits are multiplied by; 1 where the temperature is 0."""
-    scale = np.ones_like(temperature)
-    return np.divide(LOG2E, temperature, scale, where=temperature > NONE)
-
-
-def above(logits: Floats, floor: Floats) -> Floats:
+def above(logits: Floats, floor: Floats | np.float32) -> Floats:
     """Return the logits at or above the floor; -inf instead of others, and of NaN."""
     return np.where(logits >= floor, logits, NEVER)
 
@@ -49,26 +42,19 @@ def weight(logits: Floats, maximum: Any, scale: Any) -> Floats:
     return np.exp2(weights, weights).astype(np.float32)
 
 
-def lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Floats:
-    """Return flat logits as [rows, columns, V]: no rows if there are no logits."""
-    num_rows = len(logits) // max(columns * stride, 1)
-    return logits.reshape(num_rows, columns, stride)[:, :, :vocab_size]
-
-
 def weight_of(logit: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
     """Return the weight of one logit, as `weight` does of many."""
     return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
 
 
-def pick(masses: Floats, noise: Any) -> Integers:
-    """Return, of each line of masses, the index in which the running sum passes the noise times the total.
+def pick(masses: Floats, noise: Any) -> int:
+    """Return the index of a mass at which the running sum passes the noise, in [0, 1), times the total.
 
-    An index without mass is never picked, unless there is no other. Shapes: masses [..., M], noise [...] in [0, 1).
+    An index without mass is never picked, unless there is no other.
     """
     # Noise is 1 - 2^-24 at most: times that, and rounded, any normal number is less, so the last running sum passes.
-    running = np.add.accumulate(masses, axis=-1)
-    picked: Integers = (running > (noise * running[..., -1])[..., None]).argmax(axis=-1)
-    return picked
+    running = np.add.accumulate(masses)
+    return int((running > noise * running[-1]).argmax())
 
 
 class Distribution(NamedTuple):
@@ -77,21 +63,6 @@ class Distribution(NamedTuple):
     block_mass: Floats
     maximum: np.float32
     total: np.float32
-
-
-def are_defined(block_max: Floats) -> list[bool]:
-    """Tell which lines [N, num_blocks] have a distribution: no block is NaN, and not all are without a token."""
-    defined: list[bool] = (np.maximum.reduce(block_max, axis=1) > NEVER).tolist()
-    return defined
-
-
-def distribution_of(block_max: Floats, block_sum: Floats, scale: np.float32) -> Distribution:
-    """Add up the blocks [num_blocks] of a line that has a distribution."""
-    if len(block_max) == 1:
-        return Distribution(block_sum, block_max[0], block_sum[0])
-    maximum = np.maximum.reduce(block_max)
-    mass = block_sum * weight(block_max, maximum, scale)
-    return Distribution(mass, maximum, np.add.reduce(mass))
 
 
 class Row:
@@ -103,26 +74,32 @@ class Row:
     """
 
     def __init__(self, a: Verified, row: int) -> None:
-        k, num_drafts = a.num_speculative_tokens, int(a.num_drafts[row])
+        k, num_drafts, temperature = a.num_speculative_tokens, int(a.num_drafts[row]), a.temperature[row]
         self.num_blocks = -(-a.vocab_size // a.block_size)
         self.given = a
         self.first_line, self.first_draft, self.slot = row * (1 + k), row * k, int(a.draft_slots[row])
-        self.is_random = bool(a.temperature[row] > 0)
+        self.is_random = bool(temperature > 0)
         self.is_drawn = self.is_random and not a.point_mass[row]
-        self.scale = LOG2E / a.temperature[row] if self.is_random else np.float32(1)
+        self.scale = LOG2E / temperature if self.is_random else np.float32(1)
         self.drafts: list[int] = a.drafts[self.first_draft : self.first_draft + num_drafts].tolist()
-        block_max = a.block_max.reshape(-1, self.num_blocks)
         self._first_proposal = len(a.num_drafts) * (1 + k) + self.first_draft
-        self.is_defined = are_defined(block_max[self.first_line : self.first_line + 1 + num_drafts])
+        self.is_defined = self._are_defined(self.first_line, 1 + num_drafts)
         has_proposal = [not self.is_drawn] * num_drafts
         if self.is_drawn and num_drafts and self.slot >= 0:
-            has_proposal = are_defined(block_max[self._first_proposal : self._first_proposal + num_drafts])
+            has_proposal = self._are_defined(self._first_proposal, num_drafts)
         self.usable, self.lacks = num_drafts, False
         for column in reversed(range(num_drafts)):
             is_token = 0 <= self.drafts[column] < a.vocab_size
             self.lacks |= is_token and not has_proposal[column]
             if not (is_token and self.is_defined[column] and has_proposal[column]):
                 self.usable = column
+
+    def _are_defined(self, line: int, count: int) -> list[bool]:
+        """Tell which of `count` lines have a distribution: no block is NaN, and not all are without a token."""
+        block_max = self.given.block_max[line * self.num_blocks : (line + count) * self.num_blocks]
+        if self.num_blocks > 1:
+            block_max = np.maximum.reduce(block_max.reshape(count, self.num_blocks), axis=1)
+        return [maximum > -np.inf for maximum in block_max.tolist()]
 
     def target(self, column: int) -> Distribution:
         """Return the target's distribution in a column that has one."""
@@ -133,8 +110,13 @@ class Row:
         return self._distribution(self._first_proposal + column)
 
     def _distribution(self, line: int) -> Distribution:
-        blocks = slice(line * self.num_blocks, (line + 1) * self.num_blocks)
-        return distribution_of(self.given.block_max[blocks], self.given.block_sum[blocks], self.scale)
+        a, first, last = self.given, line * self.num_blocks, (line + 1) * self.num_blocks
+        if self.num_blocks == 1:
+            return Distribution(a.block_sum[first:last], a.block_max[first], a.block_sum[first])
+        block_max = a.block_max[first:last]
+        maximum = np.maximum.reduce(block_max)
+        mass = a.block_sum[first:last] * weight(block_max, maximum, self.scale)
+        return Distribution(mass, maximum, np.add.reduce(mass))
 
     def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
         """Return what `odds` times the target's and the draft probability of a token are to each other.

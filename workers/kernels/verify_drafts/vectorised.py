@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import ZERO
 from workers.kernels.probabilities.vectorised import LEAST, NEVER, Floats, Row, above, pick, weight, weight_of
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.arguments import (
@@ -24,7 +23,9 @@ def verify_drafts(a: VerifyDrafts) -> None:
     """Emit the drafts of each row that are kept, and one token more: recovered, or bonus."""
     a.sampled.fill(NO_TOKEN)
     a.status.fill(0)
-    for index in ((a.num_scheduled > ZERO) & (a.invalid <= ZERO)).nonzero()[0].tolist():
+    for index, (num_scheduled, invalid) in enumerate(zip(a.num_scheduled.tolist(), a.invalid.tolist(), strict=True)):
+        if num_scheduled <= 0 or invalid > 0:
+            continue
         row = Row(a, index)
         is_own = a.method != SYNTHETIC and (a.method == STRICT or not row.is_random)
         tokens, has_target = _own(a, row) if is_own else _kept(a, row)
@@ -126,19 +127,22 @@ def _selected(a: VerifyDrafts, row: Row, column: int, index: int, excluded: int 
     An excluded token is selected if there is no other.
     """
     num_tiles, noise = a.block_size // a.tile_size, _noise(a, row, column, index)
-    first = (row.first_line + column) * row.num_blocks
+    if row.num_blocks == num_tiles == 1:
+        weights = _weights(a, row, column, 0, 0, excluded)
+        return pick(weights, noise[2]) if excluded == NO_TOKEN or weights.any() else excluded
+    first, block, tile = (row.first_line + column) * row.num_blocks, 0, 0
     tiles = a.tile_sum[first * num_tiles : (first + row.num_blocks) * num_tiles].reshape(row.num_blocks, num_tiles)
-    block_mass, block, tile = row.target(column).block_mass, 0, 0
+    block_mass = row.target(column).block_mass
     if excluded != NO_TOKEN:
         tiles, block_mass = _without(a, row, column, excluded, tiles)
         if not np.add.reduce(block_mass) > 0:
             return excluded
     if row.num_blocks > 1:
-        block = int(pick(block_mass, noise[0]))
+        block = pick(block_mass, noise[0])
     if num_tiles > 1:
-        tile = int(pick(tiles[block], noise[1]))
+        tile = pick(tiles[block], noise[1])
     token = pick(_weights(a, row, column, block, tile, excluded), noise[2])
-    return block * a.block_size + tile * a.tile_size + int(token)
+    return block * a.block_size + tile * a.tile_size + token
 
 
 def _without(a: VerifyDrafts, row: Row, column: int, excluded: int, tiles: Floats) -> tuple[Floats, Floats]:
@@ -159,9 +163,12 @@ def _without(a: VerifyDrafts, row: Row, column: int, excluded: int, tiles: Float
 def _weights(a: VerifyDrafts, row: Row, column: int, block: int, tile: int, excluded: int) -> Floats:
     """Return the weights of a tile's tokens relative to the maximum of its block; 0 of an excluded one."""
     line, start = row.first_line + column, block * a.block_size + tile * a.tile_size
-    first = line * a.logits_stride
-    logits = above(a.logits[first + start : first + min(start + a.tile_size, a.vocab_size)], a.floors[line])
+    first, floor = line * a.logits_stride, a.floors[line]
+    logits = a.logits[first + start : first + min(start + a.tile_size, a.vocab_size)]
+    if floor > -np.inf:
+        logits = above(logits, floor)
     if start <= excluded < start + a.tile_size:
+        logits = logits.copy()
         logits[excluded - start] = NEVER
     # Without the excluded token a block may have no weight.
     return weight(logits, max(a.block_max[line * row.num_blocks + block], LEAST), row.scale)
@@ -171,6 +178,6 @@ def _picked(a: VerifyDrafts, masses: Floats, noise: Floats) -> int:
     """Return a token by masses and the noise of a try: its tile in all blocks, its place in that, then its block."""
     blocks = masses.reshape(-1, a.block_size // a.tile_size, a.tile_size)
     tiles = np.add.reduce(blocks, axis=0)
-    tile = int(pick(np.add.reduce(tiles, axis=1), noise[1]))
-    place = int(pick(tiles[tile], noise[2]))
-    return int(pick(blocks[:, tile, place], noise[0])) * a.block_size + tile * a.tile_size + place
+    tile = pick(np.add.reduce(tiles, axis=1), noise[1])
+    place = pick(tiles[tile], noise[2])
+    return pick(blocks[:, tile, place], noise[0]) * a.block_size + tile * a.tile_size + place
