@@ -14,7 +14,6 @@ from workers.kernels.arithmetic.vectorised import shared
 from workers.kernels.probabilities.shared_arguments import Verified
 
 Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
 
 
 def number(value: float) -> Floats:

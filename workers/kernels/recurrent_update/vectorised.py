@@ -4,12 +4,10 @@ Rows are few and their tokens too, and each state needs the one before: lists of
 few, but for what windows add, which needs no state.
 """
 
-from functools import cache
-
 import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY, MULTIPLIER, WORDS
-from workers.kernels.arithmetic.vectorised import Integers, Words, arange, column, mix, runs, shared, taps
+from workers.kernels.arithmetic.vectorised import mix, runs, taps
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
 
 _MASK = WORDS - 1
@@ -58,22 +56,3 @@ def recurrent_update(a: RecurrentUpdate) -> None:
         a.states[place : place + 2 + num_drafts] = states[time:]
         place = slot * num_inputs
         a.conv[place : place + width + num_drafts] = inputs[first : last + before][time:]
-
-
-def read_committed(
-    states: Words, conv: Words, committed: Integers, num_states: int, num_inputs: int, state: Words, window: Words
-) -> None:
-    """Read the committed states of rows into `state` [num_rows], and the inputs before them into `window` [W - 1, ...].
-
-    Shapes: states [num_slots * num_states], conv [num_slots * num_inputs]; committed [num_rows], flat in states.
-    """
-    state[:] = states[committed]
-    windows = _windows(len(states) // num_states, num_states, num_inputs, len(window))
-    window[:] = conv[windows.take(committed, axis=1)]
-
-
-@cache
-def _windows(num_slots: int, num_states: int, num_inputs: int, length: int) -> Integers:
-    """Return for each state of each slot the places of the inputs of its window: [length, num_slots * num_states]."""
-    first = column(num_slots) * num_inputs + arange(num_states)
-    return shared(first.ravel() + column(length))
