@@ -6,11 +6,9 @@ few, but for what windows add, which needs no state.
 
 import numpy as np
 
-from workers.kernels.arithmetic.definition import DECAY, MULTIPLIER, WORDS
-from workers.kernels.arithmetic.vectorised import mix, runs, taps
+from workers.kernels.arithmetic.definition import DECAY, WORDS
+from workers.kernels.arithmetic.vectorised import mix, mix_number, runs, taps
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
-
-_MASK = WORDS - 1
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:
@@ -44,12 +42,9 @@ def recurrent_update(a: RecurrentUpdate) -> None:
     for slot, states, first, own, start, num_drafts in rows:
         state, hidden, last = states[0], [], first + len(own)
         for each, word in zip(added[first:last], own, strict=True):
-            state = state * DECAY + each & _MASK
+            state = (state * DECAY + each) % WORDS
             states.append(state)
-            x = word + state & _MASK
-            x ^= x >> 23
-            x = x * MULTIPLIER & _MASK
-            hidden.append(x ^ x >> 47)
+            hidden.append(mix_number(word + state))
         a.hidden[start : start + len(own)] = hidden
         # All are kept from one time before that of the token which is verified first.
         time, place = len(own) - 1 - num_drafts, slot * num_states
