@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scenarios.draw import below
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer, FlatSpan, flat_spans
 from workers.lanes.lane import A, Arguments, Event, Lane, Record, Span, Watcher
@@ -63,7 +62,7 @@ def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
         case LaneOrder():
             return policy.rank[lane] * RANK_MICROSECONDS
         case Random():
-            return RANDOM_MICROSECONDS - below(RANDOM_MICROSECONDS, policy.seed, "lane", op, step)
+            return RANDOM_MICROSECONDS - (RANDOM_MICROSECONDS * policy.urgency("lane", op, step) >> 32)
         case _:
             return 0
 
@@ -75,7 +74,7 @@ def host_delay(policy: Policy, label: str, step: int) -> int:
             return policy.rank[HOST] * RANK_MICROSECONDS // HOST_SHARE
         case Random():
             most = RANDOM_MICROSECONDS // HOST_SHARE
-            return most - below(most, policy.seed, "host", label, step)
+            return most - (most * policy.urgency("host", label, step) >> 32)
         case _:
             return 0
 

@@ -140,7 +140,7 @@ class Random:
         self._drawn: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
 
     def urgency(self, site: str, label: str, step: int) -> int:
-        """Return what an op (site `lane`) or a call of the host (`host`) of a step drew: four steps share one draw."""
+        """Return the 32 bits that an op (site `lane`) or a call of the host (`host`) drew: four steps share a draw."""
         key = site, label, step >> 2
         drawn = self._drawn.get(key)
         if drawn is None:
