@@ -30,9 +30,9 @@ from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
 from workers.oracle.truth import Release, RowTruth, StepTruth, Truth
+from workers.record.evidence import Difference, Rule, Violation, fact, shown, violation
 from workers.record.log import Entry, Launched, Processed, Scheduled
 from workers.record.observation import POINTS, VARIABLES, Observation
-from workers.record.verdict import Difference
 
 # So many steps are kept before those that are over are looked for.
 _STEPS_KEPT = 8
@@ -86,19 +86,19 @@ class Checker:
         """Judge an entry, let the oracle take it, and note what it makes due."""
         due = self._due.before(entry) if self._due.on_host is not None else None
         if due is not None:
-            return _difference("observations", self.step, "", "", None, due, type(entry).__name__.lower())
+            return _difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
         wrong = self.referee.judge(entry)
         if wrong is None:
             try:
                 self.oracle.consume(entry)
             except LogError as error:
-                wrong = str(error)
+                wrong = error.violation
         if wrong is None and self._properties is not None:
             wrong = self._properties.judge(entry)
         if wrong is not None:
             self.step = getattr(entry, "step", self.step)
-            kind = type(entry).__name__.lower()
-            return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
+            wrong = wrong.model_copy(update={"entry": _kind(entry)})
+            return _difference("log", self.step, fact("allowed_decision"), wrong)
         if isinstance(entry, Scheduled):
             self.step = entry.step
         elif isinstance(entry, Processed):
@@ -113,8 +113,8 @@ class Checker:
     def _observation(self, observed: Observation) -> Difference | None:
         due = self._due.observed(observed)
         if due is not None:
-            seen = f"observation {observed.point} of step {observed.step}"
-            return _difference("observations", self.step, "", "", None, due, seen)
+            seen = fact("observation", point=observed.point, step=observed.step)
+            return _difference("observations", self.step, due, seen)
         return self._host(observed)
 
     def _host(self, observed: Observation) -> Difference | None:
@@ -204,8 +204,8 @@ class Checker:
         if due is not None:
             if self.is_over and self._due.captured_until is None:
                 return None
-            seen = f"capture {capture.point} of step {capture.step}, requests {capture.requests}"
-            return _difference("captures", capture.step, "", "", None, due, seen)
+            seen = fact("capture", point=capture.point, step=capture.step, requests=capture.requests)
+            return _difference("captures", capture.step, due, seen)
         point, step, _, _ = capture
         whose = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
         return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
@@ -220,7 +220,7 @@ class Checker:
         for variable, wanted in expected.items():
             actual = values.get(variable)
             if actual is None:
-                return _difference(variable, step, "", "", None, "values", "none was captured")
+                return _difference(variable, step, fact("values"), fact("not_captured"))
             # Behind what is expected everything is scratch.
             if actual != wanted and actual[: len(wanted)] != wanted:
                 return self._first_in(variable, wanted, actual, step, whose)
@@ -231,11 +231,12 @@ class Checker:
     ) -> Difference:
         """Return the first difference of what was captured of a variable from what is expected."""
         if len(actual) < len(wanted):
-            return _difference(variable, step, "", "", None, f"{len(wanted)} values", f"{len(actual)} values")
+            due, seen = (fact("num_values", count=len(each)) for each in (wanted, actual))
+            return _difference(variable, step, due, seen)
         index = next(at for at, (seen, value) in enumerate(zip(actual, wanted, strict=False)) if seen != value)
         owner, position = place_of(variable, index, whose, self.spec)
-        name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
-        return _difference(variable, step, name, commit, position, wanted[index], actual[index])
+        where = (owner.truth.name, owner.commit, position) if owner is not None else ("padding", "padding", position)
+        return _difference(variable, step, wanted[index], actual[index], where)
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -258,7 +259,8 @@ class Checker:
         found = found or self._books(observed)
         wrong = self._properties.processed(observed) if found is None and self._properties is not None else None
         if wrong is not None:
-            return _difference("log", observed.step, "", "", None, "allowed results", f"processed: {wrong}")
+            wrong = wrong.model_copy(update={"entry": "processed"})
+            return _difference("log", observed.step, fact("allowed_results"), wrong)
         return found
 
     def _logprobs(self, observed: Observation) -> Difference | None:
@@ -269,10 +271,11 @@ class Checker:
             return None
         seen = observed.values.get("logprobs") or [()] * len(rows)
         if len(seen) != len(rows):
-            return _difference("logprobs", observed.step, "", "", None, f"{len(rows)} rows", f"{len(seen)} rows")
+            due, there = (fact("num_rows", count=len(each)) for each in (rows, seen))
+            return _difference("logprobs", observed.step, due, there)
         for row, expected, actual in zip(rows, wanted, seen, strict=True):
             if not are_close(actual, expected):
-                return _difference("logprobs", observed.step, row.truth.name, row.commit, None, expected, actual)
+                return _difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit, None))
         return None
 
     def _books(self, observed: Observation) -> Difference | None:
@@ -286,7 +289,7 @@ class Checker:
         for variable, count in free:
             seen = observed.values.get(variable)
             if seen != count:
-                return _difference(variable, observed.step, "", "", None, count, seen)
+                return _difference(variable, observed.step, count, seen)
         return None
 
     def at_end(self, left: Observation, digest: str) -> Difference | None:
@@ -298,21 +301,23 @@ class Checker:
             return self._copied
         due = self._due.left_over()
         if due is not None:
-            which = "observations" if due.startswith("observation") else "captures"
-            return _difference(which, self.step, "", "", None, due, "none was shown")
+            which, missing = due
+            return _difference(which, self.step, missing, fact("not_shown"))
         if self._has_captures and not digest:
-            return _difference("captures", self.step, "", "", None, "a digest of all captures", "an empty digest")
+            return _difference("captures", self.step, fact("digest"), fact("no_digest"))
         self.num_compared += 1
         self._variables.add("leaks")
         wrong = self.referee.at_end() if not self.is_over else None
         if wrong is not None:
-            return _difference("log", self.step, "", "", None, "an allowed end", wrong)
+            return _difference("log", self.step, fact("allowed_end"), wrong)
         blocks = self.spec.num_blocks - left.values["free_blocks"]
         slots = self.spec.max_num_seqs - left.values["free_state_slots"]
-        held = [f"{what} of request {self.oracle.requests[request].name}" for what, request in left.values["held"]]
+        held = [(what, self.oracle.requests[request].name) for what, request in left.values["held"]]
         if blocks or slots or held:
-            kept = ", ".join([f"{blocks} blocks, {slots} state slots", *held])
-            return _difference("leaks", self.step, "", "", None, "0 blocks, 0 state slots", kept)
+            kept = fact("held", blocks=blocks, slots=slots)
+            for what, name in held:
+                kept = fact("held_too", before=kept, what=what, request=name)
+            return _difference("leaks", self.step, fact("held", blocks=0, slots=0), kept)
         return None
 
 
@@ -327,8 +332,8 @@ def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
         seen = observed.values.get(variable, ())
         if seen != tuple(wanted):
             at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
-            expected, actual = wanted[at : at + 1], list(seen[at : at + 1])
-            return _difference(variable, observed.step, "", "", None, f"{expected} at {at}", f"{actual} at {at}")
+            due, there = (fact("at_index", value=tuple(each[at : at + 1]), index=at) for each in (wanted, seen))
+            return _difference(variable, observed.step, due, there)
     return None
 
 
@@ -361,7 +366,9 @@ def _compare_columns(
     """Compare values of the host, one a request or one a row, which come in the oracle's order."""
     _, step, requests, values = observed
     if order != requests:
-        return _difference("log", step, "", "", None, f"requests {order}", f"requests {requests}")
+        return _difference(
+            "log", step, fact("requests", requests=order), violation(Rule.OBSERVED_ROWS, requests=requests)
+        )
     if {**values, **columns} == values:
         return None
     for variable, wanted in columns.items():
@@ -369,31 +376,34 @@ def _compare_columns(
         if actual == wanted:
             continue
         if actual is None or len(actual) != len(wanted):
-            return _difference(variable, step, "", "", None, f"{len(wanted)} values", actual)
+            return _difference(variable, step, fact("num_values", count=len(wanted)), actual)
         for owner, expected, seen in zip(whose, wanted, actual, strict=True):
             if expected != seen:
                 name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
-                return _difference(variable, step, name, owner.commit, None, expected, seen)
+                return _difference(variable, step, expected, seen, (name, owner.commit, None))
     return None
 
 
+def _kind(entry: Entry) -> str:
+    return type(entry).__name__.lower()
+
+
 def _difference(
-    variable: str, step: int, request: str, commit: str, position: int | None, expected: object, actual: object
+    variable: str,
+    step: int,
+    expected: object,
+    actual: object,
+    where: tuple[str, str, int | None] = ("", "", None),
 ) -> Difference:
-    plane = VARIABLES[variable].plane if variable in VARIABLES else "books"
+    """Return a difference; `where` is the request, its commit and the position, of a variable that has them."""
+    request, commit, position = where
     return Difference(
-        plane=plane,
+        plane=VARIABLES[variable].plane if variable in VARIABLES else "books",
         variable=variable,
         request=request,
         commit=commit,
         step=step,
         position=position,
-        expected=_show(expected),
-        actual=_show(actual),
+        expected=shown(expected),
+        actual=actual if isinstance(actual, Violation) else shown(actual),
     )
-
-
-def _show(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 32:
-        return f"{value:016x}"
-    return str(value)

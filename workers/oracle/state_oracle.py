@@ -24,6 +24,7 @@ from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
 from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
+from workers.record.evidence import Rule, violation
 from workers.record.log import (
     UNSPOILED,
     Aborted,
@@ -41,7 +42,11 @@ from workers.record.log import (
 
 
 class LogError(Exception):
-    """The log says something that no engine may do; the message says what, the entry where."""
+    """The log says something that no engine may do: `violation` says what, the entry where."""
+
+    def __init__(self, rule: Rule, **values: object) -> None:
+        super().__init__(rule.name)
+        self.violation = violation(rule, **values)
 
 
 class Oracle:
@@ -105,14 +110,14 @@ class Oracle:
 
     def _live(self, index: int) -> Truth:
         if index not in self.alive:
-            raise LogError(f"request {index} is not alive")
+            raise LogError(Rule.NOT_ALIVE, request=index)
         return self.alive[index]
 
     def _submitted(self, entry: Submitted) -> None:
         event = self._submits[entry.submit]
         name, before = event.request, self._newest.get(event.request)
         if before is not None and before.finish_reason is None:
-            raise LogError(f"request {name} was submitted while another of its name was alive")
+            raise LogError(Rule.NAME_IN_USE, name=name)
         prompt, rules = event.prompt, rules_of(event)
         assert isinstance(prompt, tuple), "the trace is explicit"
         if depends_on_drafts(event.params, self.spec):
@@ -121,7 +126,7 @@ class Oracle:
             tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
         limit = length_limit(self.spec, len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
-            raise LogError(f"request {entry.request} was submitted out of order")
+            raise LogError(Rule.SUBMITTED_OUT_OF_ORDER, request=entry.request)
         truth = self._newest[name] = Truth(
             entry.request,
             name,
@@ -186,7 +191,7 @@ class Oracle:
             found, first = cache.contents[block], index * size
             assert found is not None, "the oracle's own registrations have contents"
             if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
-                raise LogError(f"request {truth.name} takes block {block} over, which holds other tokens")
+                raise LogError(Rule.OTHER_CONTENTS, name=truth.name, block=block)
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
@@ -201,10 +206,10 @@ class Oracle:
     def _launched(self, entry: Launched) -> None:
         scheduled = self._scheduled
         if scheduled is None or scheduled.step != entry.step:
-            raise LogError(f"step {entry.step} was launched, but not the last one scheduled")
+            raise LogError(Rule.NOT_THE_LAST_SCHEDULED, step=entry.step)
         planned, order, k_step = self._planned, entry.order, scheduled.k_step
         if sorted(planned) != sorted(order):
-            raise LogError(f"step {entry.step} runs requests {sorted(order)}, scheduled {sorted(planned)}")
+            raise LogError(Rule.OTHER_REQUESTS_RUN, step=entry.step, requests=sorted(order), due=sorted(planned))
         if self.cache is not None:
             self._inherit([planned[request] for request in order])
         rows = tuple([self._row(planned[request], k_step) for request in order])
@@ -245,7 +250,7 @@ class Oracle:
             self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, IncrementalTape):
-            raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
+            raise LogError(Rule.PAST_ITS_REACH, name=truth.name, position=kept)
         backup = tape.tokens[committed - 1]
         accepted, next_token = (1, backup) if discard else (valid, tape.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
@@ -290,7 +295,7 @@ class Oracle:
     def _verify(self, truth: Truth, row: ScheduledRow, first: int, drafts: list[int], drawn: Drawn) -> RowOutcome:
         """Return what a row comes to from position `first` on."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
-            raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
+            raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.tape.tokens))
         spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
         found = verify_row(truth, first, drafts, drawn, spoil)
         if found.num_drawn:
@@ -303,7 +308,7 @@ class Oracle:
     def _processed(self, step: int) -> None:
         done = self.steps.get(step)
         if done is None:
-            raise LogError(f"step {step} was processed, but not launched")
+            raise LogError(Rule.PROCESSED_BEFORE_LAUNCH, step=step)
         self.delivered = []
         for row in done.rows:
             truth, epoch = row.truth, row.row.epoch
@@ -315,7 +320,9 @@ class Oracle:
             if not stale:
                 truth.sched_computed -= rejected
             if row.valid and row.base + 1 != first:
-                raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {first}")
+                raise LogError(
+                    Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit, position=row.base + 1, due=first
+                )
             self._commit(truth, row.valid)
             if not (row.valid or row.discard or row.row.invalid):
                 self._finish(truth, "error")
@@ -351,7 +358,7 @@ class Oracle:
     def _preempted(self, entry: Preempted) -> None:
         truth = self._live(entry.request)
         if not truth.running or entry.epoch != truth.epoch + 1:
-            raise LogError(f"request {truth.name} was preempted into epoch {entry.epoch}, but is not running")
+            raise LogError(Rule.PREEMPTED_WHILE_WAITING, name=truth.name, epoch=entry.epoch)
         truth.computed_at_release, truth.computed = truth.computed, 0
         truth.tape_at_release = truth.tape
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
@@ -371,9 +378,9 @@ class Oracle:
     def _freed(self, entry: Freed) -> None:
         truth = self.requests[entry.request]
         if truth.running:
-            raise LogError(f"request {truth.name} gives its blocks back while it runs")
+            raise LogError(Rule.FREED_WHILE_RUNNING, name=truth.name)
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
-            raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
+            raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
         length, tape = truth.computed_at_release, truth.tape_at_release
         assert tape is not None, "it was preempted, or it ended"
         has_cache = self.spec.drafter not in THROUGH_THE_HOST

@@ -14,9 +14,9 @@ from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
+from workers.record.evidence import Access, Difference
 from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Output, Recorder
-from workers.record.verdict import Difference
 from workers.targets.devices import machine_on, parts_on
 from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, Watch
 
@@ -116,17 +116,18 @@ class SpecstormTarget:
         """Show what the host still holds."""
         return self.engine.left_over()
 
-    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+    def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
         """Return who wrote the memory behind a variable last when it was captured."""
         return self.recorder.writers.get((step, variable), ())
 
-    def _writers(self, variable: str) -> tuple[str, ...]:
+    def _writers(self, variable: str) -> tuple[Access, ...]:
         """Return who wrote the buffers behind a variable last, newest first in each of them."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")
         buffers = [self.machine.buffers[name] for name in names if name in self.machine.buffers]
-        return tuple(writer for buffer in buffers for writer in buffer.writers[:2])
+        writers = (writer for buffer in buffers for writer in buffer.writers[:2])
+        return tuple(Access(lane=lane, op=op, step=step) for lane, op, step in writers)
 
     def differences(self) -> tuple[Difference, ...]:
         """Return nothing: whatever is wrong is seen in what it shows."""

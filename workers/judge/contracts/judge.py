@@ -13,6 +13,7 @@ from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import logprob_breach
 from workers.judge.contracts.prompt_logprobs import prompt_logprob_breach
 from workers.judge.contracts.tokens import token_breach
+from workers.record.evidence import Fact, fact
 from workers.record.observation import Output
 
 NOTHING = Output((), None)
@@ -44,7 +45,7 @@ class Deliveries:
             known.output = before
             self.ended.append(known)
             if after is not None and (after.tokens or after.finish_reason is not None):
-                self._break("name", event.request, 0, "nothing yet", _text_of(after))
+                self._break("name", event.request, 0, fact("nothing_yet"), _summary(after))
         self.newest[event.request] = Delivery(event)
 
     def aborted(self, event: Abort, before: Output | None) -> None:
@@ -58,7 +59,7 @@ class Deliveries:
         for name, output in outputs.items():
             known = self.newest.get(name)
             if known is None:
-                self._break("answer", name, None, "an output of a request that was submitted", _text_of(output))
+                self._break("answer", name, None, fact("output_submitted"), _summary(output))
                 continue
             before = known.output or NOTHING
             if output != before:
@@ -68,7 +69,7 @@ class Deliveries:
     def at_end(self, outputs: Mapping[str, Output]) -> Breach | None:
         """Take what is shown once nothing is left to do; return the first contract that was broken, or None."""
         for name in outputs.keys() - self.newest.keys():
-            self._break("answer", name, None, "an output of a request that was submitted", _text_of(outputs[name]))
+            self._break("answer", name, None, fact("output_submitted"), _summary(outputs[name]))
         for name, known in self.newest.items():
             known.output = outputs.get(name)
         for given in (*self.ended, *self.newest.values()):
@@ -85,21 +86,23 @@ class Deliveries:
         if now.tokens[:length] != before.tokens:
             same = (a == b for a, b in zip(before.tokens, now.tokens, strict=False))
             position = next((place for place, is_same in enumerate(same) if not is_same), len(now.tokens))
-            self._break("delivery", name, position, f"{_text_of(before)} and what follows", _text_of(now))
+            self._break("delivery", name, position, fact("and_more", before=_summary(before)), _summary(now))
         elif before.finish_reason is not None:
-            self._break("delivery", name, length, f"{_text_of(before)} and nothing more", _text_of(now))
+            self._break("delivery", name, length, fact("and_no_more", before=_summary(before)), _summary(now))
         elif (
             now.logprobs[: len(before.logprobs)] != before.logprobs
             or now.prompt_logprobs[: len(before.prompt_logprobs)] != before.prompt_logprobs
         ):
-            self._break("delivery", name, None, "the logprobs that were delivered and what follows", "other logprobs")
+            self._break("delivery", name, None, fact("same_logprobs"), fact("other_logprobs"))
 
-    def _break(self, contract: str, request: str, position: int | None, expected: str, actual: str) -> None:
+    def _break(self, contract: str, request: str, position: int | None, expected: Fact, actual: Fact) -> None:
         if self.breach is None:
             self.breach = Breach(contract, request, position, expected, actual)
 
 
-def _text_of(output: Output) -> str:
-    """Return what an output has, in a few words."""
-    end = f", ended by {output.finish_reason}" if output.finish_reason is not None else ""
-    return f"{len(output.tokens)} tokens{end}"
+def _summary(output: Output) -> Fact:
+    """Return how many tokens an output has, and by what it ended if it has."""
+    count = len(output.tokens)
+    if output.finish_reason is None:
+        return fact("tokens", count=count)
+    return fact("tokens_ended", count=count, reason=output.finish_reason)
