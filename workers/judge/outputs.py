@@ -79,8 +79,8 @@ def compare(
 ) -> Comparison:
     """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
 
-    Requests that are excused are not compared. Such an engine draws tokens by drafts only where there are drafts, and
-    its draws go on where they were once tokens in flight are thrown away.
+    Requests that are excused are not compared. Tokens depend on drafts only where there are drafts; an engine's draws
+    may go on where they were once tokens in flight are thrown away.
     """
     if isinstance(seen, str):
         return Comparison(OutputDifference("end", "", None, fact("outputs"), fact("failed", error=seen)))
@@ -90,7 +90,7 @@ def compare(
     submitted = Counter(event.request for event in trace.submits())
     # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
     draws_again = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
-    has_drafts = trace.spec.num_speculative_tokens > 0 or draws_again or not logit_margin
+    has_drafts = trace.spec.num_speculative_tokens > 0 or draws_again
     submits = {
         event.request: event
         for event in trace.submits()

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scenarios.capabilities import Capabilities
+from scenarios.capabilities import Capabilities, is_allowed
 from scenarios.draw import below
 from scenarios.events import Submit
 from scenarios.spec import INTEGER_MAX
@@ -54,7 +54,7 @@ def plain(trace: Trace, capabilities: Capabilities) -> Trace:
     update = {
         key: value
         for key, value in (("depth", 1), ("num_speculative_tokens", 0))
-        if value in (allowed := capabilities.spec.get(key, (getattr(trace.spec, key),))) or not allowed
+        if is_allowed(key, value, capabilities)
     }
     found = trace.model_copy(update={"spec": trace.spec.model_copy(update=update)})
     if found == trace:

@@ -75,6 +75,6 @@ class Drive:
 def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:
     """Return the script of each submit of a trace; an empty one for an engine whose drafts are not scripted."""
     submits = trace.submits()
-    if "accept" not in capabilities.features:
+    if not capabilities.scripts_drafts:
         return [[] for _ in submits]
     return [script_of(event, trace.spec, tapes) for event in submits]

@@ -60,7 +60,7 @@ class OutputRun:
         self.left_to_drafts = {
             event.request
             for event in trace.submits()
-            if capabilities.logit_margin and depends_on_drafts(event.params, trace.spec)
+            if not capabilities.scripts_drafts and depends_on_drafts(event.params, trace.spec)
         }
         self.drive = Drive(trace, self.target, scripts_of(trace, tapes, capabilities), capabilities.words_from_prompt)
 

@@ -7,14 +7,14 @@ position alone. Where two logits are closer than an engine's arithmetic may tell
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scenarios.capabilities import Capabilities
+from scenarios.capabilities import Capabilities, is_allowed
 from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs
 from workers.run.agreed_run import AgreedRun
 
-# Of a trace with many requests so many are run alone by an engine whose steps are costly.
+# Of a trace with many requests so many are run alone by an engine whose runs are costly.
 ALONE_MAX = 2
 # Logprobs of a token and of the three likeliest, in the run that is asked how near two of them were.
 NUM_UNDECIDED = 4
@@ -67,14 +67,14 @@ def alone(trace: Trace, name: str) -> Trace:
 
 def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[tuple[str, Trace]]:
     """Yield the runs that the outputs of a trace are compared with, each with what it is called."""
-    if trace.spec.depth > 1 and _may_be(1, "depth", capabilities):
+    if trace.spec.depth > 1 and is_allowed("depth", 1, capabilities):
         yield "the synchronous run", synchronous(trace)
-    if trace.schedule.policy != "eager" and capabilities.logit_margin:
+    if trace.schedule.policy != "eager" and capabilities.is_costly:
         # What is behind it is compared under eager.
         return
-    if capabilities.logit_margin and trace.spec.num_speculative_tokens:
+    if trace.spec.num_speculative_tokens and is_allowed("num_speculative_tokens", 0, capabilities):
         yield "the synchronous run without speculation", without_drafts(trace)
-    for name in _chosen(trace, names) if capabilities.logit_margin else names:
+    for name in _chosen(trace, names) if capabilities.is_costly else names:
         yield "the request alone", alone(trace, name)
 
 
@@ -90,11 +90,6 @@ def undecided_trace(trace: Trace, name: str) -> Trace:
         if not isinstance(event, Preempt)
     ]
     return trace.model_copy(update={"spec": spec, "events": tuple(events)})
-
-
-def _may_be(value: int, key: str, capabilities: Capabilities) -> bool:
-    allowed = capabilities.spec.get(key, (1,))
-    return not allowed or value in allowed
 
 
 def _chosen(trace: Trace, names: list[str]) -> list[str]:

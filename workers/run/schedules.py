@@ -50,7 +50,7 @@ def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
         return [Schedule()]
     eager_and_lazy, orders, randoms = fixed_schedules()[:2], fixed_schedules()[2:], all_schedules()[-NUM_RANDOM:]
     match config.device:
-        case _ if not capabilities.logs_decisions:
+        case _ if capabilities.is_costly:
             # Each is compared with other runs of the same requests, too.
             schedules = [*eager_and_lazy, randoms[0]]
         case "sim":

@@ -336,6 +336,7 @@ class Vllm:
         devices_without_lanes=("cpu",),
         planes=("races", "blocks", "books", "counts", "inputs"),
         logit_margin=1e-4,
+        is_costly=True,
         words_from_prompt=False,
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
         features_without_drafts=("logit_bias",),
