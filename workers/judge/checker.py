@@ -10,6 +10,7 @@ from typing import Any
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.judge.due_captures import DueCaptures
+from workers.judge.judge import End, Judge
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
@@ -48,12 +49,14 @@ EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
 }
 
 
-class Checker:
-    """Follow one run: hand it the log and the captures as they come; it answers with the first difference.
+class Checker(Judge):
+    """Judge of every value and decision of a run, against the oracle.
 
     It is over in the step in which a token was drawn so narrowly that an engine may have drawn another. `points` are
     those at which the engine shows itself: what is due there and not shown is a difference, and so is anything else.
     """
+
+    sees = ("log", "captures")
 
     def __init__(self, trace: Trace, tapes: Tapes, points: Set[str] = POINTS) -> None:
         self.spec = trace.spec
@@ -64,6 +67,7 @@ class Checker:
         self.step = 0
         self.step_processed = -1
         self._copied: Difference | None = None
+        self._on_host: Difference | None = None
         self.num_compared = 0
         self._variables: set[str] = set()
         self._sizes = dict.fromkeys(POINTS, 0)
@@ -72,13 +76,14 @@ class Checker:
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
         self._due = DueCaptures(trace, points)
 
-    def follow(self, log: list[Entry | Observation]) -> Difference | None:
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         """Fold the entries that are new into the oracle and compare what the host shows."""
         for entry in log:
             if self.is_over:
                 return None
             found = self._observation(entry) if isinstance(entry, Observation) else self._entry(entry)
             if found is not None:
+                self._on_host = found
                 return found
         return None
 
@@ -156,8 +161,16 @@ class Checker:
                     columns["host_drafts"] = _host_drafts(rows)
                 return _compare_columns(order, rows, columns, observed) or self._results(observed)
 
-    def captures(self, captures: list[Observation]) -> Difference | None:
-        """Compare captures of the device, in stream order."""
+    def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
+        """Compare captures of the device; a difference on the host is held against all that the device did before."""
+        on_device, on_host = self._first_of(captures), self._on_host
+        if on_device is None or on_host is None:
+            return on_host or on_device
+        # What the host does with the results of a step follows from what the device computed in it.
+        until = max(on_host.step + _follows_device(on_host), 1 + self.step_processed)
+        return on_device if on_device.step < until else on_host
+
+    def _first_of(self, captures: Sequence[Observation]) -> Difference | None:
         self._has_captures |= bool(captures)
         for capture in captures:
             found = self._capture(capture)
@@ -292,18 +305,24 @@ class Checker:
                 return _difference(variable, observed.step, count, seen)
         return None
 
-    def at_end(self, left: Observation, digest: str) -> Difference | None:
-        """Compare what is left once nothing is left to do: everything was shown, and must have been given back.
+    @property
+    def probes(self) -> dict[str, int]:
+        """What the oracle has counted so far."""
+        oracle = self.oracle
+        drawn = {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
+        return {**drawn, **oracle.happened}
 
-        `digest` is that of all captures, by which schedules are compared: of some captures it is not empty.
-        """
+    def at_end(self, end: End) -> Difference | None:
+        """Compare what is left: everything was shown, and must have been given back."""
+        left = end.left
+        assert left is not None, "the engine shows what its host holds"
         if self._copied is not None:
             return self._copied
         due = self._due.left_over()
         if due is not None:
             which, missing = due
             return _difference(which, self.step, missing, fact("not_shown"))
-        if self._has_captures and not digest:
+        if self._has_captures and not end.digest:
             return _difference("captures", self.step, fact("digest"), fact("no_digest"))
         self.num_compared += 1
         self._variables.add("leaks")
@@ -382,6 +401,12 @@ def _compare_columns(
                 name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
                 return _difference(variable, step, expected, seen, (name, owner.commit, None))
     return None
+
+
+def _follows_device(host: Difference) -> bool:
+    """Tell whether a host difference is later than the device captures of its own step."""
+    variable = VARIABLES.get(host.variable)
+    return variable is not None and variable.point in ("corrected", "processed")
 
 
 def _kind(entry: Entry) -> str:

@@ -6,9 +6,10 @@ Does not verify: memory that is reached by neither a device op nor `Machine.host
 Clocks are taken when an op is enqueued, so one run stands for every schedule of the same trace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
+from workers.judge.judge import End, Judge
 from workers.lanes.lane import Buffer, Mode, Record, Span
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, fact
 
@@ -117,16 +118,28 @@ class RaceDetector:
         return Access(lane=self._names[lane], op=op, step=step, how=how, replaced=replaced)
 
 
-def unordered(race: MissingOrder) -> Difference:
-    """Return a race as a difference: an order was expected, there is none."""
-    return Difference(
-        plane=RACES,
-        variable=race.memory,
-        step=race.second.step,
-        expected=fact("order"),
-        actual=fact("no_order"),
-        missing_order=race,
-    )
+class Races(Judge):
+    """Judge of the order of accesses; `first` returns the first race of the run, as whoever watches it knows it."""
+
+    planes = (RACES,)
+
+    def __init__(self, first: Callable[[], MissingOrder | None]) -> None:
+        self.first = first
+
+    def at_end(self, end: End) -> Difference | None:
+        """Return the first race: an order was due, and there is none."""
+        race = self.first()
+        if race is None:
+            return None
+        sites = race.first.site, race.second.site
+        return Difference(
+            plane=RACES,
+            variable=race.memory if None in sites else f"{race.first.actor} and {race.second.actor}",
+            step=race.second.step,
+            expected=fact("order"),
+            actual=fact("no_order"),
+            missing_order=race,
+        )
 
 
 def _cell_of(span: Span) -> _Cell:

@@ -9,11 +9,13 @@ corrected; that every planned step is shown, and that nothing is left at the end
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workers.judge.judge import End, Judge
 from workers.record.evidence import Difference, fact, shown
+from workers.record.log import Entry
 from workers.record.observation import Observation
 
 PLANES = ("blocks", "books", "counts", "inputs")
@@ -50,11 +52,13 @@ class Step:
     sampled: Mapping[int, list[int]] = field(default_factory=dict)
 
 
-class StepIdentities:
-    """Judge of the observations of one run, in the order in which they were made; asked at its end.
+class StepIdentities(Judge):
+    """Judge of the observations of one run, in the order in which they were made.
 
     The first of them says how large the vocabulary and a block are.
     """
+
+    sees = ("log",)
 
     def __init__(self) -> None:
         self._vocab_size, self._block_size = 0, 0
@@ -65,9 +69,10 @@ class StepIdentities:
         self._loose: list[Difference] = []
         self._residencies: dict[int, Residency] = {}
 
-    def see(self, observations: Iterable[Observation]) -> None:
-        """Take observations in."""
-        for seen in observations:
+    def see_log(self, log: Sequence[Entry | Observation]) -> None:
+        """Keep the observations of a step; they are judged at the end."""
+        for seen in log:
+            assert isinstance(seen, Observation), "its decisions are its own"
             match seen.point:
                 case "opened":
                     self._vocab_size, self._block_size = seen.values["vocab_size"], seen.values["block_size"]
@@ -87,12 +92,12 @@ class StepIdentities:
                     self._loose += _left_over(seen)
 
     @property
-    def has_seen(self) -> bool:
-        """Tell whether any step was shown."""
-        return bool(self._steps)
+    def planes(self) -> tuple[str, ...]:
+        """Its planes, once a step was shown."""
+        return PLANES if self._steps else ()
 
-    def breach(self) -> Difference | None:
-        """Return the first identity that does not hold, once the run has ended."""
+    def at_end(self, end: End) -> Difference | None:
+        """Return the first identity that does not hold."""
         for number in sorted(self._steps):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:

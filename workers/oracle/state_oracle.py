@@ -320,9 +320,7 @@ class Oracle:
             if not stale:
                 truth.sched_computed -= rejected
             if row.valid and row.base + 1 != first:
-                raise LogError(
-                    Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit, position=row.base + 1, due=first
-                )
+                raise LogError(Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit, position=row.base + 1, due=first)
             self._commit(truth, row.valid)
             if not (row.valid or row.discard or row.row.invalid):
                 self._finish(truth, "error")

@@ -148,9 +148,11 @@ FACTS: Mapping[str, str] = {
     "goes_on": "it goes on from a state",
     "none_held": "no {what} held at the end",
     # Schedules and distributions.
-    "digest_under": "{digest} under {schedule}",
-    "digest_as_under": "{digest} as under {schedule}",
-    "same_law": "token {first} drawn as without speculation, in {copies} copies of each",
+    "digest_as_under_eager": "{digest} as under eager",
+    "digest_under_policy": "{digest} under {policy}",
+    "digest_under_seed": "{digest} under random {seed}",
+    "digest_under_order": "{digest} under the lane order {order}",
+    "same_law": "token {last} drawn as without speculation, in {copies} copies of each",
     "same_law_of_several": "tokens {first} to {last} drawn as without speculation, in {copies} copies of each",
     "another_law": "another law: G is {g:.1f} of {degrees} degrees, p {p:.1e}",
     # What had to happen in a run.
@@ -191,8 +193,8 @@ RULES: Mapping[Rule, str] = {
     Rule.NAMED_REQUESTS: "scheduled or skipped are requests {requests}, alive are {due}",
     Rule.VICTIMS: "preempted for want of blocks are requests {requests}, due are {due}",
     Rule.RETURNED_BLOCKS: "request {name} gives blocks {blocks} of this step back, {due} are due",
-    Rule.SKIPPED: "request {name} was left out for {reason!r}; the reason is {due!r}",
-    Rule.SCHEDULED: "request {name} was scheduled, it has to wait: {due!r}",
+    Rule.SKIPPED: "request {name} was left out for {reason!r}, the reason due is {due}",
+    Rule.SCHEDULED: "request {name} was scheduled, it has to wait: {due}",
     Rule.ROWS: "rows are {rows}, due are {due}",
     Rule.EPOCH: "epoch is {epoch}, it was preempted {due} times",
     Rule.STEP_IN_EPOCH: "it is its step {step}, it was scheduled {due} times in this epoch",
@@ -278,6 +280,8 @@ def _within(value: Shown) -> object:
     """Return a value for a format: numbers stay numbers, whose digits the sentence chooses."""
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
+    if value is None:
+        return "none"
     return value if isinstance(value, int | float) else shown_text(value)
 
 

@@ -9,7 +9,8 @@ from workers.lanes.timeline import Task, Timeline, TimelineRecorder, UnorderedTa
 from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.verdict import Verdict
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 

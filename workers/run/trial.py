@@ -10,7 +10,7 @@ from workers.judge import outputs
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Lost
 from workers.run.check import check
-from workers.run.output_check import outputs_of
+from workers.run.comparison import outputs_of
 from workers.run.references import synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import kind_of

@@ -14,11 +14,12 @@ from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
-from workers.record.evidence import Access, Difference
+from workers.record.evidence import Access
 from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Output, Recorder
 from workers.targets.devices import machine_on, parts_on
-from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, Watch
+from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
+from workers.targets.warm_up import warm_up
 
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
@@ -51,7 +52,7 @@ class Count:
         self.probes[self.name] += 1
 
 
-class SpecstormTarget:
+class SpecstormTarget(Target):
     """One engine of ours on one machine."""
 
     def __init__(self, trace: Trace, parts: Parts, config: RunConfig, watch: Watch) -> None:
@@ -129,16 +130,12 @@ class SpecstormTarget:
         writers = (writer for buffer in buffers for writer in buffer.writers[:2])
         return tuple(Access(lane=lane, op=op, step=step) for lane, op, step in writers)
 
-    def differences(self) -> tuple[Difference, ...]:
-        """Return nothing: whatever is wrong is seen in what it shows."""
-        return ()
-
     def close(self) -> None:
         """Let go of its memory."""
         self.machine.close()
 
 
-class Specstorm:
+class Specstorm(TargetKind):
     """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
 
     name = SPECSTORM
@@ -169,9 +166,10 @@ class Specstorm:
         """Make sure that this process can run it on a device."""
         parts_on(config)
 
-    def renew(self, config: RunConfig) -> bool:
-        """Return that no engine is kept."""
-        return False
+    def prepare(self, config: RunConfig) -> None:
+        """Compile its kernels where it is to run on a GPU."""
+        if config.device == "cuda":
+            warm_up(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
         """Start an engine as an explicit trace specifies it."""

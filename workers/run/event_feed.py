@@ -1,13 +1,11 @@
-"""Driver of one engine: owns ticks and events, and hands each event over at its place of a step."""
+"""Event feed: owns the ticks of a run, and hands each event of its trace to the engine at its place of a step."""
 
 from collections.abc import Sequence
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import terms_of
-from workers.judge.contracts.judge import Deliveries
+from workers.judge.contracts.judge import Contracts
 from workers.oracle.incremental_tape import script_of
 from workers.oracle.tape import Tapes
 from workers.targets.target import Target
@@ -25,33 +23,33 @@ class EventQueue:
             num_submits += isinstance(event, Submit)
 
     def at(self, tick: int, place: Place) -> Sequence[tuple[AnyEvent, int]]:
-        """Return what happens at a place of a step, in order."""
+        """Return the events at a place of a step, in order."""
         return self._events.get((tick, place), ())
 
 
-class Drive:
-    """A target under the events of its trace; `tick` counts its steps, `deliveries` knows what came of each submit."""
+class EventFeed:
+    """A target under the events of its trace; `tick` counts its steps.
+
+    `contracts` is told of each submit and abort, with what was delivered before and after. `scripts` has the script of
+    each submit, empty ones for an engine whose drafts are not scripted.
+    """
 
     def __init__(
-        self, trace: Trace, target: Target, scripts: Sequence[list[int]], words_from_prompt: bool = True
+        self, trace: Trace, target: Target, scripts: Sequence[list[int]], contracts: Contracts | None = None
     ) -> None:
         self.tick = 0
-        self.deliveries = Deliveries(terms_of(trace, words_from_prompt))
         self.events = EventQueue(trace.events)
-        self.target = target
+        self._target = target
         self._scripts = scripts
+        self._contracts = contracts
 
     def drained(self) -> bool:
         """Tell whether nothing is left to do: no event to come, no request alive, no step in flight."""
-        return self.tick > self.events.last_tick and self.target.drained()
-
-    def breach(self) -> Breach | None:
-        """Return the first contract that the target has broken, once it has drained."""
-        return self.deliveries.at_end(self.target.outputs())
+        return self.tick > self.events.last_tick and self._target.drained()
 
     def step(self) -> None:
         """Let the engine do one step, with the events of its tick."""
-        self.target.step(self._happen)
+        self._target.step(self._happen)
         self.tick += 1
 
     def _happen(self, place: Place) -> None:
@@ -60,16 +58,19 @@ class Drive:
                 case Submit():
                     self._submit(event, submit)
                 case Abort():
-                    self.deliveries.aborted(event, self.target.outputs().get(event.request))
-                    self.target.abort(event)
+                    if self._contracts is not None:
+                        self._contracts.aborted(event, self._target.outputs().get(event.request))
+                    self._target.abort(event)
                 case _:
-                    self.target.apply(event)
+                    self._target.apply(event)
 
     def _submit(self, event: Submit, submit: int) -> None:
-        is_again, name = self.deliveries.is_known(event.request), event.request
-        before = self.target.outputs().get(name) if is_again else None
-        self.target.submit(event, submit, self._scripts[submit])
-        self.deliveries.submitted(event, before, self.target.outputs().get(name) if is_again else None)
+        contracts, target, name = self._contracts, self._target, event.request
+        is_again = contracts is not None and contracts.is_known(name)
+        before = target.outputs().get(name) if is_again else None
+        target.submit(event, submit, self._scripts[submit])
+        if contracts is not None:
+            contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
 
 def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:

@@ -14,11 +14,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from workers.targets.registry import kind_of
-from workers.targets.target import SPECSTORM, RunConfig
+from workers.targets.devices import parts_on
+from workers.targets.target import RunConfig
 
 PROGRAM = "workers.run.rehearsal"
-# Named by its place: who judges loads nothing of what is judged.
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 
 
@@ -42,17 +41,15 @@ def is_compiled(file: Path) -> bool:
 
 @cache
 def warm_up(config: RunConfig) -> None:
-    """Compile the kernels of our engine if it is to run on a GPU; in this process that is asked once.
+    """Compile the kernels of our engine on a GPU; in this process that is asked once.
 
     Raises:
         DeviceError: this process cannot run on the device.
     """
-    if config.device != "cuda" or config.engine != SPECSTORM:
-        return
     # It begins while this process loads what it needs itself.
     program = _started()
     try:
-        kind_of(config.engine).require(config)
+        parts_on(config)
     finally:
         if program is not None:
             # Whatever goes wrong there goes wrong again where a kernel is launched, and is told there.
