@@ -1,7 +1,7 @@
 """The pages of the project: links, files, `make` targets, commands and options that they name exist.
 
-Verifies: README.md, CONTRIBUTING.md and every page in docs/, known/ and tests/.
-Does not verify: what they say of them; addresses outside the project; what commands print.
+Verifies: all pages but the change log, which tells of what was.
+Does not verify: what they say of it; addresses outside the project; what commands print.
 """
 
 import re
@@ -17,10 +17,7 @@ from typer.main import get_command
 from cluster.cli.commands import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md", "known/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/**/*.md")} - {ROOT / "CHANGELOG.md"})
 LINES_MAX = {"README.md": 200}
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -89,9 +86,14 @@ def absent_options(text: str) -> Iterator[str]:
         yield from (f"{line[:24]}: {option}" for option in _OPTION.findall(line) if is_row and option not in of_row)
 
 
+@cache
+def program() -> Any:
+    return get_command(app)
+
+
 def resolved(words: list[str]) -> tuple[str, set[str], str]:
     """Return the command that words begin with, its options, and a command among them that does not exist."""
-    command: Any = get_command(app)
+    command = program()
     name, known = "specstorm", options_of(command)
     while words and re.fullmatch(r"[a-z]+", words[0]) and hasattr(command, "commands"):
         if words[0] not in command.commands:
