@@ -57,20 +57,21 @@ def config_of(asked: RunConfig) -> RunConfig:
         InputError: an engine is unknown, has no installation of its own, or a folder does not hold it.
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
+    package = kind_of(engine).package
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
-        if folder and engine == SPECSTORM:
+        if folder and not package:
             raise InputError(f"{option} is {folder}; engine {engine} is this program itself")
         if folder and not Path(folder).is_dir():
             raise InputError(f"{option} is {folder}; there is no such folder")
-    if path and not Path(path, engine, "__init__.py").is_file():
-        raise InputError(f"--engine-path is {path}; it holds no package {engine}, wanted the root of its sources")
+    if path and not Path(path, package, "__init__.py").is_file():
+        raise InputError(f"--engine-path is {path}; it holds no package {package}, wanted the root of its sources")
     return RunConfig(
         engine=engine,
         device=asked.device,
         engine_home=os.path.abspath(home) if home else "",
         engine_path=os.path.abspath(path) if path else "",
-        engine_digest=code_digest(Path(path), (engine,)) if path else "",
+        engine_digest=code_digest(Path(path), (package,)) if path else "",
     )
 
 

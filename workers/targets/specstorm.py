@@ -139,6 +139,7 @@ class Specstorm(TargetKind):
     """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
 
     name = SPECSTORM
+    package = ""
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
         # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.

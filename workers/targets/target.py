@@ -188,6 +188,10 @@ class TargetKind(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can be asked for, and what it shows."""
 
+    @property
+    def package(self) -> str:
+        """The Python package of its sources, which others may be laid over; empty of an engine within this program."""
+
     def unmet(self, trace: Trace) -> str | None:
         """Say which requirement of the faults in a trace its specification does not meet, or None."""
 

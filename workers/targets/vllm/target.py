@@ -287,6 +287,7 @@ class Vllm:
     """The kind of engine that is vLLM's, as it is installed or laid over that."""
 
     name = VLLM
+    package = "vllm"
     runner = FIRST_RUNNER
     capabilities = Capabilities(
         events=("abort", "preempt", "stall", "reset_prefix_cache"),

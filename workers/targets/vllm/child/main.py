@@ -206,7 +206,8 @@ def main(kind: type[Host] = Host) -> None:
         import vllm  # noqa: PLC0415  what is laid over comes first
 
         torch.set_num_threads(1)
-        device = SimulatedDevice() if where == "sim" else None
+        # Lines of laid-over sources are named as those of installed ones: by that, races are known.
+        device = SimulatedDevice(*map(Path, overlay)) if where == "sim" else None
         apply_all(vllm.__version__, where, runner)
         host = kind(Path(models), runner, device)
         write_message(answers, {"vllm": vllm.__version__})

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,10 +39,12 @@ _POOL = "._uva_bufs"
 
 
 class SimulatedDevice:
-    """The device of this process, under vLLM."""
+    """The device of this process, under vLLM, whose sources may lie in a folder of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Path | None = None) -> None:
         self._device = activate()
+        if sources is not None:
+            self._device.root = sources
         self._broken_off: Message = {}
         self._report = self._device.report()
         # For good: the names that vLLM asks a GPU by.
