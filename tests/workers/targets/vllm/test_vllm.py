@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import vllm_determinism
-from benchmarks.vllm_mutants.runs import Runs
+from benchmarks.conformance import vllm_determinism
+from benchmarks.power.vllm_mutants.runs import Runs
 from cluster.storage.known import read_known
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
