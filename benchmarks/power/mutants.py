@@ -87,9 +87,14 @@ class Mutant:
     in_function: bool = field(compare=False)
 
     @property
+    def names(self) -> tuple[str, str, str]:
+        """File, line and change, which name it as long as nobody edits its line."""
+        return self.file, self.line, self.change + (f" #{self.number}" if self.number > 1 else "")
+
+    @property
     def key(self) -> str:
-        """What names it in files of results, as long as nobody edits its line."""
-        return f"{self.file} | {self.line} | {self.change}" + (f" #{self.number}" if self.number > 1 else "")
+        """Its names in files of results."""
+        return " | ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)

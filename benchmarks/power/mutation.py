@@ -3,8 +3,8 @@
 Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. What is changed is the engine and the NumPy
 twins of its ops (`benchmarks.power.mutants` says how), not the lanes: the simulated machine is the tester's own. A
 mutant meets the traces that execute its line, of the first N of the mixed generator, each under its own schedule, until
-one ends with a finding, takes too long or kills its process. Who survives is looked for in the table of
-`docs/mutation.md`.
+one ends with a finding, takes too long or kills its process. Who survives is looked for in `survivors.csv` beside this
+module; `docs/mutation.md` says how to read it.
 
 Exit code 1 if a survivor is not classified there or is blind, or if one that is classified is found or gone; 2 for what
 cannot be asked, 3 if a trace does not agree on the clean engine. With `--results FILE` what is done is kept: the same
@@ -24,18 +24,14 @@ from math import sqrt
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.power.line_coverage import FOLDERS, ROOT
 from benchmarks.power.mutant_runs import Clean, Outcome, Runner, Task, in_fork, run_clean, traces_from
 from benchmarks.power.mutants import Mutant, mutants_of
+from benchmarks.power.survivors import CLASSES, HARMLESS, SURVIVORS, Classified, TableError, classified, row_of
 from scenarios.shards import TRACES_PER_SHARD
 from workers.run.process import prepare_process
 
-PAGE = ROOT / "docs" / "mutation.md"
-# What survives and harms nobody, what random traces find seldom, and what nothing finds.
-HARMLESS = ("equivalent", "telemetry", "free policy")
-CLASSES = (*HARMLESS, "rare", "unreachable", "blind")
 # It counts probes; nothing of the engine reads them.
 OBSERVER = "observer.py"
 Z = 1.959963984540054
@@ -43,14 +39,6 @@ Z = 1.959963984540054
 
 class UsageError(Exception):
     """What was asked for cannot be done; the message says why."""
-
-
-class Classified(NamedTuple):
-    """A survivor on the page: its class and the reason, and the line of the page that says so."""
-
-    kind: str
-    reason: str
-    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,37 +85,6 @@ def sampled(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mut
     """
     ordered = sorted(mutants, key=lambda mutant: sha256(f"{seed} {mutant.key}".encode()).digest())
     return ordered[:count]
-
-
-def classified(page: Path = PAGE) -> dict[str, Classified]:
-    """Return the survivors that the page classifies, by what names them.
-
-    Raises:
-        UsageError: a row has a class that there is not, no reason, or is there twice.
-    """
-    found: dict[str, Classified] = {}
-    for number, row in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        cells = [cell.strip().strip("`").replace("\\|", "|") for cell in row.strip().strip("|").split(" | ")]
-        if not row.startswith("| `workers/"):
-            continue
-        where = f"{page.name}: line {number}"
-        if len(cells) != 5:
-            raise UsageError(f"{where}: {len(cells)} columns; expected file, line, change, class, reason")
-        key, kind, reason = " | ".join(cells[:3]), cells[3], cells[4]
-        if kind not in CLASSES:
-            raise UsageError(f"{where}: unknown class {kind!r}; expected one of {', '.join(CLASSES)}")
-        if not reason:
-            raise UsageError(f"{where}: {kind} for no reason")
-        if key in found:
-            raise UsageError(f"{where}: is on line {found[key].at} already")
-        found[key] = Classified(kind, reason, number)
-    return found
-
-
-def row_of(mutant: Mutant, kind: str, reason: str) -> str:
-    """Return the row of the page for a survivor."""
-    cells = [f"`{cell.replace('|', chr(92) + '|')}`" for cell in mutant.key.split(" | ", 2)]
-    return f"| {' | '.join(cells)} | {kind} | {reason} |"
 
 
 class Results:
@@ -273,10 +230,10 @@ def report(mutants: Sequence[Mutant], results: Mapping[str, Result], known: Mapp
 
 
 def out_of_date(known: Mapping[str, Classified], mutants: Sequence[Mutant], results: Mapping[str, Result]) -> list[str]:
-    """Return what the page says of mutants that are gone, or that are found after all."""
+    """Return what the table says of mutants that are gone, or that are found after all."""
     every, found = {mutant.key for mutant in mutants}, []
     for key, row in known.items():
-        where = f"{PAGE.name}: line {row.at}"
+        where = f"{SURVIVORS}: line {row.at}"
         if key not in every:
             found.append(f"{where}: no such mutant is made any more: {key}")
         elif key in results and not results[key].outcome.survived and row.kind != "rare":
@@ -295,7 +252,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--match", default="", help="mutants alone whose name has this text, as --list prints them")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the mutants (default 1)")
     parser.add_argument("--results", type=Path, help="file of results to go on from and to add to")
-    parser.add_argument("--survivors", action="store_true", help="print every survivor as a row for docs/mutation.md")
+    parser.add_argument("--survivors", action="store_true", help=f"print every survivor as a row of {SURVIVORS}")
     parser.add_argument("--list", action="store_true", help="print the mutants and run none")
     options = parser.parse_args(arguments)
     for name in ("sample", "traces", "workers"):
@@ -309,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(arguments)
     try:
         return _run(options)
-    except UsageError as error:
+    except (UsageError, TableError) as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -326,7 +283,8 @@ def _run(options: argparse.Namespace) -> int:
     mutants = sampled([each for each in every if options.match in each.key], options.sample, options.seed)
     if not mutants:
         raise UsageError(f"no mutant has {options.match!r} in its name; --list prints them")
-    known = {key: row for key, row in classified().items() if key.split(" | ")[0] in files}
+    # Without paths all rows count, those of files that are gone too.
+    known = {key: row for key, row in classified().items() if not options.paths or key.split(" | ")[0] in files}
     if options.list:
         print(
             "\n".join(f"{mutant.key}  [{known[mutant.key].kind if mutant.key in known else '-'}]" for mutant in mutants)
@@ -348,11 +306,9 @@ def _run(options: argparse.Namespace) -> int:
     print(*stale, sep="\n", end="\n" if stale else "")
     if options.survivors:
         alive = [mutant for mutant in mutants if results.by_key[mutant.key].outcome.survived]
-        rows = [(mutant, known.get(mutant.key, Classified("?", "?", 0))) for mutant in alive]
-        print(
-            *(row_of(mutant, row.kind, row.reason) for mutant, row in sorted(rows, key=lambda each: each[0].key)),
-            sep="\n",
-        )
+        reasons = {mutant: known[mutant.key].reason if mutant.key in known else "?" for mutant in alive}
+        rows = sorted((mutant.names, reason) for mutant, reason in reasons.items())
+        print(*(row_of(names, reason) for names, reason in rows), sep="\n")
     return 1 if wrong or stale else 0
 
 

@@ -1,4 +1,4 @@
-"""Mutants are run in forks that leave nothing behind; survivors are held against the page, which is held to exist."""
+"""Mutants are run in forks that leave nothing behind; survivors are held against a table, which is held to exist."""
 
 import ast
 import sys
@@ -13,12 +13,10 @@ import pytest
 from benchmarks.power.mutant_runs import Outcome, change_module, in_fork
 from benchmarks.power.mutants import Mutant
 from benchmarks.power.mutation import (
-    Classified,
     Result,
     Results,
     UsageError,
     all_mutants,
-    classified,
     clean_runs,
     default_files,
     files_in,
@@ -27,10 +25,10 @@ from benchmarks.power.mutation import (
     meeting,
     out_of_date,
     report,
-    row_of,
     run_mutants,
     sampled,
 )
+from benchmarks.power.survivors import Classified, classified
 
 RULES = "workers/engine/rules.py"
 FORWARD = "workers/engine/forward.py"
@@ -134,12 +132,12 @@ def test_a_class_of_a_mutant_that_is_gone_or_found_is_refused(mutants: list[Muta
     first, second = mutants[:2]
     known = {"workers/a.py | b | 1 → 2": Classified("equivalent", "none", 7)}
     assert out_of_date(known, mutants, {}) == [
-        "mutation.md: line 7: no such mutant is made any more: workers/a.py | b | 1 → 2"
+        "survivors.csv: line 7: no such mutant is made any more: workers/a.py | b | 1 → 2"
     ]
     results = {each.key: Result(Outcome(each.key, "stuck", 4, "why"), 5, 5) for each in (first, second)}
     known = {first.key: Classified("equivalent", "none", 7), second.key: Classified("rare", "needs luck", 8)}
     assert out_of_date(known, mutants, results) == [
-        f"mutation.md: line 7: equivalent, but trace 4 ends stuck (why): {first.key}"
+        f"survivors.csv: line 7: equivalent, but trace 4 ends stuck (why): {first.key}"
     ]
 
 
@@ -160,22 +158,6 @@ def test_the_score_leaves_out_what_harms_nobody_and_names_what_has_no_class(
     assert f"BLIND: {some[8].key}" in said
     assert f"NOT CLASSIFIED: {some[9].key}" in said
     assert interval(0, 0) == "-"
-
-
-def test_a_row_reads_back_and_a_wrong_one_is_refused_with_its_line(mutants: list[Mutant], tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    piped = next(each for each in mutants if "|" in each.line)
-    page.write_text(row_of(piped, "rare", "needs luck"))
-    assert classified(page) == {piped.key: Classified("rare", "needs luck", 1)}
-    for row, complaint in (
-        (row_of(piped, "odd", "why"), "line 2: unknown class 'odd'; expected one of equivalent, "),
-        (row_of(piped, "rare", ""), "line 2: rare for no reason"),
-        (row_of(piped, "rare", "why | not"), "line 2: 6 columns"),
-        (f"{row_of(piped, 'rare', 'a')}\n{row_of(piped, 'rare', 'b')}", "line 3: is on line 2 already"),
-    ):
-        page.write_text(f"# Page\n{row}\n")
-        with pytest.raises(UsageError, match=complaint):
-            classified(page)
 
 
 def test_a_larger_sample_begins_with_the_smaller_and_a_file_less_leaves_the_rest(mutants: list[Mutant]) -> None:
