@@ -40,8 +40,10 @@ def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
     assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
 
 
-KNOWN = ROOT / "known" / "vllm"
-SHOWN_BY = sorted(file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / file.name).exists())
+KNOWN = ROOT / "scenarios" / "known" / "vllm"
+SHOWN_BY = sorted(
+    file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / f"{file.stem}.known.yaml").exists()
+)
 
 
 @pytest.mark.parametrize("file", SHOWN_BY, ids=[file.stem for file in SHOWN_BY])
