@@ -21,6 +21,8 @@ BYTES_MAX = 4 << 20
 # Values, keys and brackets: what is read in a few seconds.
 NODES_MAX = 100_000
 SUFFIX = ".yaml"
+# Of files that say what is known of a finding: they lie among scenarios, and are none.
+KNOWN_SUFFIX = ".known.yaml"
 
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -28,7 +30,7 @@ COMMENT_LINE_MAX = 1000
 
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the scenario files among and below some paths, each once, sorted.
+    """Return the scenario files among and below some paths, each once, sorted; below a folder no known findings.
 
     Raises:
         ScenarioError: nothing is named, a path is missing or unreadable, or a folder holds no scenario file.
@@ -56,7 +58,7 @@ def _files_at(path: Path) -> list[Path]:
         raise ScenarioError(f"{path}: {why}; name readable scenario files (*{SUFFIX}) or folders of them") from error
     files = _files_below(path) if is_folder else [path]
     if not files:
-        raise ScenarioError(f"{path}: the folder holds no {SUFFIX} file; name one that does")
+        raise ScenarioError(f"{path}: the folder holds no scenario file (*{SUFFIX}); name one that does")
     return files
 
 
@@ -69,7 +71,7 @@ def _files_below(folder: Path) -> list[Path]:
         for name in names:
             if name.endswith(".yml"):
                 raise ScenarioError(f"{Path(where, name)}: the name ends in .yml; scenario files end in {SUFFIX}")
-            if name.endswith(SUFFIX):
+            if name.endswith(SUFFIX) and not name.endswith(KNOWN_SUFFIX):
                 files.append(Path(where, name))
     return files
 

@@ -11,11 +11,11 @@ from cluster.storage.errors import StoreError
 from cluster.storage.known import keep_seen, read_known, read_seen
 from workers.targets.target import SPECSTORM
 
-KNOWN = Path("known")
+KNOWN = Path("scenarios/known")
 
 
 def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Path:
-    """Return the folder of known findings of an engine: the one named, else `known`, or of another engine its part.
+    """Return the folder of known findings of an engine: the one named, else `KNOWN`, or of another engine its part.
 
     A night, which writes there, makes the one that is named.
 

@@ -2,7 +2,7 @@
 
 Verifies: the first tokens of requests that are drawn by chance, one by one and in pairs, of many copies of each with
 seeds of their own, beside each other: against as many copies in an engine that neither runs ahead nor drafts.
-Does not verify: a law that both have wrong (`benchmarks.distribution` knows that of our engine), nor any one token.
+Does not verify: a law that both have wrong (`benchmarks.conformance.distribution` knows ours), nor any one token.
 """
 
 from collections import Counter

@@ -1,12 +1,12 @@
 """Workers are killed with SIGKILL at random moments; nobody can tell from the results.
 
-`benchmarks.kills` kills as many as one likes in a hunt.
+`benchmarks.robustness.kills` kills as many as one likes in a hunt.
 """
 
 import sqlite3
 from pathlib import Path
 
-from benchmarks.kills import KillingPool, Kills
+from benchmarks.robustness.kills import KillingPool, Kills
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job

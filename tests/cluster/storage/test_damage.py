@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.store_damage import campaign, results_of, run, scenarios_of
+from benchmarks.robustness.store_damage import campaign, results_of, run, scenarios_of
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.errors import CampaignError, StoreError
 from cluster.storage.lines import result_lines, write_lines

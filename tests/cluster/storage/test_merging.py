@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.store_damage import run, scenarios_of
+from benchmarks.robustness.store_damage import run, scenarios_of
 from cluster.cli import main as cli
 from cluster.storage.campaign import Campaign
 from cluster.storage.errors import CampaignError

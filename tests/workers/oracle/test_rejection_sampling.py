@@ -2,7 +2,7 @@
 
 Verifies: its tokens against the definitions of the ops, with tries and with what drafts left added up, and its bound on
 what float32 may do otherwise, with noise as close to the places where it matters as the bound allows.
-Does not verify: that either has the target's law (test_lossless, benchmarks.distribution).
+Does not verify: that either has the target's law (test_lossless, benchmarks.conformance.distribution).
 """
 
 from collections.abc import Callable, Iterator

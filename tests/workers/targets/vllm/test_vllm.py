@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import vllm_determinism
-from benchmarks.vllm_mutants.runs import Runs
+from benchmarks.conformance import vllm_determinism
+from benchmarks.power.vllm_mutants.runs import Runs
 from cluster.storage.known import read_known
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
@@ -41,8 +41,10 @@ def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
     assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
 
 
-KNOWN = ROOT / "known" / "vllm"
-SHOWN_BY = sorted(file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / file.name).exists())
+KNOWN = ROOT / "scenarios" / "known" / "vllm"
+SHOWN_BY = sorted(
+    file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / f"{file.stem}.known.yaml").exists()
+)
 
 
 @pytest.mark.parametrize("file", SHOWN_BY, ids=[file.stem for file in SHOWN_BY])
