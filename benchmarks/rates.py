@@ -209,7 +209,7 @@ def alone(workers: int, shards: int) -> float:
 HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordinator s':>13} {'Ray s':>6}"
 
 
-def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
+def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
     """Hunt on workers that are warm."""
     traces = shards * TRACES_PER_SHARD
     with (
@@ -236,7 +236,7 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
     with RayCluster("local", max(counts)) as cluster:
         for repeat in range(repeats):
             for workers in counts if repeat % 2 == 0 else counts[::-1]:
-                rows[workers].append(hunted(cluster, workers, shards * workers))
+                rows[workers].append(hunt_of(cluster, workers, shards * workers))
                 print(rows[workers][-1].line(), flush=True)
                 plain[workers].append(alone(workers, shards))
     for workers in counts:

@@ -53,7 +53,7 @@ def bisect(
     tried = Tried(trace, config, home, folder if folder is not None else Path.home() / CACHE)
     while (version := bisection.next()) is not None:
         entry = tried.entry(version)
-        bisection.tell(version, entry.status)
+        bisection.record(version, entry.status)
         if not as_json:
             print(f"{entry.version:<12} {entry.status:<8} {entry.seen}", flush=True)
     document = _document(file, bisection, tried)

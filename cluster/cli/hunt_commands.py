@@ -29,6 +29,7 @@ from cluster.campaigns.nightly import (
     part_of_the_faults,
 )
 from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
+from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
     check_fault,
@@ -54,7 +55,6 @@ from cluster.cli.options import (
     Ray,
     Workers,
 )
-from cluster.cli.over_nights import OverNights, known_folder
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
@@ -105,7 +105,7 @@ def hunt(
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     begun_from = _corpus(corpus, out)
-    over_nights = OverNights(known_folder(known, engine), is_night=False)
+    history = FindingHistory(known_folder(known, engine), is_night=False)
     address = ray_address(ray, workers, config)
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
@@ -120,9 +120,9 @@ def hunt(
             _hunt(hunting, store, pool, stop, seconds, num_traces)
 
         code = _carry_out((work,), address, workers, deadline, stop, config, context, folder)
-        recurring = over_nights.tell(hunting.bugs())
+        recurring = history.update(hunting.bugs())
         code = weightiest(code, hunting.exit_code(recurring.known))
-        text = "\n".join([*hunt_lines(hunting.hunter, folder), *over_nights.lines])
+        text = "\n".join([*hunt_lines(hunting.hunter, folder), *history.lines])
     document = hunt_document(hunting.hunter, code, recurring.known)
     print(document.model_dump_json(indent=2) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
@@ -159,7 +159,7 @@ def nightly(
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = _corpus(corpus, out)
-    over_nights = OverNights(known_folder(known, engine, is_night=True))
+    history = FindingHistory(known_folder(known, engine, is_night=True))
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
     print(division(hours, len(tonight)), file=sys.stderr)
@@ -173,11 +173,11 @@ def nightly(
         code = _carry_out(works, address, workers, deadline, stop, config, context, folder)
         taken = measurement.trials()
         lines = list(by_fault(taken))
-        recurring = over_nights.tell(hunting.bugs())
+        recurring = history.update(hunting.bugs())
         judged = measured_code(measurement, lines, len(tonight))
         code = weightiest(code, replayed.exit_code(), hunting.exit_code(recurring.known), judged)
         hunt_text = hunt_lines(hunting.hunter, folder)
-        text = "\n".join([*replayed.lines(), "", *hunt_text, *over_nights.lines, "", *table(lines)])
+        text = "\n".join([*replayed.lines(), "", *hunt_text, *history.lines, "", *table(lines)])
         values = hunt_document(hunting.hunter, code, recurring.known)
         measured = fault_values(lines, taken, measurement.lost)
         night = NightDocument(
@@ -186,7 +186,7 @@ def nightly(
         report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-    code = _leave_report(folder, text, report, over_nights.folder, context, code)
+    code = _leave_report(folder, text, report, history.folder, context, code)
     print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     return code
 

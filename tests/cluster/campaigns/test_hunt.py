@@ -60,7 +60,9 @@ class StopAfter:
             self._stop.signum = 2
 
 
-def hunted(folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS) -> HuntDocument:
+def report_of_hunt(
+    folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS
+) -> HuntDocument:
     """Hunt with a fault on and return the report."""
     stop = Stop()
     with Store(folder) as store:
@@ -73,7 +75,7 @@ def hunted(folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, 
 def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HuntDocument]:
     """A hunt in this process that nobody disturbs: its folder and its report."""
     folder = tmp_path_factory.mktemp("calm")
-    return folder, hunted(folder, InProcessPool(), TRACES)
+    return folder, report_of_hunt(folder, InProcessPool(), TRACES)
 
 
 def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however_often_it_is_stopped(
@@ -82,7 +84,7 @@ def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however
     folder, here = calm
     for name, until in (("ray", 99), ("stopped", 1), ("stopped", 99)):
         with RayPool(ray_cluster, 2, 120.0) as pool:
-            there = hunted(tmp_path / name, pool, TRACES, until)
+            there = report_of_hunt(tmp_path / name, pool, TRACES, until)
         assert until < TRACES or there == here
     assert here.exit_code == EXIT_FOUND
     (finding,) = here.findings
@@ -169,7 +171,7 @@ def test_a_hunt_whose_process_is_killed_while_it_judges_and_while_it_shrinks_los
         assert all(
             judge.judge(codec.load(file), False).verdict.kind in ("agreed", "diverged", "vacuous") for file in left
         )
-    assert hunted(folder, InProcessPool(), TRACES) == report
+    assert report_of_hunt(folder, InProcessPool(), TRACES) == report
     written = [
         {file.name: file.read_bytes() for file in (one / "artefacts").iterdir()} for one in (undisturbed, folder)
     ]
