@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 
 from cluster.campaigns.driver import QUIET, drive
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.hunt import HuntSettings
+from cluster.campaigns.hunt.planner import Hunt
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerLost
 from cluster.dispatch.host import running_file
 from cluster.dispatch.job import AnyJob, ShardJob

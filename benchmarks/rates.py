@@ -18,8 +18,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from cluster.campaigns.driver import QUIET, drive
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.hunt import HuntSettings
+from cluster.campaigns.hunt.planner import Hunt
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerReady
 from cluster.dispatch.job import ShardJob
 from cluster.dispatch.pool import RayCluster, RayPool

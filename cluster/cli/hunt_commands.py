@@ -13,9 +13,8 @@ import typer
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
-from cluster.campaigns.findings import FindingState, Pursuit, Shrink
-from cluster.campaigns.hunt import Hunt, keep_seldom_hit
-from cluster.campaigns.hunter import CANARY, HuntSettings, canary_of
+from cluster.campaigns.hunt.hunt import CANARY, HuntSettings, canary_of
+from cluster.campaigns.hunt.planner import Hunt, keep_seldom_hit
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import (
     HUNT_END,
@@ -28,6 +27,7 @@ from cluster.campaigns.nightly import (
     division,
     part_of_the_faults,
 )
+from cluster.campaigns.triage import FindingState, Pursuit, Shrink
 from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from cluster.campaigns.findings import Pursuit
-from cluster.campaigns.hunt import SELDOM_FOLDER, seldom_hit
-from cluster.campaigns.hunter import Hunter
+from cluster.campaigns.hunt.hunt import Hunter
+from cluster.campaigns.hunt.planner import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
+from cluster.campaigns.triage import Pursuit
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
 from cluster.statistics.fault_table import FaultValues

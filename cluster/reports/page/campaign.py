@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.findings import FindingState
-from cluster.campaigns.hunter import CANARY_SHARDS_MAX, HuntSettings
-from cluster.campaigns.shard_reports import Tally
+from cluster.campaigns.hunt.hunt import CANARY_SHARDS_MAX, HuntSettings
+from cluster.campaigns.hunt.shard_reports import Tally
+from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE

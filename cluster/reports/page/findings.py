@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from cluster.campaigns.findings import KILLED, FindingState
+from cluster.campaigns.triage import KILLED, FindingState
 from cluster.dispatch.job import command
 from cluster.storage.artefact import ORDER, artefact_text, telling_pairs
 from workers.record.verdict import Crashed, Difference, Diverged, Judgement, Outcome, Stuck, Verdict, plane

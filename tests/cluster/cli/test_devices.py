@@ -11,8 +11,8 @@ import torch
 
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import CANARY, Hunter, HuntSettings
+from cluster.campaigns.hunt.hunt import CANARY, Hunter, HuntSettings
+from cluster.campaigns.hunt.planner import Hunt
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
@@ -22,7 +22,7 @@ from cluster.dispatch.session import Stop
 from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store
 from scenarios.shards import Shard
-from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, run_through
+from tests.cluster.campaigns.hunt.test_hunt import Memory, buggy, canary_or, run_through
 from tests.cluster.cli.conftest import Here
 from tests.cluster.cli.test_commands import SCENARIO, SECONDS_MAX, specstorm
 from tests.cluster.fake_judge import FAKE_JUDGE, trace

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
-from cluster.campaigns.hunt import keep_seldom_hit
-from cluster.campaigns.hunter import Hunter, HuntSettings
+from cluster.campaigns.hunt.hunt import Hunter, HuntSettings
+from cluster.campaigns.hunt.planner import keep_seldom_hit
 from cluster.cli import main as cli
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, PARENTS_PER_SHARD, Corpus, kept_corpus
@@ -16,7 +16,7 @@ from scenarios.shards import TRACES_PER_SHARD
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from tests.cluster.campaigns.test_hunter import Memory, canary_or, clean, run_through
+from tests.cluster.campaigns.hunt.test_hunt import Memory, canary_or, clean, run_through
 from workers.record.verdict import Lost
 from workers.run.shard import ShardReport, shard_traces
 

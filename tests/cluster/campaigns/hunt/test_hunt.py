@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.campaigns.findings import FindingState, Pursuit
-from cluster.campaigns.hunter import AGAIN_EVERY, CANARY_SHARDS_MAX, UNJUDGED_MAX, Hunter, HuntSettings, Mismatch
+from cluster.campaigns.hunt.hunt import AGAIN_EVERY, CANARY_SHARDS_MAX, UNJUDGED_MAX, Hunter, HuntSettings, Mismatch
 from cluster.campaigns.planner import Task
+from cluster.campaigns.triage import FindingState, Pursuit
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob
 from cluster.reports.hunt_report import hunt_document, hunt_lines
 from scenarios.events import Submit

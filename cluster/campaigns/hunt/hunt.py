@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cluster.campaigns.findings import KILLED, FindingState, Pursuit
+from cluster.campaigns.hunt.shard_reports import Tally, deadly_hits, joined, no_report
 from cluster.campaigns.planner import Task
-from cluster.campaigns.shard_reports import Tally, deadly_hits, joined, no_report
+from cluster.campaigns.triage import KILLED, FindingState, Pursuit
 from cluster.dispatch.job import Answer, Role, ShardJob, build
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from scenarios.shards import GENERATORS, TRACES_PER_SHARD, Generator, Profile, Shard

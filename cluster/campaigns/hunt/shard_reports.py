@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cluster.campaigns.findings import killed
+from cluster.campaigns.triage import killed
 from scenarios.events import Schedule
 from scenarios.shards import Shard
 from workers.record.verdict import Lost

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.kills import Kills, compare
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.hunt import HuntSettings
+from cluster.campaigns.hunt.planner import Hunt
 from cluster.campaigns.planner import Counts
 from cluster.cli import main as cli
 from cluster.dispatch.job import load_judge
@@ -25,7 +25,7 @@ from scenarios import codec
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from tests.cluster.campaigns.test_hunter import Memory
+from tests.cluster.campaigns.hunt.test_hunt import Memory
 from tests.cluster.cli.test_commands import SECONDS_MAX, start, wait_for
 from tests.cluster.documents import document_of
 from tests.cluster.fake_judge import BLIND_JUDGE
