@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from cluster.campaigns.triage import killed
 from scenarios.events import Schedule
 from scenarios.shards import Shard
-from workers.record.verdict import Lost
 from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
@@ -39,11 +38,11 @@ class Tally:
         self.bugs.update({hit.signature.bug: hit.count for hit in report.hits})
 
 
-def deadly_hits(shard: Shard, lost: Lost) -> Iterator[Hit]:
+def deadly_hits(shard: Shard, deaths: tuple[str, ...]) -> Iterator[Hit]:
     """Yield the finding that a trace, alone in its shard, kills its worker."""
     (trace,) = shard_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
-    verdict = killed(lost)
+    verdict = killed(deaths)
     signature = signature_of(verdict, trace)
     assert signature is not None, "a finding has a signature"
     yield Hit(signature=signature, count=1, index=shard.first, trace=trace, verdict=verdict)

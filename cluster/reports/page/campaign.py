@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.hunt.hunt import CANARY_SHARDS_MAX, HuntSettings
+from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
+from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
@@ -270,10 +271,9 @@ def _add_states(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader, c
     """Add the findings of a hunt; one that came out as another is counted there."""
     states = [FindingState.model_validate_json(text) for text in reader.findings()]
     for state in sorted(states, key=lambda state: state.first):
-        if state.is_refuted or state.same_as is not None:
-            continue
-        found = of_state(state, hunt.settings.config, campaign.folder, counts[state.bug])
-        campaign.findings[state.bug] = found
+        if state.is_distinct:
+            found = of_state(state, hunt.settings.config, campaign.folder, counts[state.bug])
+            campaign.findings[state.bug] = found
     for state in states:
         into = campaign.findings.get(state.same_as or "")
         if into is not None:
