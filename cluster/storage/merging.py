@@ -70,7 +70,7 @@ def _result_order(row: Row) -> tuple[Any, ...]:
 
 
 def _attempt_order(row: Row) -> tuple[Any, ...]:
-    *_, outcome = row
+    *_, outcome, _ = row
     return outcome is None, outcome == "abandoned", _plain(row)
 
 

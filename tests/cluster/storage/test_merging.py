@@ -56,7 +56,14 @@ results = st.builds(
     digest,
 )
 attempts = st.tuples(
-    st.just("attempts"), st.tuples(job, attempt, few(("r1", "r2")), st.just(0), few((None, "abandoned", "agreed")))
+    st.just("attempts"),
+    st.builds(
+        lambda job, attempt, run, end: (job, attempt, run, 0, *end),
+        job,
+        attempt,
+        few(("r1", "r2")),
+        few(((None, None), ("abandoned", None), ("agreed", None), ("lost", "its process died"))),
+    ),
 )
 late = st.builds(
     lambda job, digest, attempt: ("late", (job, digest, attempt, f"judgement {digest}")), job, digest, attempt
