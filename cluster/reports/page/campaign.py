@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
@@ -17,7 +16,7 @@ from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
-from cluster.storage.errors import CampaignError
+from cluster.storage.errors import reading_values
 from cluster.storage.provenance import Run
 from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
@@ -163,15 +162,10 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
         CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
     below = folder / REGRESSIONS
-    try:
+    with reading_values(folder, "report"):
         yield _read(folder, str(folder), is_regressions=False)
         if (below / DATABASE).is_file():
             yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        hint = "report with the version that wrote it"
-        raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
 
 
 def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
