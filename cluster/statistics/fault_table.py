@@ -41,6 +41,14 @@ class Line(Value):
     shrunk_events: int | None
     shrunk_holds: int | None
 
+    @property
+    def by_plane(self) -> Counter[str]:
+        """Return the number of trials that found the fault in each plane."""
+        counts: Counter[str] = Counter()
+        for by, count in self.planes.items():
+            counts[by.partition(":")[0]] += count
+        return counts
+
 
 class FaultValues(Value):
     """What trials of faults came to, fault by fault and trial by trial; `lost` says which were not judged."""
@@ -108,9 +116,7 @@ def table(lines: Sequence[Line]) -> list[str]:
             f"{_number(line.shrunk_events):>6}  {by}"
         )
     found = sum(line.detected == line.trials for line in lines)
-    as_expected = sum(
-        count for line in lines for by, count in line.planes.items() if by.split(":")[0] == line.expected_plane
-    )
+    as_expected = sum(line.by_plane[line.expected_plane] for line in lines)
     total = sum(line.detected for line in lines)
     printed.append("")
     printed.append(
