@@ -20,7 +20,7 @@ class Change(NamedTuple):
 
 
 class Bisection:
-    """The releases, oldest first, and what is known of those that were tried."""
+    """Search among releases, oldest first; `known` has the status of those that were tried."""
 
     def __init__(self, versions: Sequence[str]) -> None:
         assert len(versions) == len(set(versions)) > 0, "releases, each once"
@@ -34,7 +34,7 @@ class Bisection:
         self.known[version] = status
 
     def next(self) -> str | None:
-        """Return the release to try next, None if nothing more can be learnt."""
+        """Return the release to try next, None when no other can tell more."""
         for end in (self._first_conclusive(reversed(self.versions)), self._first_conclusive(self.versions)):
             if end is not None and end not in self.known:
                 return end

@@ -248,21 +248,18 @@ class ShrinkPlanner:
         self.triage = triage
 
     def tasks(self, slots: int, room: int) -> list[Task]:
-        """Return what the finding asks for."""
         return self.triage.tasks(slots)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write nothing down: what is lost is proposed again."""
+        # Nothing is written down: what is lost is proposed again.
+        pass
 
     def take(self, record: Record) -> None:
-        """Take the answer to a job."""
         self.triage.take(record)
 
     def is_done(self) -> bool:
-        """Whether the finding is confirmed."""
         return not self.triage.is_open
 
     def counts(self) -> Counts:
-        """Return the number of candidates tried, of at most so many."""
         shrinking = self.triage.state.shrinking
         return Counts(0, None, 0) if shrinking is None else Counts(shrinking.spent, shrinking.limit, 1, 1)

@@ -193,7 +193,7 @@ def nightly(
 
 
 def _leave_report(folder: Path, text: str, report: str, known: Path, context: typer.Context, code: int) -> int:
-    """Write the report of a night; return the code, or what kept it from that."""
+    """Write the report of a night; return the code, or another if that fails."""
     try:
         write_atomically(folder / "report.txt", text + "\n")
         write_atomically(folder / "report.json", report + "\n")
@@ -207,7 +207,7 @@ def _leave_report(folder: Path, text: str, report: str, known: Path, context: ty
 def _parts_of_a_night(
     replayed: Regressions, planner: HuntPlanner, measurement: Measurement, stop: Stop, hours: float
 ) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return what a night does, one after another; the budget begins with the first."""
+    """Return the parts of a night, in their order; the budget begins with the first."""
     seconds = 3600 * hours
     budget = Budget.of(seconds or None)
     suite, kept, store = replayed.suite, replayed.store, planner.store
@@ -296,7 +296,7 @@ def _carry_out(
     context: typer.Context,
     folder: Path,
 ) -> int:
-    """Do one work after another, each on a pool of its own; return 0, or the exit code of what kept it from ending."""
+    """Do the works in their order, each on a pool of its own; return 0, or the exit code of what interrupted them."""
     try:
         with open_pools(address, workers, MANY, deadline, stop, config) as pools:
             for work in works:

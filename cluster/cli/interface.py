@@ -75,7 +75,7 @@ def run(
     time_limit: float | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> RunDocument:
-    """Run scenarios, each under many schedules, and return what each came to, with the exit code of it all.
+    """Run scenarios, each under many schedules, and return their judgements and the exit code.
 
     Raises:
         ValueError: a path is no scenario, or there is nobody at the address of Ray.

@@ -163,7 +163,7 @@ class Store(Contents):
         self._db.insert("late", (job, text_digest(text), attempt, text))
 
     def keep_settings(self, settings: str) -> None:
-        """Write down what this campaign hunts for.
+        """Write the settings of a hunt down.
 
         Raises:
             CampaignError: it was begun with other settings.
@@ -217,12 +217,12 @@ class Store(Contents):
         return path.relative_to(self.folder).as_posix()
 
     def keep_finding(self, bug: str, state: str) -> None:
-        """Write down how far a finding has been worked on."""
+        """Write the state of a finding down."""
         assert bug, "a finding has a name"
         self._db.insert("findings", (bug, state), "REPLACE")
 
     def finding(self, bug: str) -> str | None:
-        """Return how far a finding was worked on."""
+        """Return the state of a finding in JSON, None if there is none."""
         return next((str(state) for _, state in self._db.select("findings", "bug = ?", (bug,))), None)
 
 

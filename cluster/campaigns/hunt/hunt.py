@@ -12,7 +12,7 @@ from cluster.campaigns.hunt.jobs import ShardJobs
 from cluster.campaigns.hunt.ledger import Ledger
 from cluster.campaigns.hunt.repeats import Repeats
 from cluster.campaigns.hunt.settings import HuntSettings
-from cluster.campaigns.hunt.shard_reports import deadly_hits, no_report
+from cluster.campaigns.hunt.shard_reports import deadly_hit, unjudged_report
 from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.campaigns.hunt.totals import Totals
 from cluster.campaigns.planner import Task
@@ -127,9 +127,9 @@ class Hunt:
             case "hunt" if not deaths:
                 self._lost[shard.number] = lost.reason
                 self._split.give_up(shard.number)
-                self.totals.add(shard.number, no_report(()))
+                self.totals.add(shard.number, unjudged_report())
             case "hunt" if shard.traces == 1:
-                report = no_report(deadly_hits(shard, deaths))
+                report = unjudged_report(deadly_hit(shard, deaths))
                 self._ledger.keep_shard(job, 0, report)
                 self._take_report(job, report, None)
             case "hunt":

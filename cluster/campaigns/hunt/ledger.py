@@ -18,10 +18,10 @@ class Ledger(Protocol):
         """Write the report of a shard down."""
 
     def finding(self, bug: str) -> str | None:
-        """Return how far a finding was worked on."""
+        """Return the state of a finding in JSON, None if there is none."""
 
     def keep_finding(self, bug: str, state: str) -> None:
-        """Write down how far a finding has been worked on."""
+        """Write the state of a finding down, in JSON."""
 
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         """Write the artefact of a finding and return its path in the campaign."""

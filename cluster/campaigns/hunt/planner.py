@@ -38,41 +38,36 @@ class HuntPlanner:
         self._slot: dict[str, int] = {}
 
     def tasks(self, slots: int, room: int) -> list[Task]:
-        """Return what is owed, and new shards if there is room for them."""
         self._begins = self.may_begin()
         tasks = self.hunt.tasks(slots, room, self._begins)
         self._jobs |= {task.job.key: task.job for task in tasks}
         return tasks
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write an attempt of a shard down; the shrinker's candidates are proposed again."""
         self._slot[job.key] = slot
-        # A shard's traces are written ahead by its worker.
+        # A shard's traces are written ahead by its worker; the shrinker's candidates are proposed again if lost.
         if isinstance(job, ShardJob):
             self.store.begin_attempt(job.key, attempt, slot)
 
     def take(self, record: Record) -> None:
-        """Write the report of a shard down, and go on from it."""
         job = self._jobs.pop(record.job)
         if isinstance(job, ShardJob) and isinstance(record.result, ShardReport):
             self.store.keep_shard(job, record.attempt, record.result)
         self.hunt.take(record, self._slot.pop(record.job, -1))
 
     def is_done(self) -> bool:
-        """Whether all shards have reports and all findings are closed."""
         return not self._jobs and self.hunt.is_done(self._begins)
 
     def counts(self) -> Counts:
-        """Return the number of traces judged, of all, and of findings."""
         findings = self.hunt.findings
         return Counts(self.hunt.totals.tally.traces, self._num_traces, len(findings), findings.num_open)
 
     def bugs(self) -> list[str]:
-        """Return the fingerprints of what was found, in the order in which it was met."""
+        """Return the fingerprints of the findings, in the order in which they were met."""
         return list(dict.fromkeys(each.state.same_as or each.state.bug for each in self.hunt.findings))
 
     def exit_code(self, known: Collection[str] = ()) -> int:
-        """Return what the hunt comes to; findings weigh more than gaps, less those that are known."""
+        """Return the exit code of the hunt; findings that are not known outweigh gaps."""
         hunt = self.hunt
         if any(bug not in known for bug in self.bugs()):
             return EXIT_FOUND

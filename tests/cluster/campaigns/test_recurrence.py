@@ -103,5 +103,5 @@ def test_without_a_folder_nothing_is_kept_and_every_finding_is_new(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
     folder = tmp_path / "known"
     folder.mkdir()
-    assert FindingHistory(folder).update(["kv b"]).counts
+    assert FindingHistory(folder).update(["kv b"]).new == ("kv b",)
     assert (folder / "seen.json").is_file()
