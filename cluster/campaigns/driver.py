@@ -93,7 +93,7 @@ class _Driver:
     def wait(self) -> None:
         """Wait for events of the pool and carry out the coordinator's instructions."""
         events = self._pool.wait(WAIT_SECONDS)
-        with self._store.together() if self._store is not None else nullcontext():
+        with self._store.transaction() if self._store is not None else nullcontext():
             for event in events:
                 self._carry_out(self._coordinator.handle(event))
         assert len(self._jobs) == self._coordinator.backlog, "a job without a result is the coordinator's"

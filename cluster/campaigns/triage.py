@@ -200,22 +200,22 @@ class Triage:
         found = part.answer.found if part.answer is not None else None
         after = shrinking.after(Tried(count=count, found=found))
         self._parts, self._waiting, self._again = {}, set(), []
-        self._now(shrinking=after, stage="shrink" if after.proposals(1) else "confirm")
+        self._update(shrinking=after, stage="shrink" if after.proposals(1) else "confirm")
 
     def _begin(self, trace: Trace, verdict: Finding) -> None:
-        self._now(stage="shrink", shrinking=Shrinking.of(trace, verdict, self._limit))
+        self._update(stage="shrink", shrinking=Shrinking.of(trace, verdict, self._limit))
 
     def _explained(self, result: Judgement | Lost, deaths: tuple[str, ...]) -> None:
         state = self.state
         verdict = result if isinstance(result, Lost) else result.verdict
         if isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
-            self._now(verdict=state.verdict or verdict)
+            self._update(verdict=state.verdict or verdict)
             self._begin(result.trace, verdict)
         elif state.verdict is not None:
             # It fails under its own schedule only, or kills whoever judges it again: it stays as it was met.
             self._confirmed_as(state.verdict, state.trace)
         elif isinstance(result, Lost) and deaths:
-            self._now(verdict=killed(deaths))
+            self._update(verdict=killed(deaths))
             self._begin(state.trace, killed(deaths))
         else:
             self._confirmed_as(verdict, state.trace)
@@ -225,7 +225,7 @@ class Triage:
         assert shrinking is not None, "what is confirmed was shrunk"
         assert met is not None, "what was shrunk failed"
         if isinstance(result, Judgement) and is_finding(result.verdict):
-            self._now(stage="confirmed", judgement=result)
+            self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
         elif self.state.kills:
@@ -235,9 +235,9 @@ class Triage:
             self._confirmed_as(met, self.state.trace)
 
     def _confirmed_as(self, verdict: Verdict, trace: Trace) -> None:
-        self._now(stage="confirmed", judgement=Judgement(verdict=verdict, trace=trace, schedules=1))
+        self._update(stage="confirmed", judgement=Judgement(verdict=verdict, trace=trace, schedules=1))
 
-    def _now(self, **changes: object) -> None:
+    def _update(self, **changes: object) -> None:
         self.state = self.state.model_copy(update=changes)
 
 

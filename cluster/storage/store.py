@@ -95,8 +95,8 @@ class Store(Contents):
         finally:
             self._lock.close()
 
-    def together(self) -> AbstractContextManager[None]:
-        """Write what is written inside at once: all of it, or nothing if this process is killed on the way."""
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make the writes inside all or nothing, should this process be killed on the way."""
         return self._db.transaction()
 
     def attempts_made(self, job: str) -> int:

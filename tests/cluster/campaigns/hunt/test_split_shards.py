@@ -1,5 +1,6 @@
 """A trace that kills its worker is found, and a worker that is killed from outside is no finding."""
 
+from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TryJob
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, NOTHING, Memory, canary_or, hunt_of, report, run_through
@@ -61,3 +62,20 @@ def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_sha
     again = hunt_of(TRACES_PER_SHARD, ledger)
     run_through(again, canary_or(answer), deaths=DEATHS)
     assert again.unjudged == hunt.unjudged
+
+
+def test_the_report_of_a_split_shard_is_kept_once_all_its_traces_have_theirs() -> None:
+    ledger = Memory()
+    jobs = hunt_of(TRACES_PER_SHARD).jobs
+    split, whole = SplitShards(jobs, ledger), jobs.job("hunt", 0)
+    split.split(whole.shard)
+    parts = [task.job for task in split.tasks()]
+    assert split.tasks() == [], "each is asked for once"
+    assert len(parts) == TRACES_PER_SHARD
+    for part in parts:
+        assert isinstance(part, ShardJob)
+        assert 0 in split
+        assert ledger.shards == {}
+        joined = split.take(part.shard, report(part.shard))
+    assert joined == ledger.shards[whole.key] == report(whole.shard)
+    assert 0 not in split

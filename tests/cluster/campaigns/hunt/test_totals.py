@@ -4,11 +4,12 @@ from pathlib import Path
 
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.totals import Totals
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob
 from cluster.reports.hunt_report import hunt_document, hunt_lines
 from scenarios.shards import TRACES_PER_SHARD
-from tests.cluster.campaigns.hunt.fakes import Memory, hit, report
+from tests.cluster.campaigns.hunt.fakes import Memory, hit, hunt_of, report
 
 
 def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_came_to() -> None:
@@ -40,3 +41,16 @@ def test_one_generator_alone_has_no_share_to_tell() -> None:
     assert isinstance(task.job, ShardJob)
     hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
     assert not any("labelled:" in line for line in hunt_lines(hunt, Path("x")))
+
+
+def test_reports_are_summed_up_in_the_order_of_their_shards_whichever_comes_first() -> None:
+    jobs = hunt_of(None).jobs
+    totals = Totals(jobs)
+    reports = [report(jobs.job("hunt", number).shard) for number in range(3)]
+    for number in (2, 1):
+        totals.add(number, reports[number])
+        assert list(totals.fold()) == []
+    totals.add(0, reports[0])
+    assert list(totals.fold()) == list(enumerate(reports))
+    assert (totals.num_shards, totals.tally.traces) == (3, 3 * TRACES_PER_SHARD)
+    assert totals.firsts == {"admit": 0}
