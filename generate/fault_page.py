@@ -8,12 +8,13 @@ import argparse
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from textwrap import fill
 from typing import Any
+
+from cluster.statistics.fault_table import Line
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "faults.md"
 KNOWN = ("id", "source", "symptom", "trigger", "part", "requires", "plane")
@@ -26,9 +27,7 @@ def cells_of(line: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the measured cells of one fault: trials that found it, traces until then, trials found by outputs."""
     if line is None:
         return ("-",) * len(MEASURED)
-    by = Counter[str]()
-    for found_by, count in line["planes"].items():
-        by[found_by.split(":")[0]] += count
+    by = Line.model_validate(line).by_plane
     elsewhere = [f"{count} in {plane}" for plane, count in by.most_common() if plane != line["expected_plane"]]
     found = f"{line['detected']} of {line['trials']}"
     low, high = (_number(line["traces"][name]) for name in ("low", "high"))
@@ -69,9 +68,7 @@ def summary(document: Mapping[str, Any], machine: str) -> str:
     least, most = (of(line["trials"] for line in lines) for of in (min, max))
     trials, traces_max = f"{most}" if least == most else f"{least} to {most}", document["trials"][0]["traces_max"]
     always = sum(line["detected"] == line["trials"] for line in lines)
-    expected = sum(
-        count for line in lines for by, count in line["planes"].items() if by.split(":")[0] == line["expected_plane"]
-    )
+    expected = sum(Line.model_validate(line).by_plane[line["expected_plane"]] for line in lines)
     detected = sum(line["detected"] for line in lines)
     medians = [line["traces"]["at"] for line in lines if line["traces"]["at"] is not None]
     seconds = [line["seconds"]["at"] for line in lines if line["seconds"]["at"] is not None]

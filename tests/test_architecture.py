@@ -211,7 +211,7 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.targets.vllm.child.session", "workers.record.observation"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),
-        ("cluster.storage.store", "cluster.campaigns.hunter"),
+        ("cluster.storage.store", "cluster.campaigns.hunt.hunt"),
         ("workers.run.check", "cluster.dispatch.job"),
         ("workers.run.check", "tests.cluster"),
         ("cluster.cli.main", "a relative import"),

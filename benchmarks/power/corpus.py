@@ -23,7 +23,7 @@ from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import Options, check
-from workers.run.trial import shoot
+from workers.run.trial import run_with_fault
 
 REGRESSIONS = Path(__file__).resolve().parents[2] / "scenarios" / "regressions"
 RARELY_FOUND = (
@@ -71,7 +71,7 @@ def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, 
     """Return how many traces find a fault, and seconds of processor time."""
     start, found = time.process_time(), 0
     for trace in traces:
-        found += bool(shoot(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), tapes).plane)
+        found += bool(run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), tapes).plane)
     return found, time.process_time() - start
 
 

@@ -18,7 +18,7 @@ from scenarios.shards import Profile, fitted, traces_of
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.process import prepare_process
-from workers.run.trial import shoot
+from workers.run.trial import run_with_fault
 
 SOURCES: tuple[Profile, ...] = get_args(Profile)
 SLOWEST = 20
@@ -38,7 +38,7 @@ def trial(fault: str, source: Profile, number: int, traces_max: int) -> Trial:
     tapes = Tapes()
     for index, fresh in enumerate(islice(traces_of(number, source), traces_max)):
         trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
-        if shoot(fault, trace, tapes).plane:
+        if run_with_fault(fault, trace, tapes).plane:
             return Trial(fault, source, number, index + 1)
     return Trial(fault, source, number, traces_max + 1)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 
 from cluster.campaigns.driver import QUIET, drive
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerLost
 from cluster.dispatch.host import running_file
 from cluster.dispatch.job import AnyJob, ShardJob
@@ -123,9 +123,9 @@ class KillingPool(RayPool):
 def outcome(folder: Path, pool: WorkerPool, num_traces: int, faults: tuple[str, ...]) -> str:
     """Hunt with faults on, and return the report as JSON."""
     with Store(folder) as store:
-        hunt = Hunt(HuntSettings(faults=faults), store, num_traces)
-        drive(hunt, pool, Stop(), QUIET, store)
-        return hunt_document(hunt.hunter, hunt.exit_code()).model_dump_json(indent=2)
+        planner = HuntPlanner(HuntSettings(faults=faults), store, num_traces)
+        drive(planner, pool, Stop(), QUIET, store)
+        return hunt_document(planner.hunt, planner.exit_code()).model_dump_json(indent=2)
 
 
 def compare(

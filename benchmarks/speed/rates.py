@@ -18,8 +18,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from cluster.campaigns.driver import QUIET, drive
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerReady
 from cluster.dispatch.job import ShardJob
 from cluster.dispatch.pool import RayCluster, RayPool
@@ -209,7 +209,7 @@ def alone(workers: int, shards: int) -> float:
 HEAD = f"{'workers':>7} {'wall s':>7} {'traces/s':>9} {'working s':>10} {'coordinator s':>13} {'Ray s':>6}"
 
 
-def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
+def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
     """Hunt on workers that are warm."""
     traces = shards * TRACES_PER_SHARD
     with (
@@ -217,11 +217,11 @@ def hunted(cluster: RayCluster, workers: int, shards: int) -> Row:
         Store(Path(folder)) as store,
         WarmPool(cluster, workers, Path(folder) / "nowhere") as pool,
     ):
-        hunt = Hunt(HuntSettings(seed=SEED), store, traces)
+        planner = HuntPlanner(HuntSettings(seed=SEED), store, traces)
         before, here, start = processor_times(), time.process_time(), time.perf_counter()
-        drive(hunt, pool, Stop(), QUIET, store)
+        drive(planner, pool, Stop(), QUIET, store)
         wall, here, after = time.perf_counter() - start, time.process_time() - here, processor_times()
-        assert hunt.hunter.tally.traces == traces, "the hunt did not end"
+        assert planner.hunt.totals.tally.traces == traces, "the hunt did not end"
         used = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}
         working = sum(used.pop(pid) for pid in pool.pids if pid is not None)
     return Row(workers, traces, wall, working, here, sum(used.values()))
@@ -236,7 +236,7 @@ def print_rows(counts: Sequence[int], repeats: int, shards: int) -> None:
     with RayCluster("local", max(counts)) as cluster:
         for repeat in range(repeats):
             for workers in counts if repeat % 2 == 0 else counts[::-1]:
-                rows[workers].append(hunted(cluster, workers, shards * workers))
+                rows[workers].append(hunt_of(cluster, workers, shards * workers))
                 print(rows[workers][-1].line(), flush=True)
                 plain[workers].append(alone(workers, shards))
     for workers in counts:

@@ -50,7 +50,7 @@ def fill(folder: Path, count: int) -> None:
     agreed, found = judgements()
     with Store(folder) as store:
         for start in range(0, count, BATCH):
-            with store.together():
+            with store.transaction():
                 for number in range(start, min(start + BATCH, count)):
                     judgement = agreed if number % FINDING_EVERY else found
                     key = f"{number:032x}"

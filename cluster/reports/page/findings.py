@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from cluster.campaigns.findings import KILLED, FindingState
+from cluster.campaigns.triage import FindingState, kills_worker
 from cluster.dispatch.job import command
 from cluster.storage.artefact import ORDER, artefact_text, telling_pairs
 from workers.record.verdict import Crashed, Difference, Diverged, Judgement, Outcome, Stuck, Verdict, plane
@@ -51,7 +51,7 @@ class Finding:
     @property
     def kills(self) -> bool:
         """Whether a process that runs its trace dies."""
-        return isinstance(self.verdict, Crashed) and self.verdict.where == KILLED
+        return kills_worker(self.verdict)
 
     @property
     def headline(self) -> str:

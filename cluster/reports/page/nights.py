@@ -12,7 +12,7 @@ from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """What a folder of known findings says of those of a report."""
+    """Findings of a report, held against a folder of known findings."""
 
     result: Recurrence
     known: dict[str, KnownFinding]
@@ -22,7 +22,7 @@ class Nights:
         """Return which of the three a finding of the report is."""
         return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
 
-    def told(self, bug: str) -> str:
+    def description(self, bug: str) -> str:
         """Return what is known of a finding: where it is dealt with, until when, and when it was seen."""
         parts = []
         if bug in self.known:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.recurrence import recurrence, recurrence_lines
-from cluster.cli import over_nights
+from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import InputError
-from cluster.cli.over_nights import OverNights, known_folder
 from cluster.storage.known import Sighting, keep_seen, read_known, read_seen
 from scenarios.strict_yaml import ScenarioError
 from workers.targets.target import SPECSTORM, VLLM
@@ -102,11 +101,11 @@ def test_the_folder_is_the_one_named_or_that_of_the_engine_and_a_night_makes_it(
 
 
 def test_without_a_folder_nothing_is_kept_and_every_finding_is_new(tmp_path: Path) -> None:
-    night = over_nights.OverNights(tmp_path / "none")
-    assert night.tell(["kv b"]).new == ("kv b",)
+    night = FindingHistory(tmp_path / "none")
+    assert night.update(["kv b"]).new == ("kv b",)
     assert night.lines == []
     assert list(tmp_path.iterdir()) == []
     folder = tmp_path / "known"
     folder.mkdir()
-    assert OverNights(folder).tell(["kv b"]).counts
+    assert FindingHistory(folder).update(["kv b"]).new == ("kv b",)
     assert (folder / "seen.json").is_file()

@@ -1,4 +1,4 @@
-"""Findings of a hunt or a night held against those of the nights before, and against what people know of."""
+"""History of findings: which of a hunt or a night are new, were seen by earlier nights, or are known to people."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -34,10 +34,10 @@ def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Pat
     return named
 
 
-class OverNights:
-    """What is known of findings, from `folder`, which need not be there; `lines` is what is to be told.
+class FindingHistory:
+    """Known findings and sightings of a folder, which need not exist; `lines` is the report of an update.
 
-    A night notes what it has seen, a hunt looks it up.
+    A night writes what it has seen down, a hunt only looks it up.
 
     Raises:
         ScenarioError: a file in the folder is not what it must be.
@@ -50,9 +50,9 @@ class OverNights:
         self._known = read_known(folder)
         self._seen = read_seen(folder)
 
-    def tell(self, bugs: Sequence[str]) -> Recurrence:
-        """Note that some findings were seen tonight, and tell which are new, known, or no longer shown."""
-        assert not self.lines, "a night is told once"
+    def update(self, bugs: Sequence[str]) -> Recurrence:
+        """Classify tonight's findings as new, seen before or known, and those not found as gone; a night is kept."""
+        assert not self.lines, "a night is added once"
         today = date.today()
         if self._is_night and self.folder.is_dir():
             try:

@@ -1,13 +1,11 @@
 """Arithmetic on shard reports: sums, and the join of parts of a shard."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cluster.campaigns.findings import killed
+from cluster.campaigns.triage import killed
 from scenarios.events import Schedule
 from scenarios.shards import Shard
-from workers.record.verdict import Lost
 from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
@@ -31,7 +29,7 @@ class Tally:
     bugs: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: ShardReport) -> None:
-        """Add a shard."""
+        """Add the report of a shard."""
         for name in ("traces", "runs", "steps", "commits", "captures", "reached"):
             setattr(self, name, getattr(self, name) + getattr(report, name))
         self.lengths.update(report.lengths)
@@ -39,21 +37,20 @@ class Tally:
         self.bugs.update({hit.signature.bug: hit.count for hit in report.hits})
 
 
-def deadly_hits(shard: Shard, lost: Lost) -> Iterator[Hit]:
-    """Yield the finding that a trace, alone in its shard, kills its worker."""
+def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
+    """Return the hit of a trace, alone in its shard, that kills its workers."""
     (trace,) = shard_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
-    verdict = killed(lost)
+    verdict = killed(deaths)
     signature = signature_of(verdict, trace)
     assert signature is not None, "a finding has a signature"
-    yield Hit(signature=signature, count=1, index=shard.first, trace=trace, verdict=verdict)
+    return Hit(signature=signature, count=1, index=shard.first, trace=trace, verdict=verdict)
 
 
-def no_report(hits: Iterator[Hit] | tuple[Hit, ...]) -> ShardReport:
-    """Return the report of a shard of which nothing is known but what it does to its worker."""
-    found = tuple(hits)
+def unjudged_report(*hits: Hit) -> ShardReport:
+    """Return the report of a shard that was not judged, or whose only trace kills its workers: a hit."""
     return ShardReport(
-        traces=len(found),
+        traces=len(hits),
         runs=0,
         steps=0,
         commits=0,
@@ -63,12 +60,12 @@ def no_report(hits: Iterator[Hit] | tuple[Hit, ...]) -> ShardReport:
         digests=(),
         probes={},
         firsts={},
-        hits=found,
+        hits=hits,
     )
 
 
 def joined(reports: list[ShardReport]) -> ShardReport:
-    """Return the report of neighbouring traces as one."""
+    """Join the reports of neighbouring traces into one."""
     tally = Tally()
     hits: dict[str, Hit] = {}
     firsts: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Finding: state machine of one bug from the trace it was met on to a small artefact: explain, shrink, confirm.
+"""Triage of a finding, from the trace it was met on to a small artefact: explain, shrink, confirm.
 
-A pure state machine: it asks for jobs and takes their answers; `FindingState` is all that has to be kept.
+A pure state machine: it asks for jobs and takes their results; `FindingState` is all that has to be kept.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from typing import Literal
 
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
-from cluster.dispatch.job import Answer, AnyJob, Job, TryJob, build
+from cluster.dispatch.job import AnyJob, Job, TryJob, build
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.verdict import Agreed, Crashed, Judgement, Lost, Stats, Vacuous, Verdict, is_finding
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Lost, Vacuous, Verdict, is_finding
 from workers.run.shard import Hit
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -21,17 +21,21 @@ CANDIDATES_PER_JOB = 8
 KILLED = "worker process"
 
 
-def killed(lost: Lost) -> Crashed:
-    """Return the verdict on a trace whose worker dies of it, or has to be killed, whenever it runs."""
-    stats = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
-    return Crashed(stats=stats, error=lost.reason.partition(": ")[2], where=KILLED)
+def killed(deaths: tuple[str, ...]) -> Crashed:
+    """Return the verdict on a trace whose workers die of it, or have to be killed, whenever it runs."""
+    return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
+
+
+def kills_worker(verdict: Verdict | None) -> bool:
+    """Whether a worker that runs the trace dies."""
+    return isinstance(verdict, Crashed) and verdict.where == KILLED
 
 
 class FindingState(Value):
-    """How far a finding is.
+    """State of a finding, as it is stored.
 
     `first` is the number of the trace of the hunt it was first met on, `size` the number of events of that trace,
-    `verdict` what it came to there; None for a trace that nobody has judged yet.
+    `verdict` its verdict there; None for a trace that was not judged yet.
     A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`.
     """
 
@@ -48,35 +52,40 @@ class FindingState(Value):
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the state in which nothing has been done yet."""
+        """Return the first state of a finding that was met."""
         return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":
-        """Return the state of an explicit trace that may fail."""
+        """Return the first state of an explicit trace that may fail."""
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
     def is_refuted(self) -> bool:
-        """Whether it turned out to be nothing about its trace."""
+        """Whether its failure turned out to have nothing to do with its trace."""
         return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
 
     @property
+    def is_distinct(self) -> bool:
+        """Whether it is a finding of its own: neither refuted nor another one."""
+        return self.same_as is None and not self.is_refuted
+
+    @property
     def kills(self) -> bool:
-        """Whether a worker that runs it dies."""
-        return isinstance(self.verdict, Crashed) and self.verdict.where == KILLED
+        """Whether a worker that runs its trace dies."""
+        return kills_worker(self.verdict)
 
 
 @dataclass(slots=True)
 class _Part:
-    """Candidates that run as one job, and what became of them."""
+    """Candidates that run as one job, and the answer once it has come."""
 
     candidates: tuple[Trace, ...]
     answer: Tried | None = None
 
 
-class Pursuit:
-    """One finding being worked on; `count` is how many traces of the hunt met it."""
+class Triage:
+    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt met it."""
 
     def __init__(self, state: FindingState, limit: int = LIMIT, config: RunConfig = DEFAULT_CONFIG) -> None:
         self.count = 0
@@ -91,11 +100,11 @@ class Pursuit:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is work to do before it can be closed."""
+        """Whether it is not confirmed yet."""
         return self.state.stage in ("explain", "shrink", "confirm")
 
     def smallest(self) -> Judgement | None:
-        """Return the judgement, or as much as is known before it is confirmed; None where nothing is."""
+        """Return the judgement on the smallest trace so far, None before there is any."""
         state = self.state
         if state.judgement is None and state.shrinking is not None:
             return Judgement(verdict=state.shrinking.verdict, trace=state.shrinking.trace, schedules=1)
@@ -116,19 +125,19 @@ class Pursuit:
             return [self._judge(state.shrinking.trace)]
         return []
 
-    def take(self, key: str, result: Answer | Lost, deaths: int) -> None:
-        """Take the answer to a job; what is no longer waited for counts for nothing, be it an answer or a loss."""
-        if key not in self._waiting:
+    def take(self, record: Record) -> None:
+        """Take the result of a job; one that is no longer waited for is ignored, be it an answer or a loss."""
+        if record.job not in self._waiting:
             return
-        self._waiting.discard(key)
-        match result:
-            case Tried():
-                self._tried(key, result)
-            case Lost() if key in self._parts:
-                self._lost_part(key, result, deaths)
-            case Judgement() | Lost() if self.state.stage == "explain":
-                self._explained(result, deaths)
-            case Judgement() | Lost():
+        self._waiting.discard(record.job)
+        match record.result:
+            case Tried() as tried:
+                self._tried(record.job, tried)
+            case Lost() if record.job in self._parts:
+                self._lost_part(record.job, record.deaths)
+            case Judgement() | Lost() as result if self.state.stage == "explain":
+                self._explained(result, record.deaths)
+            case Judgement() | Lost() as result:
                 self._confirmed(result)
 
     def _key(self, *parts: object) -> str:
@@ -162,7 +171,7 @@ class Pursuit:
         self._parts[key].answer = tried
         self._settle()
 
-    def _lost_part(self, key: str, lost: Lost, deaths: int) -> None:
+    def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
         """Take the loss of some candidates; one alone that kills its worker is a crash, of several each runs alone."""
         part = self._parts[key]
         if deaths and len(part.candidates) > 1:
@@ -174,12 +183,12 @@ class Pursuit:
                     continue
                 self._again = [self._part((each,), key, index) for index, each in enumerate(part.candidates)]
             return
-        found = killed(lost) if self.state.kills and deaths else None
+        found = killed(deaths) if self.state.kills and deaths else None
         part.answer = Tried(count=len(part.candidates), found=found)
         self._settle()
 
     def _settle(self) -> None:
-        """Go on once the first candidate that fails alike is known; what runs beside it counts for nothing."""
+        """Go on once the first candidate that fails alike is known; those after it are ignored."""
         shrinking, count = self.state.shrinking, 0
         assert shrinking is not None, "it has begun"
         for part in self._parts.values():
@@ -191,23 +200,23 @@ class Pursuit:
         found = part.answer.found if part.answer is not None else None
         after = shrinking.after(Tried(count=count, found=found))
         self._parts, self._waiting, self._again = {}, set(), []
-        self._now(shrinking=after, stage="shrink" if after.proposals(1) else "confirm")
+        self._update(shrinking=after, stage="shrink" if after.proposals(1) else "confirm")
 
     def _begin(self, trace: Trace, verdict: Finding) -> None:
-        self._now(stage="shrink", shrinking=Shrinking.of(trace, verdict, self._limit))
+        self._update(stage="shrink", shrinking=Shrinking.of(trace, verdict, self._limit))
 
-    def _explained(self, result: Judgement | Lost, deaths: int) -> None:
+    def _explained(self, result: Judgement | Lost, deaths: tuple[str, ...]) -> None:
         state = self.state
         verdict = result if isinstance(result, Lost) else result.verdict
         if isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
-            self._now(verdict=state.verdict or verdict)
+            self._update(verdict=state.verdict or verdict)
             self._begin(result.trace, verdict)
         elif state.verdict is not None:
-            # Seen beside other schedules only, or deadly to look at: it stays as it was met.
+            # It fails under its own schedule only, or kills whoever judges it again: it stays as it was met.
             self._confirmed_as(state.verdict, state.trace)
         elif isinstance(result, Lost) and deaths:
-            self._now(verdict=killed(result))
-            self._begin(state.trace, killed(result))
+            self._update(verdict=killed(deaths))
+            self._begin(state.trace, killed(deaths))
         else:
             self._confirmed_as(verdict, state.trace)
 
@@ -216,7 +225,7 @@ class Pursuit:
         assert shrinking is not None, "what is confirmed was shrunk"
         assert met is not None, "what was shrunk failed"
         if isinstance(result, Judgement) and is_finding(result.verdict):
-            self._now(stage="confirmed", judgement=result)
+            self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
         elif self.state.kills:
@@ -226,34 +235,31 @@ class Pursuit:
             self._confirmed_as(met, self.state.trace)
 
     def _confirmed_as(self, verdict: Verdict, trace: Trace) -> None:
-        self._now(stage="confirmed", judgement=Judgement(verdict=verdict, trace=trace, schedules=1))
+        self._update(stage="confirmed", judgement=Judgement(verdict=verdict, trace=trace, schedules=1))
 
-    def _now(self, **changes: object) -> None:
+    def _update(self, **changes: object) -> None:
         self.state = self.state.model_copy(update=changes)
 
 
-class Shrink:
-    """Planner of one finding alone; nothing of it is kept."""
+class ShrinkPlanner:
+    """Planner of the triage of one finding alone; nothing of it is kept."""
 
-    def __init__(self, pursuit: Pursuit) -> None:
-        self.pursuit = pursuit
+    def __init__(self, triage: Triage) -> None:
+        self.triage = triage
 
     def tasks(self, slots: int, room: int) -> list[Task]:
-        """Return what the finding asks for."""
-        return self.pursuit.tasks(slots)
+        return self.triage.tasks(slots)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write nothing down: what is lost is proposed again."""
+        # Nothing is written down: what is lost is proposed again.
+        pass
 
     def take(self, record: Record) -> None:
-        """Take the answer to a job."""
-        self.pursuit.take(record.job, record.result, record.deaths)
+        self.triage.take(record)
 
     def is_done(self) -> bool:
-        """Whether the finding is confirmed."""
-        return not self.pursuit.is_open
+        return not self.triage.is_open
 
     def counts(self) -> Counts:
-        """Return the number of candidates tried, of at most so many."""
-        shrinking = self.pursuit.state.shrinking
+        shrinking = self.triage.state.shrinking
         return Counts(0, None, 0) if shrinking is None else Counts(shrinking.spent, shrinking.limit, 1, 1)

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.robustness.kills import Kills, compare
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.campaigns.planner import Counts
 from cluster.cli import main as cli
 from cluster.dispatch.job import load_judge
@@ -25,7 +25,6 @@ from scenarios import codec
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from tests.cluster.campaigns.test_hunter import Memory
 from tests.cluster.cli.test_commands import SECONDS_MAX, start, wait_for
 from tests.cluster.documents import document_of
 from tests.cluster.fake_judge import BLIND_JUDGE
@@ -36,7 +35,6 @@ BACKUP, COUNTS = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
 TRACES = 20
 # Its findings are shrunk quickly.
 SEED = 6
-MEMORY = Memory()
 SMALL = Trace(
     spec=EngineSpec(max_num_batched_tokens=8),
     events=(
@@ -60,20 +58,22 @@ class StopAfter:
             self._stop.signum = 2
 
 
-def hunted(folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS) -> HuntDocument:
+def report_of_hunt(
+    folder: Path, pool: WorkerPool, num_traces: int, until: int = 10**9, fault: str = COUNTS
+) -> HuntDocument:
     """Hunt with a fault on and return the report."""
     stop = Stop()
     with Store(folder) as store:
-        hunt = Hunt(HuntSettings(seed=SEED, faults=(fault,)), store, num_traces)
-        drive(hunt, pool, stop, StopAfter(stop, until), store)
-        return hunt_document(hunt.hunter, hunt.exit_code())
+        planner = HuntPlanner(HuntSettings(seed=SEED, faults=(fault,)), store, num_traces)
+        drive(planner, pool, stop, StopAfter(stop, until), store)
+        return hunt_document(planner.hunt, planner.exit_code())
 
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HuntDocument]:
     """A hunt in this process that nobody disturbs: its folder and its report."""
     folder = tmp_path_factory.mktemp("calm")
-    return folder, hunted(folder, InProcessPool(), TRACES)
+    return folder, report_of_hunt(folder, InProcessPool(), TRACES)
 
 
 def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however_often_it_is_stopped(
@@ -82,7 +82,7 @@ def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however
     folder, here = calm
     for name, until in (("ray", 99), ("stopped", 1), ("stopped", 99)):
         with RayPool(ray_cluster, 2, 120.0) as pool:
-            there = hunted(tmp_path / name, pool, TRACES, until)
+            there = report_of_hunt(tmp_path / name, pool, TRACES, until)
         assert until < TRACES or there == here
     assert here.exit_code == EXIT_FOUND
     (finding,) = here.findings
@@ -169,7 +169,7 @@ def test_a_hunt_whose_process_is_killed_while_it_judges_and_while_it_shrinks_los
         assert all(
             judge.judge(codec.load(file), False).verdict.kind in ("agreed", "diverged", "vacuous") for file in left
         )
-    assert hunted(folder, InProcessPool(), TRACES) == report
+    assert report_of_hunt(folder, InProcessPool(), TRACES) == report
     written = [
         {file.name: file.read_bytes() for file in (one / "artefacts").iterdir()} for one in (undisturbed, folder)
     ]
@@ -202,10 +202,10 @@ def test_a_clean_hunt_says_what_it_did_and_what_it_never_reached(
 def test_a_hunt_that_does_not_find_its_canary_is_blind_and_judges_nothing(tmp_path: Path) -> None:
     stop = Stop()
     with Store(tmp_path) as store:
-        hunt = Hunt(HuntSettings(), store, 12)
-        drive(hunt, InProcessPool(BLIND_JUDGE), stop, StopAfter(stop, 99), store)
-        assert hunt.exit_code() == EXIT_NOT_JUDGED
-        lines = list(hunt_lines(hunt.hunter, tmp_path))
+        planner = HuntPlanner(HuntSettings(), store, 12)
+        drive(planner, InProcessPool(BLIND_JUDGE), stop, StopAfter(stop, 99), store)
+        assert planner.exit_code() == EXIT_NOT_JUDGED
+        lines = list(hunt_lines(planner.hunt, tmp_path))
     assert any(line.startswith(f"BLIND: the canary {BACKUP} was not found in 8 shards") for line in lines)
     assert any("never hit: admit, " in line for line in lines)
 
