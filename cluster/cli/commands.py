@@ -146,12 +146,12 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
     if not budget.has_time():
         return [f"the time limit of {spoken(budget.seconds or 0)} is over; {how}"]
     findings = suite.counts().findings
-    # Without any, it was given up for what has been told already.
+    # Without findings, the reason has been printed already.
     return [f"stopped after {findings} findings; {how}"] if findings else []
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
-    """Say once of each switch that is left off although it was asked for, where and why."""
+    """Print a warning for each feature that is switched off although it was asked for: where and why."""
     named: dict[str, list[str]] = {}
     for name, trace in traces.items():
         for rule in switched_off(trace.spec, trace.faults):
@@ -206,7 +206,7 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    """Return what is to be said about the whole campaign."""
+    """Return the remarks about the whole campaign."""
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")

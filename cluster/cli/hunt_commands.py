@@ -192,7 +192,7 @@ def nightly(
 
 
 def _leave_report(folder: Path, text: str, report: str, known: Path, context: typer.Context, code: int) -> int:
-    """Write the report of a night; return the code, or what kept it from that."""
+    """Write the report of a night; return the exit code, changed if that failed."""
     try:
         write_atomically(folder / "report.txt", text + "\n")
         write_atomically(folder / "report.json", report + "\n")
@@ -206,7 +206,7 @@ def _leave_report(folder: Path, text: str, report: str, known: Path, context: ty
 def _parts_of_a_night(
     replayed: Regressions, hunting: Hunt, measurement: Measurement, stop: Stop, hours: float
 ) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return what a night does, one after another; the budget begins with the first."""
+    """Return the parts of a night, to be done in order; the budget begins with the first."""
     seconds = 3600 * hours
     budget = Budget.of(seconds or None)
     suite, kept, store = replayed.suite, replayed.store, hunting.store
@@ -229,7 +229,7 @@ def _parts_of_a_night(
 
 @contextmanager
 def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
-    """Show how far one part of a command is, and take that away at its end."""
+    """Show the progress of one part of a command, and clear it at the end."""
     progress = progress_for(sys.stderr, units)
     try:
         yield progress
@@ -275,7 +275,7 @@ def _hunt(
 ) -> None:
     """Hunt on an open pool until nothing may begin, or all traces are judged, and every finding is closed.
 
-    Traces that hit what few hit are kept. With `has_time`, findings may stay open: the campaign goes on with them.
+    Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
     progress = HuntLine(sys.stderr, seconds, num_traces)
     try:
@@ -361,7 +361,7 @@ def shrink(
 def _shrunk(
     file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement, config: RunConfig
 ) -> tuple[Line, list[str]]:
-    """Write the artefact of a trace that fails, and return what is to be said about it."""
+    """Write the artefact of a trace that fails; return its line of the report, and remarks."""
     if not is_finding(judgement.verdict):
         return Line(escaped(str(file)), judgement), ["nothing to shrink: the trace does not fail"]
     shrinking = pursuit.state.shrinking
@@ -370,7 +370,7 @@ def _shrunk(
     try:
         path = write_artefact(folder, judgement, str(file), config)
     except OSError as error:
-        # The disk may have filled up while it was worked on; what came out is not lost with it.
+        # The disk may have filled up meanwhile; the shrunk trace is not lost with it.
         print(artefact_text(judgement, str(file), config), file=sys.stderr)
         return Line(escaped(str(file)), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
     if pursuit.is_open:

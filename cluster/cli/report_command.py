@@ -1,4 +1,4 @@
-"""Commands `report` and `explain`: what campaigns came to as one page, and what a word in it means."""
+"""Commands `report` and `explain`: results of campaigns as one page, and the meaning of a word in it."""
 
 import difflib
 from collections.abc import Sequence
