@@ -31,12 +31,12 @@ def embed(token: int) -> int:
 
 
 def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return what an attention layer stores for a token at a position."""
+    """Return the cache word of an attention layer for a token at a position."""
     return mix(hidden + (2 * position + 1) * POSITION + layer * LAYER)
 
 
 def attention_weight(position: int, at: int) -> int:
-    """Return what a token at `position` multiplies the word of position `at` by: odd, 1 for its own."""
+    """Return the weight of the word at position `at` for a token at `position`: odd, 1 for its own."""
     return 2 * (position - at) + 1
 
 

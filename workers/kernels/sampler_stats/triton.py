@@ -16,7 +16,7 @@ from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, 
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
-# So few programs wait for memory and for little else: they ask for logits before they know whether these count.
+# This few programs wait for memory above all: they load logits before it is known whether these count.
 FEW = 512
 
 
@@ -107,7 +107,7 @@ def _kernel(
 
 @triton.jit
 def _wait_and_let_next_begin(OVERLAPS: tl.constexpr):
-    """Wait for others, and let noise be drawn beside this kernel then: nobody else reads what it writes any more."""
+    """Wait for others, then let the noise be drawn beside this kernel: what that writes is not read any more."""
     wait_for_others(OVERLAPS)
     let_next_begin(OVERLAPS)
 
