@@ -94,7 +94,7 @@ REFUSED: tuple[Refusal, ...] = (
 
 
 def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
-    """Return everything about a specification that is refused while these faults are on."""
+    """Return the refusals that apply to a specification while these faults are on."""
     return [rule for rule in REFUSED if rule.applies(spec) and rule.lifted_by not in faults]
 
 
@@ -128,7 +128,7 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
 
 
 def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
-    """Return everything a specification asks for that has no effect while these faults are on."""
+    """Return the features of a specification that are switched off while these faults are on."""
     return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
 
 

@@ -25,7 +25,7 @@ Grammar: TypeAlias = tuple[tuple[Tokens, ...], ...]
 
 
 class SamplingParams(Value):
-    """What is done to the target's logits before a token is chosen; the defaults leave them as they are.
+    """Parameters by which a token is chosen from the target's logits; the defaults choose the largest.
 
     No stop token is chosen among the first `min_tokens` output tokens, no token that completes one of `bad_words`,
     and none outside `allowed_tokens`, if there are any. Every token of prompt and output has its logit divided by

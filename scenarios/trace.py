@@ -61,7 +61,7 @@ class Trace(Value):
 
 
 def problems(trace: Trace) -> list[Problem]:
-    """Return everything about a well-formed trace that no engine could run, in reading order."""
+    """Return the reasons why no engine could run a well-formed trace, in reading order."""
     found = _spec_problems(trace)
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):

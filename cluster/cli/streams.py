@@ -1,7 +1,7 @@
 """Standard streams of a command that survive a closed pipe, a full disk and unprintable text.
 
 Verifies: that what is written arrives; the first error is kept.
-Does not verify: that anybody reads it.
+Does not verify: that it is read.
 """
 
 import errno

@@ -144,7 +144,7 @@ class JobServer:
             raise ServerError(f"job {job} exists already, {before.status.lower()}; it is not run twice: {how}")
 
     def state(self, job: str) -> JobState | None:
-        """Return what is known of a job, None if there is none of that id."""
+        """Return the state of a job, None if there is none of that id."""
         from requests import RequestException  # noqa: PLC0415  comes with Ray's client
 
         began = time.monotonic()
@@ -164,7 +164,7 @@ class JobServer:
                 return JobState(details.status.value, code, details.message or "", metadata)
 
     def known(self, job: str) -> JobState:
-        """Return what is known of a job.
+        """Return the state of a job that must exist.
 
         Raises:
             ServerError: there is none of that id.

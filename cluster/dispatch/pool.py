@@ -40,7 +40,7 @@ class WorkerPool(Protocol):
         """Kill the slot's worker, if it still lives, and start number `worker`."""
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return what has happened; if nothing has, wait for it for about `seconds` at most."""
+        """Return the events since the last call; if there are none, wait for some for about `seconds` at most."""
 
     def close(self) -> None:
         """Kill all workers."""

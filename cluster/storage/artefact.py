@@ -55,7 +55,7 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Return what was found, a fact a line."""
+    """Return the facts of a finding, one per line."""
     match verdict:
         case Diverged(difference=difference):
             return list(_difference_lines(difference))

@@ -44,7 +44,7 @@ class CampaignReader:
 
     @property
     def num_damaged(self) -> int:
-        """Return how many rows were left out so far, because they were altered."""
+        """Return the number of rows left out so far because they were altered."""
         return self._campaign.num_altered
 
     def results(self) -> Iterator[ResultRow]:

@@ -23,7 +23,7 @@ class Runner(Protocol):
 
     @property
     def queue(self) -> Sized:
-        """What is enqueued."""
+        """The work that is enqueued."""
 
     def ready(self) -> bool:
         """Tell whether the op at the head of the lane may run now."""

@@ -136,7 +136,7 @@ class TimelineRecorder:
         task.ran = self._tick()
 
     def timeline(self, lanes: Sequence[str], missing: MissingOrder | None) -> Timeline:
-        """Return what was recorded."""
+        """Return the recorded timeline."""
         return Timeline(("host", *lanes), tuple(self.tasks), tuple(self.flows), missing)
 
     def _task(self, lane: int, op: str, step: int, uses: Sequence[tuple[Span, Mode]]) -> Task:
@@ -155,7 +155,7 @@ class TimelineRecorder:
 
 
 def _names(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is read and what is written, each once."""
+    """Return the names of spans read and of spans written, each once."""
     reads = dict.fromkeys(_name(span) for span, mode in uses if mode in ("in", "inout"))
     writes = dict.fromkeys(_name(span) for span, mode in uses if mode in ("out", "inout"))
     return tuple(reads), tuple(writes)

@@ -263,7 +263,7 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return how many blocks a run of 1 + K tokens and the one before it touch at most."""
+    """Return the most blocks that a run of 1 + K tokens and the token before it touch."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 

@@ -40,7 +40,7 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return what to add to a draft model's own prediction at each position: 0 where that is to be proposed."""
+    """Return the number to add to a draft model's prediction at each position: 0 where the draft is to be right."""
     behind_prompt = cycle([int(bit == "0") for bit in bits])
     return [*islice(chain(repeat(0, num_prompt), behind_prompt), spec.max_model_len)]
 

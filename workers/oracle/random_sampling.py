@@ -173,7 +173,7 @@ class Cuts(NamedTuple):
     tile: int = 128
 
     def block_size(self, vocab_size: int) -> int:
-        """Return how many tokens a block has; a small vocabulary is one block, whatever its size."""
+        """Return the number of tokens in a block; a small vocabulary is one block, whatever its size."""
         block_size = self.block
         while block_size * BLOCKS_MAX < vocab_size:
             block_size *= 2

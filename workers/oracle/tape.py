@@ -198,7 +198,7 @@ class Tapes:
 
 
 def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
-    """Return how many positions a run can reach: the length limit and as many speculative runs as may be in flight."""
+    """Return the positions that a run can reach: the length limit, and the speculative runs that may be in flight."""
     return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 

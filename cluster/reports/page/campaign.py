@@ -71,7 +71,7 @@ class Process:
         return self.jobs / self.run.seconds if self.run.seconds else None
 
 
-# One line of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
+# A row of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
 Row = list[Any]
 
 
@@ -133,7 +133,7 @@ class Campaign:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return what was judged per second of its processes; empty if the end of one was not recorded.
+        """Return the rates over the time of its processes; empty if the end of one was not recorded.
 
         A night has none: its time is shared by its regressions, its hunt and its trials.
         """

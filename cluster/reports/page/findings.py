@@ -122,7 +122,7 @@ class Finding:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """Return how each schedule ended."""
+        """Return the outcome of each schedule."""
         return self.judgement.outcomes
 
     @property

@@ -50,7 +50,7 @@ GLOSSARY: Mapping[str, str] = {
     "trial": "generated traces with one fault switched on, until it is found or given up",
     "vacuous": "verdict: nothing is wrong, but something that had to happen did not",
 }
-# Meanings of planes that are not told by their variables.
+# Meanings of planes that do not follow from their variables.
 _PLANES: Mapping[str, str] = {
     "contracts": f"what follows from a request alone: {', '.join(CONTRACTS)}",
     "books": "leaks, and whether everything that is due is shown",
@@ -85,6 +85,6 @@ def meanings(word: str) -> Iterator[tuple[str, str]]:
 
 
 def known_words() -> list[str]:
-    """Return everything that has a meaning here."""
+    """Return all words that have a meaning here."""
     planes = {variable.plane for variable in VARIABLES.values()} | set(_PLANES)
     return sorted({*GLOSSARY, *planes, *VARIABLES, *CONTRACTS, *PROBES, *FAULTS})

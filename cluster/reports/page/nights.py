@@ -23,7 +23,7 @@ class Nights:
         return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
 
     def note(self, bug: str) -> str:
-        """Return what is known about a finding: status, end date, upstream report, sightings."""
+        """Describe what is recorded about a finding: status, end date, upstream report, sightings."""
         parts = []
         if bug in self.known:
             entry = self.known[bug]

@@ -46,7 +46,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: Sequence[int]) -> int:
-    """Return what a window of inputs, oldest first, adds to the recurrent state; the newest weighs GOLDEN."""
+    """Return the term of a window of inputs, oldest first, in the recurrent state; the newest weighs GOLDEN."""
     total = 0
     for age in range(len(window)):
         total += window[len(window) - 1 - age] * (2 * age + 1) * GOLDEN

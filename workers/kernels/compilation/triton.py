@@ -58,7 +58,7 @@ class Variants:
 
 
 def _as_seen(argument: Any) -> Any:
-    """Return all that dispatch may see of an argument."""
+    """Return the properties of an argument that dispatch may depend on."""
     return (argument.dtype, argument.data_ptr() % _DIVISOR) if isinstance(argument, Tensor) else argument
 
 

@@ -231,7 +231,7 @@ def _blocks_kernel(
 
 @triton.jit
 def _num_bits(b_words):
-    """Return how many bits of words are set."""
+    """Return the number of bits set in each word."""
     b_words -= (b_words >> 1) & 0x55555555
     b_words = (b_words & 0x33333333) + ((b_words >> 2) & 0x33333333)
     return (((b_words + (b_words >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24
@@ -286,7 +286,7 @@ def _floors_kernel(
 
 @triton.jit
 def _set_aside(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return what the blocks of a line have set aside, none more than so many; -inf fills the rest."""
+    """Return the logits that the blocks of a line have set aside, at most USED each; -inf fills the rest."""
     o_place = tl.arange(0, LENGTH)[None, :]
     o_block = o_place // USED
     b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)
@@ -357,7 +357,7 @@ def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, tota
 
 @triton.jit
 def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Return what `_largest_key` does of a line's logits, which it reads at every step: they count, or weigh."""
+    """Do what `_largest_key` does for a line that is read at every step, by its counts or its weights."""
     found, b_value = key * 0, _values()
     for _ in range(STEPS):
         b_next = found | b_value

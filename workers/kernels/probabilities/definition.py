@@ -101,12 +101,12 @@ def line_of(
 
 
 def num_blocks_of(a: Distributions) -> int:
-    """Return how many blocks the vocabulary has."""
+    """Return the number of blocks of the vocabulary."""
     return int(-(-a.vocab_size // a.block_size))
 
 
 def target_blocks(a: Verified, row: int, column: int) -> slice:
-    """Return where the statistics of a column's target are."""
+    """Return the slice of the statistics of a column's target."""
     line = row * (1 + a.num_speculative_tokens) + column
     return slice(line * num_blocks_of(a), (line + 1) * num_blocks_of(a))
 
@@ -145,7 +145,7 @@ def is_verifiable(a: Verified, row: int, column: int) -> bool:
 
 
 def num_usable(a: Verified, row: int) -> int:
-    """Return how many drafts of a row come before the first that cannot be verified."""
+    """Return the number of drafts of a row before the first that cannot be verified."""
     for column in range(a.num_drafts[row]):
         if not is_verifiable(a, row, column):
             return column

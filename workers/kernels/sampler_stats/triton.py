@@ -38,7 +38,7 @@ def sampler_stats(a: SamplerStats) -> None:
     are_few, overlaps = num_columns * num_rows * num_blocks <= FEW, can_overlap()
     unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
     per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
-    # In three dimensions: a program that divides to find its line asks for it a fifth of a microsecond later.
+    # In three dimensions: a program that divides to find its line loads it a fifth of a microsecond later.
     launch(_kernel, (num_blocks, num_rows, num_columns))(
         *arguments, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit, width,
         a.block_size, a.tile_size, unit, are_few, overlaps,

@@ -67,7 +67,7 @@ def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
 
 
 def _accepted(a: VerifyDrafts, row: int) -> int:
-    """Return how many drafts of a row are kept."""
+    """Return the number of drafts of a row that are kept."""
     usable = num_usable(a, row)
     if a.method == BLOCK and a.temperature[row] > 0:
         return _accepted_together(a, row, usable)

@@ -180,7 +180,7 @@ def _status(b_outside, target_undefined, b_draft_undefined):
 
 @triton.jit
 def _leading(b_kept, o_column, usable):
-    """Return how many usable drafts there are before the first that is not kept."""
+    """Return the number of usable drafts before the first that is not kept."""
     return tl.min(tl.where(b_kept & (o_column < usable), usable, tl.minimum(o_column, usable)), axis=0)
 
 

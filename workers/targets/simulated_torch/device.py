@@ -27,7 +27,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What is watched in a run.
+    """Options of what is watched in a run.
 
     `races`: accesses of tasks that nothing orders. `guard`: accesses of the host to pinned memory in flight, by page
     protection. `digests`: hashes of what each task reads and writes (slow). `closed`: accesses of the host to memory of

@@ -19,7 +19,7 @@ _POINTER_TYPE = "pointer_type"
 
 
 class Root(NamedTuple):
-    """Where a pointer comes from: an argument, or what lies in the memory of one."""
+    """Origin of a pointer: an argument, or the memory that an argument points to."""
 
     argument: str
     is_loaded: bool = False
@@ -27,7 +27,7 @@ class Root(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an expression may be: pointers of some roots, or values loaded from memory that a cast makes pointers."""
+    """Possible values of an expression: pointers of some roots, or values from memory that a cast makes pointers."""
 
     pointers: frozenset[Root] = frozenset()
     loaded: frozenset[Root] = frozenset()
@@ -41,7 +41,7 @@ _NOTHING = Value()
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What a kernel reads and writes, and what a device function returns."""
+    """The roots that a kernel reads and writes, and the value that a device function returns."""
 
     reads: frozenset[Root]
     writes: frozenset[Root]

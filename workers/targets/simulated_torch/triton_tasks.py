@@ -27,7 +27,7 @@ Spans = list[tuple[int, int]]
 
 
 class Bounds:
-    """What the kernel that runs now may load and store; nothing is checked while none does."""
+    """Memory that the running kernel may load and store; nothing is checked while none runs."""
 
     def __init__(self) -> None:
         self._kernel = ""
