@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.targets.vllm.child": ("scenarios", "workers.targets.simulated_torch", "workers.targets.vllm"),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
-    # What follows from a request alone knows neither a model nor how anybody computes.
+    # Contracts follow from a request alone: they know neither a model nor how an engine computes.
     "workers.judge.contracts": ("scenarios", "workers.record", "workers.judge.contracts"),
     "workers.shrink": ("scenarios", "workers.record", "workers.shrink"),
     "workers.run": ("scenarios", "workers"),

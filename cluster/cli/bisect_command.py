@@ -21,7 +21,7 @@ from workers.targets.target import VLLM, Device, DeviceError, RunConfig
 from workers.targets.vllm.releases import RELEASES, VERSION, InstallError, environment_of
 from workers.targets.vllm.target import FIRST_RUNNER, HOME, ROOT, keeper_of
 
-# What follows the user's own folder of caches.
+# Folder of installed releases below the user's home.
 CACHE = Path(".cache", "specstorm", "engines")
 
 
@@ -153,7 +153,7 @@ def _document(file: Path, bisection: Bisection, tried: TriedReleases) -> BisectD
 
 
 def _conclusion(document: BisectDocument) -> str:
-    """Say what came out, in a line."""
+    """Format the result as a line."""
     left = f"; {', '.join(document.between)} between them cannot tell" if document.between else ""
     if document.first_bad is not None:
         return f"first bad: {document.first_bad}; last good: {document.last_good}{left}"

@@ -146,12 +146,12 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
     if not budget.has_time():
         return [f"the time limit of {duration_text(budget.seconds or 0)} is over; {how}"]
     findings = suite.counts().findings
-    # Without any, it was given up for what has been told already.
+    # Without findings, the reason has been printed already.
     return [f"stopped after {findings} findings; {how}"] if findings else []
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
-    """Say once of each switch that is left off although it was asked for, where and why."""
+    """Print a warning for each feature that is switched off although it was asked for: where and why."""
     named: dict[str, list[str]] = {}
     for name, trace in traces.items():
         for rule in switched_off(trace.spec, trace.faults):

@@ -230,7 +230,7 @@ def _parts_of_a_night(
 
 @contextmanager
 def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
-    """Show how far one part of a command is, and take that away at its end."""
+    """Show the progress of one part of a command, and clear it at the end."""
     progress = progress_for(sys.stderr, units)
     try:
         yield progress
@@ -276,7 +276,7 @@ def _hunt(
 ) -> None:
     """Hunt on an open pool until nothing may begin, or all traces are judged, and every finding is closed.
 
-    Traces that hit what few hit are kept. With `has_time`, findings may stay open: the campaign goes on with them.
+    Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
     progress = HuntLine(sys.stderr, seconds, num_traces)
     try:
@@ -362,7 +362,7 @@ def shrink(
 def _shrunk(
     file: Path, folder: Path, triage: Triage, judgement: Judgement, config: RunConfig
 ) -> tuple[Line, list[str]]:
-    """Write the artefact of a trace that fails, and return what is to be said about it."""
+    """Write the artefact of a trace that fails; return its line of the report, and remarks."""
     if not is_finding(judgement.verdict):
         return Line(escaped(str(file)), judgement), ["nothing to shrink: the trace does not fail"]
     shrinking = triage.state.shrinking
@@ -371,7 +371,7 @@ def _shrunk(
     try:
         path = write_artefact(folder, judgement, str(file), config)
     except OSError as error:
-        # The disk may have filled up while it was worked on; what came out is not lost with it.
+        # The disk may have filled up meanwhile; the shrunk trace is not lost with it.
         print(artefact_text(judgement, str(file), config), file=sys.stderr)
         return Line(escaped(str(file)), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
     if triage.is_open:

@@ -33,7 +33,7 @@ BUNDLED = ("smoke", "seeds", "regressions", "vllm")
 
 
 class InputError(ValueError):
-    """Something a command was given is wrong; the message is one line for the user."""
+    """Wrong input of a command; the message is one line for the user."""
 
 
 class Chosen(NamedTuple):
@@ -115,7 +115,7 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
 
 
 def bundled(path: Path) -> Path:
-    """Return a path, or that of our own scenarios which it names where there is none: smoke, seeds, regressions."""
+    """Return a path, or if there is none that of the bundled scenarios it names: smoke, seeds, regressions."""
     ours = SCENARIOS / path
     if os.path.lexists(path) or path.is_absolute() or path.parts[:1] not in {(name,) for name in BUNDLED}:
         return path
@@ -123,7 +123,7 @@ def bundled(path: Path) -> Path:
 
 
 def name_of(path: Path) -> str:
-    """Return how a scenario is called: its path as it was given, one of ours as it can be given anywhere."""
+    """Return the name of a scenario: its path as it was given, or a bundled one's path as it can be given anywhere."""
     ours = path.relative_to(SCENARIOS) if path.is_absolute() and path.is_relative_to(SCENARIOS) else path
     return escaped(str(ours if ours.parts[0] in BUNDLED else path))
 

@@ -1,4 +1,4 @@
-"""Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` is its door.
+"""Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` provides it.
 
 Wrong input raises ValueError with the message that the command line would print; what a trace does is a verdict.
 `config` says which engine runs, on which device.
@@ -78,7 +78,7 @@ def run(
     """Run scenarios, each under many schedules, and return their judgements and the exit code.
 
     Raises:
-        ValueError: a path is no scenario, or there is nobody at the address of Ray.
+        ValueError: a path is no scenario, or nothing answers at the address of Ray.
     """
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
@@ -106,10 +106,10 @@ def hunt(
     out: Path | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> HuntDocument:
-    """Judge so many generated traces, shrink every finding, and return what was found.
+    """Judge generated traces, shrink every finding, and return the results.
 
     Raises:
-        ValueError: a fault or an engine is unknown, or there is nobody at the address of Ray.
+        ValueError: a fault or an engine is unknown, or nothing answers at the address of Ray.
     """
     check_engine(config.engine)
     canary = canary_of(config)

@@ -48,7 +48,7 @@ class WatchedSuite:
         return self._suite.counts()
 
     def may_go_on(self, budget: Budget) -> bool:
-        """Whether there is time left and not yet the number of findings after which to stop."""
+        """Whether time is left and there are fewer findings than `maxfail`."""
         return budget.has_time() and (self._maxfail is None or self._suite.counts().findings < self._maxfail)
 
     def slowest(self, count: int) -> list[str]:

@@ -41,7 +41,7 @@ class EngineHost:
         prepare_process()
 
     def ready(self) -> tuple[str, int]:
-        """Return which code this worker runs, and its process."""
+        """Return the build of this worker's code, and its process id."""
         return build(), os.getpid()
 
     def perform(self, job: str) -> str:
@@ -65,12 +65,12 @@ class EngineHost:
 
 
 def running_file(folder: Path, job: str) -> Path:
-    """Return where the trace that a job runs lies, and stays when the process dies."""
+    """Return the file of the trace that a job runs, which stays if the process dies."""
     return folder / f"{job}.yaml"
 
 
 def read_answer(job: AnyJob, text: str) -> Answer:
-    """Return the answer to a job from what `EngineHost.perform` returned."""
+    """Parse the answer to a job that `EngineHost.perform` returned."""
     kinds: dict[type[AnyJob], type[Answer]] = {
         Job: Judgement,
         ShardJob: ShardReport,

@@ -118,7 +118,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
 
 
 class CanaryEntry(Value):
-    """The search for the planted fault: `found` is what gave it away, at trace number `traces`."""
+    """The search for the planted fault: `found` is its first finding, at trace number `traces`."""
 
     fault: str
     blind: bool
@@ -127,7 +127,7 @@ class CanaryEntry(Value):
 
 
 class MismatchEntry(Value):
-    """A trace that was judged twice and came out otherwise, by the digests of its captures."""
+    """A trace that was judged twice with different digests of its captures."""
 
     trace: int
     first: str
@@ -135,7 +135,7 @@ class MismatchEntry(Value):
 
 
 class FindingEntry(Value):
-    """One bug: how often and where it was met, and what it was shrunk to.
+    """One bug: how often and where it was met, and its shrunk trace.
 
     `same_as` names the finding that it turned out to be; `artefact` is a path inside the campaign directory.
     """
@@ -156,7 +156,7 @@ class FindingEntry(Value):
 
 
 class ShareEntry(Value):
-    """What the traces of one generator came to: how many there were, and how many of them met each bug."""
+    """Results of one generator: the number of its traces, and of those that met each bug."""
 
     traces: int
     probes_hit: int
@@ -164,11 +164,11 @@ class ShareEntry(Value):
 
 
 class HuntDocument(Value):
-    """What a hunt came to.
+    """Results of a hunt.
 
-    `generators` has what the traces of each came to; `judged_twice` counts shards, `not_judged` names the others by
-    number, with the reason; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the first
-    trace of each that few hit.
+    `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
+    was not judged, by number; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the
+    first trace that hit each seldom-hit one.
     """
 
     specstorm: str
@@ -261,7 +261,7 @@ def _finding_entry(triage: Triage) -> FindingEntry:
 
 
 class NightDocument(Value):
-    """What a night came to: the regressions, the hunt, and the faults that were measured."""
+    """Results of a night: the regressions, the hunt, and the faults that were measured."""
 
     exit_code: int
     regressions: tuple[RegressionEntry, ...]
@@ -271,7 +271,7 @@ class NightDocument(Value):
 
 
 class HuntLine:
-    """How far a hunt is, on one line: again and again in its place on a terminal, else a line every ten seconds."""
+    """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class HuntLine:
         return f"about {left:,.0f} s left" if left > 0 else "finishing"
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._on_terminal:
             self._stream.write(_ERASE)
             self._stream.flush()

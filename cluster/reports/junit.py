@@ -12,7 +12,7 @@ _FINDINGS = ("diverged", "crashed", "stuck")
 
 
 def junit_xml(campaigns: Sequence[Campaign]) -> str:
-    """Return the document; a finding is a failure, and what was not judged is an error."""
+    """Return the document; a finding is a failure, and a scenario that was not judged is an error."""
     root = Element("testsuites", name="specstorm")
     for campaign in campaigns:
         suite = SubElement(root, "testsuite", name=visible_text(campaign.name))

@@ -167,7 +167,7 @@ def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Seque
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
-    """Yield the line of each fault of which there are trials."""
+    """Yield the line of each fault that has trials."""
     for fault in dict.fromkeys(trial.fault for trial in trials):
         yield line_of([trial for trial in trials if trial.fault == fault])
 

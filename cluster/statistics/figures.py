@@ -19,7 +19,7 @@ _INCHES_PER_FAULT = 0.22
 
 
 def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
-    """Return how many traces each trial took to find its fault, by each way of checking."""
+    """Return the number of traces that each trial took to find its fault, by each way of checking."""
     ways = {
         "every check": [(trial.detected.at, trial.traces_max) for trial in trials],
         "outputs against correct code": [(trial.against_correct.at, trial.traces_max) for trial in trials],

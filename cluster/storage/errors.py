@@ -60,7 +60,7 @@ def reading_values(folder: Path, command: str) -> Iterator[None]:
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
-    """Return what is to be said about an error of the file system or of SQLite at a file or a folder."""
+    """Return the `StoreError` for an error of the file system or of SQLite at a file or a folder."""
     if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
         what = f"{path}: its bytes were altered while it was open ({error})"
         return StoreError(f"{what}; whoever opens it next repairs it", is_damage=True)
@@ -77,7 +77,7 @@ def is_damage(error: sqlite3.DatabaseError) -> bool:
 
 
 def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:
-    """Return the limit that is in the way: SQLite and the system name a full disk and a limit in several ways."""
+    """Describe the limit that was hit: SQLite and the system name a full disk and a limit in several ways."""
     if not any(word in str(error).lower() for word in ("disk", "space", "too large", "quota", "i/o")):
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)

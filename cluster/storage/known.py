@@ -1,4 +1,4 @@
-"""Known findings: what people expect or suppress, and when each finding was seen by earlier nights.
+"""Known findings: those expected or suppressed by people, and the dates on which nights saw each finding.
 
 A folder holds both: a file `NAME.known.yaml` a known finding, written by people, and `seen.json`, written by nights.
 """
@@ -44,7 +44,7 @@ class KnownFinding(Value):
 
 
 class Sighting(Value):
-    """In which nights a finding was seen."""
+    """The nights in which a finding was seen: first, last and number."""
 
     first: date
     last: date
@@ -89,7 +89,7 @@ def _read(path: Path) -> KnownFinding:
 
 
 def read_seen(folder: Path) -> dict[str, Sighting]:
-    """Return what earlier nights have seen.
+    """Return the sightings of earlier nights by fingerprint.
 
     Raises:
         ScenarioError: the file was altered.
@@ -107,7 +107,7 @@ def read_seen(folder: Path) -> dict[str, Sighting]:
 
 
 def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sighting]:
-    """Write down that some findings were seen today, once a day; return all that were ever seen."""
+    """Record that some findings were seen today, once a day; return all sightings."""
     seen = read_seen(folder)
     for bug in bugs:
         before = seen.get(bug, Sighting(first=today, last=date.min, nights=0))

@@ -1,4 +1,4 @@
-"""Schema of a campaign's database: its tables by version, and the seal by which an altered row is known."""
+"""Schema of a campaign's database: its tables by version, and the seal that reveals an altered row."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Table:
         return (*row, seal_of(self.name, row))
 
     def is_sound(self, sealed: Row) -> bool:
-        """Whether a row as it was read is what was written."""
+        """Whether a row was read as it was written."""
         return sealed[-1] == seal_of(self.name, sealed[:-1])
 
     def statement(self) -> str:

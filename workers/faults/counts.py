@@ -120,7 +120,7 @@ FAULTS = (
     Fault(
         id="vllm-45100-first-verification",
         source="vllm PR #45100",
-        symptom="a request restores its recurrent state by the accepted count of whoever had its row before",
+        symptom="a request restores its recurrent state by the accepted count of the request that had its row before",
         trigger="a row that was not sampled in the step before computes on where another row's count lies",
         plane="counts",
         requires=(("accepted_counts", "host"), ("layers", "hybrid")),

@@ -14,7 +14,7 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
-    # The slot of each row as its index was last used: only rows of a step are written.
+    # State slot of each row index when it was last in a batch.
     slots: dict[int, int] = {}
 
     def body(given: DrawnChain) -> None:

@@ -164,7 +164,7 @@ FAULTS = (
     Fault(
         id="lmdeploy-4654-abort-of-the-ended",
         source="lmdeploy PR #4654",
-        symptom="a request that had ended is reported as given up",
+        symptom="a request that had ended is reported as aborted",
         trigger="a request is aborted after it has ended, with a step of it in flight",
         plane="tokens",
         requires=(("depth", 2),),

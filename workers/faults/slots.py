@@ -20,7 +20,7 @@ def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
         parts.prepare_inputs(given)
         _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
         first = starts[row]
-        # Only a row that computes on is laid out this way; what would lie behind the last block in use goes there.
+        # Only rows with computed tokens are laid out this way; slots past the last block in use are clamped to it.
         end = (given.block_table.max() + 1) * given.block_size - 1
         wrong = np.minimum(given.slots[first] + given.positions - given.positions[first], end)
         moved = (given.slots >= 0) & (given.positions[first] > 0) & (wrong != given.slots)
@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         id="tgi-2711-contiguous-slots",
         source="text-generation-inference PR #2711",
-        symptom="the keys and values of a speculative run go to a block that belongs to another request, or to nobody",
+        symptom="the keys and values of a speculative run go to a block that belongs to another request, or to none",
         trigger="a run of tokens crosses into a block that does not lie behind the one before",
         plane="inputs",
         requires=(),

@@ -89,7 +89,7 @@ class FlatBuffer:
         self.writers: tuple[Writer, ...] = ()
         self.tensor = tensor
         self._data = data
-        # The same memory, and what is a part of it, for those who may not write it.
+        # A read-only view of the same memory; None for a tensor.
         self._shown: Any = None
         if isinstance(data, np.ndarray):
             self._shown = data.view()

@@ -43,7 +43,7 @@ A = TypeVar("A", bound=Arguments)
 class Span(Protocol):
     """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    `name` says what is in it; it is that of the buffer unless whoever made the span gave it one.
+    `name` says what is in it; by default it is that of the buffer.
     """
 
     key: tuple[int, int]
@@ -60,7 +60,7 @@ class Buffer(Protocol):
 
     Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
     one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
-    watcher, `writers` to the blame: who wrote it last, newest first.
+    watcher, `writers` to the blame: the last ops and accesses that wrote it, newest first.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Machine(Protocol):
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> Buffer:
-        """Give memory to the machine; nobody else may keep a reference to it.
+        """Give memory to the machine, which must hold the only reference to it.
 
         With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone. With `whole`, no op
         may write a part of it, so that every write conflicts with every read.
@@ -169,7 +169,7 @@ class Machine(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of its memory, once nobody uses the machine any more."""
+        """Free its memory; the machine must not be used afterwards."""
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ class Record:
 
 
 class Watcher(Protocol):
-    """What may watch a machine: told of every access and every ordering, in the order of the host's calls."""
+    """Receiver of every access and every ordering on a machine, in the order of the host's calls."""
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Note that an op was enqueued, and what it will read and write."""
@@ -205,10 +205,10 @@ class Watcher(Protocol):
 
 
 class Observer(Watcher, Protocol):
-    """A watcher that is also told of every event that is made, and of every op when it runs."""
+    """A watcher that also receives every event that is made, and every op when it runs."""
 
     def made(self, event: Event) -> None:
-        """Note that there is an event."""
+        """Note that an event was made."""
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Note that an op has run, or has raised, and all the memory it was given."""

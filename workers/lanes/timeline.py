@@ -1,6 +1,6 @@
 """Timeline recorder: what each lane and the host did in a run, in order, and which events order them.
 
-Verifies: nothing; it forwards every call to the watcher whose place it takes, and keeps what it was told.
+Verifies: nothing; it forwards every call to the watcher that it wraps, and records it.
 Time counts what happens one after another: an op that runs, an access of the host, a wait of the host that is over.
 """
 
@@ -25,7 +25,7 @@ class Use(NamedTuple):
 
 @dataclass(slots=True)
 class Task:
-    """One thing that the host (lane 0) or a device lane did; `ran` is None for an op that never ran.
+    """An action of the host (lane 0) or of a device lane; `ran` is None for an op that never ran.
 
     `enqueued` is the time of the launch.
     """
@@ -47,7 +47,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An order that an event makes: what comes after it waits until the record behind `before` is done."""
+    """An order made by an event: task `after` waits until the record behind task `before` is done."""
 
     before: int
     after: int
@@ -74,7 +74,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class TimelineRecorder:
-    """An observer of one machine, before the watcher that judges it."""
+    """Observer of one machine that records every call and forwards it to a watcher."""
 
     watcher: Watcher
     tasks: list[Task] = field(default_factory=list)
@@ -89,7 +89,7 @@ class TimelineRecorder:
     _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
 
     def made(self, event: Event) -> None:
-        """Remember an event, for its name."""
+        """Keep an event, to look up its name."""
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
@@ -102,7 +102,7 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, event))
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Note that an op ran; one that no watcher hears of, since its memory is its lane's alone, is new."""
+        """Note that an op ran; one that uses its lane's memory alone was not noted at its launch and is added here."""
         queued = self._queued.get(lane, [])
         task = next((task for task in queued if (task.op, task.step) == (op, step)), None)
         if task is None:
@@ -113,7 +113,7 @@ class TimelineRecorder:
         task.ran = self._tick()
 
     def recorded(self, record: Record) -> None:
-        """Remember what a record stands behind."""
+        """Keep the task that a record stands behind."""
         self.watcher.recorded(record)
         task = self._newest.get(record.lane)
         if task is not None:
@@ -159,7 +159,7 @@ class TimelineRecorder:
         return self._now
 
     def _name_of(self, record: Record) -> str:
-        """Return the event whose newest record this is, as it is when somebody waits for it."""
+        """Return the name of the event whose newest record this is."""
         return next((event.name for event in self._events if event.record_newest is record), "event")
 
 

@@ -1,6 +1,6 @@
-"""State oracle: a fold over the host's log that computes, synchronously, what every value must be.
+"""State oracle: a fold over the host's log that computes every expected value synchronously.
 
-It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
+The log gives what was scheduled where and when; tokens, drafts, counts and states are computed here.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class LogError(Exception):
 
 
 class Oracle:
-    """Fold a log, entry by entry.
+    """Expected state of all requests, folded from a log entry by entry.
 
     `alive` has the requests that have not ended; `steps` and `releases` hold what is expected of captures to come,
     `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
@@ -74,11 +74,11 @@ class Oracle:
         self._newest: dict[str, Truth] = {}
         self._scheduled: Scheduled | None = None
         self._planned: dict[int, Planned] = {}
-        # Of each row of the step launched last, by its key, whether it was sampled.
+        # For each row of the step launched last, by its key, whether it was sampled.
         self._in_batch: dict[tuple[int, int], bool] = {}
 
     def consume(self, entry: Entry) -> None:
-        """Take the next entry of the log.
+        """Apply the next entry of the log.
 
         Raises:
             LogError: no engine may do what the entry says.
@@ -105,7 +105,7 @@ class Oracle:
                     self.cache.reset()
 
     def newest(self, name: str) -> Truth | None:
-        """Return the request that bears a name: the one submitted last under it."""
+        """Return the request submitted last under a name."""
         return self._newest.get(name)
 
     def _live(self, index: int) -> Truth:
@@ -169,7 +169,7 @@ class Oracle:
                 truth.sched_placeholders += 1 + row.d
 
     def _take_blocks(self, cache: CachedBlocks, rows: Sequence[ScheduledRow]) -> None:
-        """Hand blocks out and take them over; whoever joins finds what was registered before it joined."""
+        """Claim new blocks and share cached ones; a request that joins finds blocks registered before it."""
         joining = [row for row in rows if not self._live(row.request).running]
         for row in rows:
             if row not in joining:
@@ -185,7 +185,7 @@ class Oracle:
             self._register(truth, blocks, truth.sched_computed + row.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
-        """Expect of shared blocks what whoever registered them was expected to write."""
+        """Check that shared blocks hold the request's tokens, and note their expected contents."""
         size = self.spec.block_size
         for index, block in enumerate(row.shared_blocks):
             found, first = cache.contents[block], index * size
@@ -195,7 +195,7 @@ class Oracle:
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
-        """Let blocks be found that are full of tokens which no step will compute again."""
+        """Register blocks full of tokens that no step will compute again."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
         hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
@@ -217,7 +217,7 @@ class Oracle:
         self._in_batch = {row.key: not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Let requests that join keep the drafter's words of the blocks they took over, those of this step too."""
+        """Note drafter words that differ in blocks taken over by requests that join, words of this step included."""
         for row, sched_computed, placeholders, committed in planned:
             if sched_computed + row.n < committed + placeholders:
                 truth = self.requests[row.request]
@@ -232,7 +232,7 @@ class Oracle:
             truth.inherited = []
 
     def _row(self, planned: Planned, k_step: int) -> RowTruth:
-        """Say what a row comes to, and advance its request."""
+        """Compute the expected outcome of a row, and advance its request."""
         row, sched_computed, placeholders, committed = planned
         truth = self.requests[row.request]
         tape, computed = truth.tape, truth.computed
@@ -293,7 +293,7 @@ class Oracle:
         return found
 
     def _verify(self, truth: Truth, row: ScheduledRow, first: int, drafts: list[int], drawn: Drawn) -> RowOutcome:
-        """Return what a row comes to from position `first` on."""
+        """Verify a row from position `first` on, and count its decisions and probes."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.tape.tokens))
         spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)

@@ -49,7 +49,7 @@ class HuntSummary:
 
     @property
     def settings(self) -> HuntSettings:
-        """Return what it looks at; of several hunts the first."""
+        """Return its settings; of several hunts those of the first."""
         return self.plans[0]
 
     @property
@@ -60,18 +60,18 @@ class HuntSummary:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that wrote the campaign, and how many jobs were answered to it."""
+    """A process that wrote the campaign, and the number of its answered jobs."""
 
     run: Run
     jobs: int
 
     @property
     def rate(self) -> float | None:
-        """Return the jobs a second, where it said when it ended."""
+        """Return the jobs per second, None if no end was recorded."""
         return self.jobs / self.run.seconds if self.run.seconds else None
 
 
-# One line of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
+# A row of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
 Row = list[Any]
 
 
@@ -103,7 +103,7 @@ class Campaign:
 
     @property
     def gaps(self) -> list[str]:
-        """Return what kept it from being judged to the end."""
+        """Return the reasons why it was not judged to the end."""
         found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
         found += [f"the fault of {name} was not found any more" for name in self.known_missed]
         if self.hunt is not None:
@@ -126,14 +126,14 @@ class Campaign:
 
     @property
     def exit_code(self) -> int:
-        """Return what it comes to; findings weigh more than gaps."""
+        """Return its exit code; findings weigh more than gaps."""
         if self.findings:
             return EXIT_FOUND
         return EXIT_NOT_JUDGED if self.gaps else EXIT_AGREED
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return what was judged a second, over the processes that said when they ended; empty if one did not.
+        """Return the rates over the time of its processes; empty if the end of one was not recorded.
 
         A night has none: its time is shared by its regressions, its hunt and its trials.
         """
@@ -186,7 +186,7 @@ def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
 
 
 def _add_result(campaign: Campaign, row: ResultRow) -> None:
-    """Count a result; what has no finding is read without its trace, for there are many."""
+    """Count a result; one without a finding is not validated as a whole, for there are many."""
     if row.verdict in _FINDINGS:
         judgement = Judgement.model_validate_json(row.judgement)
         if campaign.is_regressions and judgement.trace.faults:
@@ -255,7 +255,7 @@ def _add_shards(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader) -
 
 
 def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
-    """Return the reports of one number: of a shard that was taken apart the whole, not its parts; one a plan."""
+    """Return the reports of one shard number, one per plan: of a shard that was split the whole, not its parts."""
     reports = [ShardReport.model_validate_json(text) for text in dict.fromkeys(texts)]
     most = max(report.traces for report in reports)
     return [report for report in reports if report.traces > 1 or most == 1][:num_plans]

@@ -15,7 +15,7 @@ _SHADES = 5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The share of trials that one column found a fault in, and whether it is the plane that was expected to."""
+    """The share of trials in which one column found a fault, and whether that is the expected plane."""
 
     share: float
     is_expected: bool
@@ -61,7 +61,7 @@ class Chart:
 
 
 def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
-    """Return the kill matrix of trials, which are some."""
+    """Return the kill matrix of at least one trial."""
     lines = sorted(by_fault(trials), key=lambda line: line.fault)
     planes = sorted({plane for line in lines for plane in (*line.by_plane, line.expected_plane)})
     columns = (*planes, *(OUTPUTS if all(line.baseline for line in lines) else ()))

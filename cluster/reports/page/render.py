@@ -32,7 +32,7 @@ _TEMPLATES = "templates"
 
 @dataclass(frozen=True, slots=True)
 class Overall:
-    """What all campaigns of a page come to: exit code, headline, and sums."""
+    """Result of all campaigns of a page: exit code, headline, and sums."""
 
     exit_code: int
     headline: str
@@ -70,7 +70,7 @@ def visible(value: object) -> object:
 
 
 def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Overall:
-    """Return what campaigns come to together: the findings of any that are not known, else the gaps of any."""
+    """Return the result of campaigns together: unknown findings of any of them weigh most, then gaps of any."""
     bugs = {bug for campaign in campaigns for bug in campaign.findings}
     known = bugs & set(nights.result.known if nights is not None else ())
     some_known = f", {len(known)} known" if known else ""
@@ -88,7 +88,7 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
 
 
 def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
-    """Return the page about some campaigns, with the timelines of findings by bug, and what is known of them."""
+    """Return the page about some campaigns, with the timelines of findings by bug, and their state over nights."""
     script, style = _text("script.js"), _text("style.css")
     environment = Environment(
         loader=PackageLoader("cluster.reports.page", _TEMPLATES),

@@ -1,4 +1,4 @@
-"""What runs commit follows the target under every method, whoever drafts; a sampler that leaks 2 % is found."""
+"""What runs commit follows the target under every method and drafter; a sampler that leaks 2 % is found."""
 
 from collections import Counter
 from pathlib import Path

@@ -116,7 +116,7 @@ def test_changes_that_look_alike_are_told_apart_by_their_number() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_a_case_is_met_by_whoever_comes_to_its_pattern() -> None:
+def test_a_case_is_reached_by_every_value_that_matches_its_pattern() -> None:
     source = "def f(a):\n    match a:\n        case 1 if a:\n            return a\n        case _:\n            f(a)\n"
     lines = {mutant.change: list(mutant.lines) for mutant in mutants_of("one.py", source)}
     assert lines == {"a → not a": [3], "return a → pass": [4], "f(a) → pass": [6]}

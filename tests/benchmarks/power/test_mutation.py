@@ -101,7 +101,7 @@ def test_a_planted_change_is_found_an_equivalent_one_survives_and_what_is_done_i
     same = of_rules(mutants, "return len(rows) > 0", "len(rows) > 0 → len(rows) >= 0")
     clean = clean_runs([RULES, ARITHMETIC], 3, 1)
     assert [each.verdict for each in clean] == ["agreed"] * 3
-    # A table that is made once is made by whoever looks it up.
+    # A table that is made once is made by its first reader.
     table = next(each for each in all_mutants([ARITHMETIC]) if each.line.startswith("odd = "))
     assert meeting(table, clean) == (0, 1, 2)
     # Where no trace comes, another module may come when it is loaded.
@@ -141,7 +141,7 @@ def test_a_class_of_a_mutant_that_is_gone_or_found_is_refused(mutants: list[Muta
     ]
 
 
-def test_the_score_leaves_out_what_harms_nobody_and_names_what_has_no_class(
+def test_the_score_leaves_out_harmless_mutants_and_names_unclassified_ones(
     mutants: list[Mutant], capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = mutants[:10]

@@ -1,4 +1,4 @@
-"""Workers are killed with SIGKILL at random moments; nobody can tell from the results.
+"""Workers are killed with SIGKILL at random moments; the results are those of a run without kills.
 
 `benchmarks.robustness.kills` kills as many as one likes in a hunt.
 """

@@ -39,7 +39,7 @@ def known(folder: Path, count: int = 5) -> Path:
     return written(folder, **{f"t{index}": Trace(events=(submit(f"a{index}"),)) for index in range(count)})
 
 
-def test_a_corpus_is_its_traces_whatever_their_files_are_called_and_whatever_else_is_said_there(tmp_path: Path) -> None:
+def test_a_corpus_is_its_traces_whatever_the_names_and_comments_of_their_files(tmp_path: Path) -> None:
     plain = Trace(events=(submit("a"),))
     said = plain.model_copy(update={"faults": (COUNTS,), "expect": {"admit": 1}})
     drawn = Trace(events=(submit("b", prompt=PromptDraw(tokens=5), accept=AcceptRate(rate=0.5)),), seed=3)
@@ -120,7 +120,7 @@ def test_a_hunt_goes_on_from_its_snapshot_and_refuses_another_corpus_or_an_edite
     assert "so they were edited" in line
 
 
-def test_a_corpus_with_a_bad_file_is_told_in_a_line_with_file_and_line(
+def test_a_corpus_with_a_bad_file_is_reported_in_a_line_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = known(tmp_path / "known", 1)

@@ -33,7 +33,7 @@ def test_nothing_is_lost_and_nothing_wrong_is_kept_after_random_damage(tmp_path:
     assert all(counts[kind] for kind in ("flip", "truncation", "full disk")), counts
 
 
-def test_a_judgement_that_was_altered_is_dropped_and_said_and_run_again(tmp_path: Path) -> None:
+def test_a_judgement_that_was_altered_is_dropped_reported_and_run_again(tmp_path: Path) -> None:
     run(tmp_path, SCENARIOS)
     expected = results_of(tmp_path)
     altered = "UPDATE results SET judgement = REPLACE(judgement, '{}', '{}') WHERE scenario = 's3.yaml'"
@@ -61,7 +61,7 @@ def test_a_row_altered_while_the_campaign_is_open_ends_the_run_with_one_line(tmp
             store.result(SCENARIOS[3].job.key)
 
 
-def test_an_empty_database_is_said_and_begun_anew(tmp_path: Path) -> None:
+def test_an_empty_database_is_reported_and_begun_anew(tmp_path: Path) -> None:
     run(tmp_path, SCENARIOS)
     os.truncate(tmp_path / DATABASE, 0)
     with pytest.raises(CampaignError, match=r"is empty \(0 bytes\)"):

@@ -134,7 +134,7 @@ def test_sharded_campaigns_on_disk_merge_alike_in_any_order(tmp_path: Path) -> N
     assert len(run(left, scenarios)[1]) == 0
 
 
-def test_campaigns_that_contradict_each_other_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_campaigns_that_contradict_each_other_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = scenarios_of(2)[1].job
     for name, request in (("a", "agree"), ("b", "agree-2")):
         with Store(tmp_path / name) as store:

@@ -1,4 +1,4 @@
-"""A prefix that rows share is summed once, and nobody can tell."""
+"""A prefix that rows share is summed once, with the results of attention."""
 
 from dataclasses import replace
 

@@ -119,7 +119,7 @@ def test_recovering_from_the_target_as_if_nothing_had_been_rejected_is_found() -
 
 
 @pytest.mark.parametrize("method", [STANDARD, BLOCK])
-def test_a_verification_uses_no_number_that_the_one_before_looked_at(method: int) -> None:
+def test_a_verification_uses_no_number_that_the_one_before_read(method: int) -> None:
     law, num_rows = np.array([0.6, 0.4]), 20_000
     committed: list[list[int]] = [[] for _ in range(num_rows)]
     # A verification that keeps nothing has judged both drafts, and the next one judges the second one's position anew.

@@ -94,7 +94,7 @@ def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_siz
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=2 / count)
 
 
-def test_the_noise_of_drafts_is_nobody_elses_and_new_wherever_a_row_begins() -> None:
+def test_the_noise_of_drafts_is_of_no_other_draw_and_new_wherever_a_row_begins() -> None:
     seeds, found = np.array([5, 5, 6]), np.full(3 * K * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32)
     draft_noise(DraftNoise(seeds, np.array([10, 11, 10]), np.arange(3), found, K))
     accept, select = np.empty(3 * 9, dtype=np.float32), np.empty(3 * 10 * 3 * 4, dtype=np.float32)

@@ -23,7 +23,7 @@ BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed",
 
 
 def previous_rows(batch: Batch) -> list[int]:
-    """Return a row of the step before for about three of four rows; the last row of all belongs to nobody."""
+    """Return a row of the step before for about three of four rows; the last row of all is unused."""
     places = batch.rng.permutation(batch.num_rows + 1).tolist()
     return [
         place if row.computed and batch.rng.integers(4) else NO_PREVIOUS_ROW

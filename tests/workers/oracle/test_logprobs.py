@@ -15,7 +15,7 @@ from workers.oracle.logits_processing import logprobs_of
 
 
 @pytest.mark.parametrize("vocab_size", [2, 5, 33, 65536])
-def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_nobody_else_any(vocab_size: int) -> None:
+def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_no_other_any(vocab_size: int) -> None:
     rng = np.random.default_rng(vocab_size)
     k, num_rows = 2, 5
     width = 1 + k

@@ -14,7 +14,7 @@ def limit_slots(a: LimitSlots) -> None:
 
 
 def limit_drafts(a: LimitDrafts) -> None:
-    """Take its drafts from every row whose next token and drafts do not all have a position in the drafter."""
+    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         last_kept = int(a.positions[int(a.token_index[row])])

@@ -75,7 +75,7 @@ def test_the_table_is_paged_filtered_and_sorted(browser: Browser, page: Path) ->
     assert rows(browser)[:2] == ["a failing one.yaml", "a crashing one"]
 
 
-def test_the_timeline_is_told_by_keyboard(browser: Browser, page: Path) -> None:
+def test_the_timeline_can_be_read_by_keyboard(browser: Browser, page: Path) -> None:
     browser.open(page, *DESKTOP)
     detail = "document.querySelector('.timeline .detail').textContent"
     for _ in range(40):

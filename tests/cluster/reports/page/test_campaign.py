@@ -89,7 +89,7 @@ def test_a_night_has_no_rate_since_its_time_is_shared(tmp_path: Path) -> None:
     assert [bool(campaign.rates) for campaign in read_campaigns(tmp_path)] == [True, False]
 
 
-def test_a_shard_that_was_taken_apart_counts_once(tmp_path: Path) -> None:
+def test_a_shard_that_was_split_counts_once(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.keep_settings(HuntSettings().model_dump_json())
         keep(store, "hunt", 0, 1, 0)

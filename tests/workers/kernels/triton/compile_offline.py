@@ -1,7 +1,7 @@
 """Compile every kernel for a GPU that need not be there, from the launches of engines that run smoke scenarios.
 
 Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op the
-launches of its twin are listed, and of each kernel what its first launch asks for is compiled for sm_90.
+launches of its twin are listed, and of each kernel the variant of its first launch is compiled for sm_90.
 An engine has one method of verification, few draw their drafts, and no vocabulary is long: the kernel of verification
 is listed for every method on random batches too, and the floors of a long line are looked for. What was compiled
 ahead must be what a launch finds.
