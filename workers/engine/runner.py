@@ -1,7 +1,6 @@
 """Model runner: prepare a step on the host and enqueue it on the lanes."""
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +41,6 @@ from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
 
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
-# Of a row, and of its key: read into tuples, for a step makes no lists.
-_PLAN, _KEY, _NUM_COMPUTED, _REQUEST = attrgetter("plan"), attrgetter("key"), attrgetter("num_computed"), itemgetter(0)
-_IS_TOKEN = NO_TOKEN.__ne__
 
 
 class Runner:
@@ -87,7 +83,7 @@ class Runner:
         newest = previous.number if previous is not None else plan.step - 1
         assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
-            previous.computed = tuple(map(_NUM_COMPUTED, batch.rows))
+            previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
@@ -134,8 +130,8 @@ class Runner:
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
-        rows, keys = tuple(map(_PLAN, batch.rows)), tuple(map(_KEY, batch.rows))
-        requests = tuple(map(_REQUEST, keys))
+        rows, keys = tuple(row.plan for row in batch.rows), tuple(row.key for row in batch.rows)
+        requests = tuple(request for request, _ in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
@@ -150,7 +146,7 @@ class Runner:
         # A bound is as good as the next one: with powers of two few launches have arguments nobody has seen.
         num_blocks_max = min(1 << (num_blocks - 1).bit_length(), memory.max_blocks)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
-        is_restored = self._is_aligned and any(row.shared_blocks for row in rows)
+        is_restored = self._is_aligned and any(row.scheduled.blocks.shared for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
         forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
         if is_restored:
@@ -248,7 +244,7 @@ class Runner:
         """Stage and copy the drafts that rows which start are to be proposed."""
         length = self.spec.max_model_len
         for row in plan.rows:
-            if row.step_in_epoch == 0:
+            if row.scheduled.step_in_epoch == 0:
                 slot = row.request.state_slot
                 line = staging.scripts.span(slot * length, (slot + 1) * length)
                 with self._machine.host(line, "w") as staged:
@@ -283,7 +279,9 @@ class Runner:
             columns = tuple(landed.data)
         width = 1 + self.spec.num_speculative_tokens
         return tuple(
-            () if row.discard else tuple(filter(_IS_TOKEN, columns[index * width : (index + 1) * width]))
+            ()
+            if row.discard
+            else tuple(token for token in columns[index * width : (index + 1) * width] if token != NO_TOKEN)
             for index, row in enumerate(step.rows)
         )
 

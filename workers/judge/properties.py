@@ -145,12 +145,12 @@ class Properties:
                 account.tokens += 1 + row.d
             elif left and not self._may_end_here(account, row.n):
                 return f"request {account.submit.request} gets {row.n} tokens and is cut short, {left} are left"
-            if row.new_blocks:
-                for block in row.new_blocks:
+            if row.blocks.new:
+                for block in row.blocks.new:
                     if self._holders[block]:
                         return f"block {block} is given to request {account.submit.request}, but somebody holds it"
                     self._holders[block] = 1
-                self._num_free -= len(row.new_blocks)
+                self._num_free -= len(row.blocks.new)
         self._flying.append(entry.rows)
         if self._num_running > spec.max_num_seqs:
             return f"{self._num_running} requests run, at most {spec.max_num_seqs} may"
@@ -161,9 +161,9 @@ class Properties:
     def _join(self, account: Account, row: ScheduledRow) -> None:
         account.running = account.was_admitted = True
         self._num_running += 1
-        account.computed = account.scheduled = row.hit_length
+        account.computed = account.scheduled = row.blocks.hit_length
         account.needed = account.known
-        for block in row.shared_blocks:
+        for block in row.blocks.shared:
             self._num_free -= not self._holders[block]
             self._holders[block] += 1
 
@@ -251,7 +251,7 @@ class Properties:
                 return f"{end} tokens are computed before its drafts, {account.known} are known"
             if num_tokens > 1 + row.d:
                 return f"{num_tokens} tokens come from {row.d} drafts"
-            if not num_tokens and reason is None and not (row.invalid or row.spoiled):
+            if not num_tokens and reason is None and not (row.spoils.no_valid_token or row.spoils.nan_logits):
                 return "a row that samples brings no token"
             account.computed = end - 1 + num_tokens
             return None

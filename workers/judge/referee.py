@@ -16,6 +16,7 @@ from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
 from workers.record.log import (
+    NO_BLOCKS,
     UNSPOILED,
     Aborted,
     CacheReset,
@@ -27,7 +28,6 @@ from workers.record.log import (
     Processed,
     Scheduled,
     ScheduledRow,
-    Spoils,
     Submitted,
 )
 
@@ -231,12 +231,7 @@ class Referee:
             return f"it is its step {row.step_in_epoch}, it was scheduled {num_steps} times in this epoch"
         if (row.n, row.d, row.padded) != (share.n, share.d, share.is_padded):
             return self._share(row, share)
-        duties = self._duties
-        if duties.samples_taken or duties.spoiled or row.invalid or row.spoiled:
-            wrong = self._taken(row, share)
-            if wrong is not None:
-                return wrong
-        if row.spoils is UNSPOILED and not duties.spoiled_logits and not duties.spoiled_drafts:
+        if row.spoils is UNSPOILED and row.request not in self._duties.spoils:
             return None
         return self._spoils(row, share)
 
@@ -251,43 +246,33 @@ class Referee:
             return "it was padded with drafts, but does not join a uniform batch"
         return "it joins a uniform batch, but was not padded with drafts"
 
-    def _taken(self, row: ScheduledRow, share: Share) -> str | None:
-        """Compare whether the sample of a row is taken away, and whether its logits are made NaN."""
-        duties = self._duties
-        is_taken = row.request in duties.samples_taken and not share.is_chunk
-        if row.invalid and not is_taken:
-            return "its sample was taken away, but no event asks for that"
-        if is_taken and not row.invalid:
-            return "its sample was not taken away, an event asks for that"
-        if is_taken:
-            duties.samples_taken.remove(row.request)
-        is_spoiled = row.request in duties.spoiled and not share.is_chunk
-        if row.spoiled != is_spoiled:
-            return f"its logits are made NaN: {row.spoiled}; due is {is_spoiled}"
-        if is_spoiled:
-            duties.spoiled.remove(row.request)
-        return None
-
     def _spoils(self, row: ScheduledRow, share: Share) -> str | None:
-        """Compare what is spoiled of a row: a logit where it samples, a draft where it verifies one."""
-        logits, drafts = self._duties.spoiled_logits, self._duties.spoiled_drafts
-        due = Spoils(
-            logits.pop(row.request, None) if not share.is_chunk else None,
-            drafts.pop(row.request, None) if share.d else None,
-        )
-        return None if row.spoils == due else f"spoiled of it are {row.spoils}; due are {due}"
+        """Compare what is spoiled of a row: its sample and logits where it samples, a draft where it verifies one."""
+        waiting = self._duties.spoils.pop(row.request, UNSPOILED)
+        due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
+        if not share.d:
+            due, left = due._replace(draft=None), left._replace(draft=waiting.draft)
+        if left != UNSPOILED:
+            self._duties.spoils[row.request] = left
+        if row.spoils.no_valid_token != due.no_valid_token:
+            if due.no_valid_token:
+                return "its sample was not taken away, an event asks for that"
+            return "its sample was taken away, but no event asks for that"
+        if row.spoils.nan_logits != due.nan_logits:
+            return f"its logits are made NaN: {row.spoils.nan_logits}; due is {due.nan_logits}"
+        return None if row.spoils == due else f"spoiled of it are {row.spoils[2:]}; due are {due[2:]}"
 
     def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
-        spec = self._spec
-        if row.new_blocks or share.num_blocks or row.shared_blocks or share.shared or row.hit_length:
-            if len(row.new_blocks) != share.num_blocks:
+        spec, given = self._spec, row.blocks
+        if given is not NO_BLOCKS or share.num_blocks or share.shared:
+            if len(given.new) != share.num_blocks:
                 wanted = f"{share.num_blocks} cover its tokens and the drafts that follow"
-                return f"{len(row.new_blocks)} blocks were given, {wanted}"
-            if row.hit_length != len(share.shared) * spec.block_size or row.shared_blocks != share.shared:
-                return f"blocks {row.shared_blocks} are taken over ({row.hit_length} tokens), due are {share.shared}"
-            if self._oracle.cache is not None and row.new_blocks != share.blocks:
-                return f"blocks {row.new_blocks} are given, due are {share.blocks}"
-            for block in row.new_blocks if self._oracle.cache is None else ():
+                return f"{len(given.new)} blocks were given, {wanted}"
+            if given.hit_length != len(share.shared) * spec.block_size or given.shared != share.shared:
+                return f"blocks {given.shared} are taken over ({given.hit_length} tokens), due are {share.shared}"
+            if self._oracle.cache is not None and given.new != share.blocks:
+                return f"blocks {given.new} are given, due are {share.blocks}"
+            for block in given.new if self._oracle.cache is None else ():
                 if not 0 <= block < spec.num_blocks or self._owner[block] is not None:
                     return f"block {block} is given to it, but belongs to {self._owner_name(block)}"
                 self._owner[block] = row.request

@@ -23,8 +23,9 @@ from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
-from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
+from workers.oracle.verified_drafts import drafts_of, happened_in, spoiled_logit_of, status_of
 from workers.record.log import (
+    NO_BLOCKS,
     UNSPOILED,
     Aborted,
     CacheReset,
@@ -152,9 +153,9 @@ class Oracle:
                 truth.running = True
                 self.running.append(truth)
                 truth.state_slot = row.state_slot
-                truth.sched_computed = truth.computed = row.hit_length
-            if row.shared_blocks or row.new_blocks:
-                size, blocks = self.spec.block_size, row.shared_blocks + row.new_blocks
+                truth.sched_computed = truth.computed = row.blocks.hit_length
+            if row.blocks is not NO_BLOCKS:
+                size, blocks = self.spec.block_size, row.blocks.shared + row.blocks.new
                 truth.blocks.extend(blocks)
                 for block in blocks:
                     truth.slots.extend(range(block * size, (block + 1) * size))
@@ -168,21 +169,21 @@ class Oracle:
         joining = [row for row in rows if not self._live(row.request).running]
         for row in rows:
             if row not in joining:
-                cache.claim(row.new_blocks)
+                cache.claim(row.blocks.new)
         for row in rows:
             truth = self.requests[row.request]
             if row in joining:
-                cache.share(row.shared_blocks)
-                cache.claim(row.new_blocks)
-                truth.num_cached = len(row.shared_blocks)
+                cache.share(row.blocks.shared)
+                cache.claim(row.blocks.new)
+                truth.num_cached = len(row.blocks.shared)
                 self._take_over(truth, row, cache)
-            blocks = [*truth.blocks, *row.shared_blocks, *row.new_blocks]
-            self._register(truth, blocks, truth.sched_computed + row.hit_length + row.n)
+            blocks = [*truth.blocks, *row.blocks.shared, *row.blocks.new]
+            self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
         """Expect of shared blocks what whoever registered them was expected to write."""
         size = self.spec.block_size
-        for index, block in enumerate(row.shared_blocks):
+        for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
             assert found is not None, "the oracle's own registrations have contents"
             if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
@@ -235,12 +236,13 @@ class Oracle:
         discard = sched_computed + row.n < committed + placeholders
         key = row.request, row.epoch
         drafts, drawn = drafts_of(truth, row, base, self._in_batch.get(key, False), self.spec)
-        if discard or row.invalid or row.spoiled:
-            outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
+        spoils = row.spoils
+        if discard or spoils.no_valid_token or spoils.nan_logits:
+            outcome = RowOutcome(has_target=spoils.no_valid_token or not spoils.nan_logits)
         else:
             outcome = self._verify(truth, row, base + 1, drafts, drawn)
         valid, status = outcome.valid, 0
-        if not outcome.has_target or row.spoils is not UNSPOILED:
+        if not outcome.has_target or spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)
             self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
@@ -291,8 +293,8 @@ class Oracle:
         """Return what a row comes to from position `first` on."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
-        spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
-        found = verify_row(truth, first, drafts, drawn, spoil)
+        spoiled = None if row.spoils is UNSPOILED else spoiled_logit_of(row, self.spec)
+        found = verify_row(truth, first, drafts, drawn, spoiled)
         if found.num_drawn:
             self.num_decisions += found.num_drawn
             self.num_ambiguous += found.num_ambiguous
@@ -317,7 +319,7 @@ class Oracle:
             if row.valid and row.base + 1 != first:
                 raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {first}")
             self._commit(truth, row.valid)
-            if not (row.valid or row.discard or row.row.invalid):
+            if not (row.valid or row.discard or row.row.spoils.no_valid_token):
                 self._finish(truth, "error")
             if self.cache is not None and row.valid and not stale and truth.blocks:
                 self._register(truth, truth.blocks, truth.sched_computed)
