@@ -191,8 +191,9 @@ class Referee:
             self._drafts_next.get(truth.index, 0),
             len(truth.blocks),
             truth.limit,
-            truth.priority,
         )
+        if self._spec.policy == "priority":
+            standing.priority = truth.priority
         if self._oracle.cache is not None:
             standing.blocks = tuple(truth.blocks)
             standing.hashes = tuple(truth.hashes_until(truth.committed - 1, self._spec.block_size))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
-from workers.oracle.drafters import Drafts
+from workers.oracle.drafters import NO_DRAFT, Drafts
 from workers.oracle.incremental_tape import (
     IncrementalTape,
     RowOutcome,
@@ -22,7 +22,7 @@ from workers.oracle.logits_processing import rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
-from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
+from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
 from workers.oracle.verified_drafts import drafts_of, happened_in, spoiled_logit_of, status_of
 from workers.record.log import (
     NO_BLOCKS,
@@ -124,20 +124,20 @@ class Oracle:
         if entry.request != len(self.requests):
             raise LogError(f"request {entry.request} was submitted out of order")
         truth = self._newest[name] = Truth(
-            entry.request,
-            name,
-            before.incarnation + 1 if before is not None else 0,
-            tape,
-            script_of(event, self.spec, self._tapes),
-            len(prompt),
-            limit,
-            frozenset(event.stop),
-            len(prompt),
-            event.params,
-            event.params.num_logprobs,
-            tape.edges,
-            event.priority,
-            event.params if draws_drafts(event.params, self.spec) else None,
+            index=entry.request,
+            name=name,
+            incarnation=before.incarnation + 1 if before is not None else 0,
+            tape=tape,
+            script=script_of(event, self.spec, self._tapes),
+            num_prompt=len(prompt),
+            limit=limit,
+            stop=frozenset(event.stop),
+            committed=len(prompt),
+            params=event.params,
+            num_logprobs=event.params.num_logprobs,
+            grammar=tape.edges,
+            priority=event.priority,
+            draft_params=event.params if draws_drafts(event.params, self.spec) else None,
         )
         self.requests.append(truth)
         self.alive[truth.index] = truth
@@ -234,8 +234,8 @@ class Oracle:
         tape, computed = truth.tape, truth.computed
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
-        key = row.request, row.epoch
-        drafts, drawn = drafts_of(truth, row, base, self._in_batch.get(key, False), self.spec)
+        was_sampled = self._in_batch.get((row.request, row.epoch), False)
+        drafts, drawn = drafts_of(truth, row, base, was_sampled, self.spec)
         spoils = row.spoils
         if discard or spoils.no_valid_token or spoils.nan_logits:
             outcome = RowOutcome(has_target=spoils.no_valid_token or not spoils.nan_logits)
@@ -259,31 +259,29 @@ class Oracle:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         else:
-            drafted = Drafts((NO_DRAFT,) * k_step)
+            # The next step of a row that is discarded uses no drafts: what it proposes is scratch.
+            drafted = Drafts(() if discard else (NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
             tape,
             row,
-            key,
             computed,
-            truth.accepted,
-            kept,
-            discard,
-            valid,
-            accepted,
-            next_token,
-            drafts,
-            drafted.raw,
-            drafted.own,
-            () if discard else drafted.proposed,
-            sched_computed,
-            committed + placeholders,
-            backup,
-            truth.slots[computed : computed + row.n],
-            chunk_end,
             base,
-            drawn,
-            status,
+            kept,
+            valid,
+            discard=discard,
+            accepted_read=truth.accepted,
+            accepted=accepted,
+            next_token=next_token,
+            sched_computed=sched_computed,
+            no_spec=committed + placeholders,
+            backup=backup,
+            slots=truth.slots[computed : computed + row.n],
+            drafts=drafts,
+            drawn=drawn,
+            status=status,
+            chunk_end=chunk_end,
+            drafted=drafted,
         )
         truth.computed, truth.accepted = kept, accepted
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn

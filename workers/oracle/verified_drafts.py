@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from math import inf, nan
 
 from scenarios.spec import EngineSpec
+from workers.oracle.drafters import NO_DRAFT
 from workers.oracle.incremental_tape import RowOutcome
 from workers.oracle.logits_processing import cut_off
 from workers.oracle.random_sampling import Drawn, spoiled
 from workers.oracle.tape import SpoiledLogit
-from workers.oracle.truth import NO_DRAFT, Truth
+from workers.oracle.truth import Truth
 from workers.record.log import UNSPOILED, ScheduledRow
 
 # Of what is no token the nearest id on each side that stands for nothing else.
