@@ -68,7 +68,16 @@ class Runner:
         self._inputs_read = machine.event("inputs_read")
         self._dummy_done = [machine.event(f"dummy_done[{slot}]") for slot in range(spec.depth)]
         captures = Captures(spec, self.memory, self.compute, recorder)
-        self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
+        self.context = Context(
+            spec,
+            parts,
+            self.memory,
+            captures,
+            compute=self.compute,
+            h2d=self.h2d,
+            d2h_output=d2h_output,
+            d2h_counts=d2h_counts,
+        )
         self._sampler = Sampler(self.context, machine)
         self._grammars = Grammars(self.context, machine)
         self._drafts_to_host = DraftsToHost(self.context, machine)
@@ -113,13 +122,13 @@ class Runner:
         staging = memory.staging[self._parts.staging_slot(plan.step, len(memory.staging))]
         with self._machine.host(staging.inputs.all, "w") as staged:
             table = staged[: layout.tokens].reshape(len(FIELDS), -1)
-            write_rows(table, (), (), shape, (), (), (), (), self._parts.pad_state_slots)
+            write_rows(table, (), shape, self._parts.pad_state_slots)
             # Of tokens without a row neither ids nor blocks are read.
             staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
         self._copy_inputs(staging)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)
-        forward = Forward(plan.step, view, (), 1, 1, plan.k_step, 0, processing.NOBODY)
+        forward = Forward(plan.step, view, (), plan.k_step, processing.NOBODY)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._inputs_read.record(self.compute)
@@ -148,7 +157,16 @@ class Runner:
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.scheduled.blocks.shared for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
-        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
+        forward = Forward(
+            plan.step,
+            view,
+            requests,
+            plan.k_step,
+            named,
+            num_blocks_max=num_blocks_max,
+            num_queries_max=num_queries_max,
+            num_common_blocks=common,
+        )
         if is_restored:
             launch_state_restore(self.context, forward)
         if plan.is_spoiled:
@@ -194,7 +212,15 @@ class Runner:
         with machine.host(staging.inputs.all, "w") as staged:
             table = staged[: memory.layout.tokens].reshape(len(FIELDS), -1)
             write_rows(
-                table, batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
+                table,
+                batch.rows,
+                shape,
+                parts.pad_state_slots,
+                before=before,
+                prev_positions=prev_positions,
+                backups=backups,
+                accepted=accepted,
+                taken_over=taken_over,
             )
             self._write(staged, shape, fresh, named)
             if plan.is_spoiled:

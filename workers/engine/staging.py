@@ -130,13 +130,14 @@ def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
 def write_rows(
     table: NDArray[np.int64],
     rows: Sequence[Row],
-    before: Sequence[PlanRow],
     shape: Shape,
-    prev_positions: Sequence[int],
-    backups: Sequence[int],
-    accepted: Sequence[int],
-    taken_over: Sequence[int],
     pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]],
+    *,
+    before: Sequence[PlanRow] = (),
+    prev_positions: Sequence[int] = (),
+    backups: Sequence[int] = (),
+    accepted: Sequence[int] = (),
+    taken_over: Sequence[int] = (),
 ) -> None:
     """Write the fields of `memory.FIELDS` into a table [fields, rows], padded; two of them are the step's before.
 

@@ -76,7 +76,8 @@ class IncrementalTape(Tape):
     ) -> Verified:
         """Go on with the drafts that are kept, and the token that follows them."""
         spec, lines = self._spec, self.lines(drafts, spoiled)
-        found = verify(spec.sampling, lines, drafts, params, keep_rates(spec), len(self.tokens), drawn, cuts_of(spec))
+        rates, cuts = keep_rates(spec), cuts_of(spec)
+        found = verify(spec.sampling, lines, drafts, params, rates, len(self.tokens), proposals=drawn, cuts=cuts)
         for token, line in zip(found.tokens, lines, strict=False):
             self.append(token, line)
         return found
