@@ -74,12 +74,12 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
         ]
         if moved != found:
             reached()
-        if any(row.plan.d for row in rows):
+        if any(row.plan.scheduled.d for row in rows):
             # Numbers for recovered tokens are drawn for every row, and masked where no draft was there to reject.
             draws.update(
                 row.plan.request.index
                 for row, params in zip(rows, found, strict=True)
-                if params.temperature and not row.plan.d
+                if params.temperature and not row.plan.scheduled.d
             )
         return moved
 

@@ -45,7 +45,7 @@ def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached) -> Parts:
 
 def _uniform_by_length(parts: Parts, reached: Reached) -> Parts:
     def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-        uniform = all(row.n == width for row in rows)
+        uniform = all(row.scheduled.n == width for row in rows)
         if uniform != parts.is_uniform(rows, width):
             reached()
         return uniform

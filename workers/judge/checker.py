@@ -371,7 +371,9 @@ def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]
 def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
     """Return the drafts that the host has for each row that goes on with a token."""
     return [
-        row.proposed if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch else SCRATCH
+        row.drafted.proposed
+        if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
+        else SCRATCH
         for row in rows
     ]
 

@@ -28,7 +28,7 @@ from scenarios.trace import Trace
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
 from workers.record.evidence import Rule, Violation, violation
-from workers.record.log import Aborted, CacheReset, Preempted, Submitted
+from workers.record.log import UNSPOILED, Aborted, CacheReset, Preempted, Spoils, Submitted
 
 Moment: TypeAlias = tuple[int, int]
 _OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
@@ -39,19 +39,15 @@ class EventObligations:
     """The events in the order in which an engine hears them, and what they ask for now.
 
     An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
-    name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, the logits of
-    `spoiled` to be NaN; `spoiled_logits` and `spoiled_drafts` have what is to be made unusable of a request. `reorder`
-    waits for a batch, a dummy step for a step without one.
+    name is in use. `k_step` drafts are due; the `spoils` of a request wait for a row of it, `reorder` for a batch, a
+    dummy step for a step without one.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         self.k_step = trace.spec.num_speculative_tokens
         self.reorder: Reorder | None = None
         self.is_dummy_due = False
-        self.samples_taken: set[int] = set()
-        self.spoiled: set[int] = set()
-        self.spoiled_logits: dict[int, SpoilLogit] = {}
-        self.spoiled_drafts: dict[int, SpoilDraft] = {}
+        self.spoils: dict[int, Spoils] = {}
         self._k_max = self.k_step
         self._oracle = oracle
         self._submits = trace.submits()
@@ -166,15 +162,22 @@ class EventObligations:
             case Stall(tick=tick, at=at, ticks=ticks):
                 until = tick + (at != "before_schedule") + ticks
                 self._stalled_until[truth.index] = max(until, self._stalled_until.get(truth.index, 0))
-            case NoValidToken():
-                self.samples_taken.add(truth.index)
-            case NanLogits():
-                self.spoiled.add(truth.index)
-            case SpoilLogit():
-                self.spoiled_logits[truth.index] = event
-            case SpoilDraft():
-                self.spoiled_drafts[truth.index] = event
+            case _:
+                self.spoils[truth.index] = _with(self.spoils.get(truth.index, UNSPOILED), event)
         return None
+
+
+def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:
+    """Return what is to be spoiled of a row once one more event asks for it."""
+    match event:
+        case NoValidToken():
+            return spoils._replace(no_valid_token=True)
+        case NanLogits():
+            return spoils._replace(nan_logits=True)
+        case SpoilLogit():
+            return spoils._replace(logit=event)
+        case SpoilDraft():
+            return spoils._replace(draft=event)
 
 
 def _moment(event: AnyEvent) -> Moment:

@@ -146,12 +146,12 @@ class Properties:
                 account.tokens += 1 + row.d
             elif left and not self._may_end_here(account, row.n):
                 return violation(Rule.CUT_SHORT, name=account.submit.request, count=row.n, left=left)
-            if row.new_blocks:
-                for block in row.new_blocks:
+            if row.blocks.new:
+                for block in row.blocks.new:
                     if self._holders[block]:
                         return violation(Rule.BLOCK_HELD, block=block, name=account.submit.request)
                     self._holders[block] = 1
-                self._num_free -= len(row.new_blocks)
+                self._num_free -= len(row.blocks.new)
         self._flying.append(entry.rows)
         if self._num_running > spec.max_num_seqs:
             return violation(Rule.TOO_MANY_RUN, count=self._num_running, due=spec.max_num_seqs)
@@ -162,9 +162,9 @@ class Properties:
     def _join(self, account: Account, row: ScheduledRow) -> None:
         account.running = account.was_admitted = True
         self._num_running += 1
-        account.computed = account.scheduled = row.hit_length
+        account.computed = account.scheduled = row.blocks.hit_length
         account.needed = account.known
-        for block in row.shared_blocks:
+        for block in row.blocks.shared:
             self._num_free -= not self._holders[block]
             self._holders[block] += 1
 
@@ -251,7 +251,7 @@ class Properties:
                 return violation(Rule.COMPUTED_BEFORE_DRAFTS, count=end, due=account.known)
             if num_tokens > 1 + row.d:
                 return violation(Rule.TOO_MANY_TOKENS, count=num_tokens, drafts=row.d)
-            if not num_tokens and reason is None and not (row.invalid or row.spoiled):
+            if not num_tokens and reason is None and not (row.spoils.no_valid_token or row.spoils.nan_logits):
                 return violation(Rule.NO_TOKEN)
             account.computed = end - 1 + num_tokens
             return None

@@ -17,6 +17,7 @@ from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
 from workers.record.evidence import Rule, Violation, violation
 from workers.record.log import (
+    NO_BLOCKS,
     UNSPOILED,
     Aborted,
     CacheReset,
@@ -193,8 +194,9 @@ class Referee:
             self._drafts_next.get(truth.index, 0),
             len(truth.blocks),
             truth.limit,
-            truth.priority,
         )
+        if self._spec.policy == "priority":
+            standing.priority = truth.priority
         if self._oracle.cache is not None:
             standing.blocks = tuple(truth.blocks)
             standing.hashes = tuple(truth.hashes_until(truth.committed - 1, self._spec.block_size))
@@ -232,12 +234,7 @@ class Referee:
             return violation(Rule.STEP_IN_EPOCH, step=row.step_in_epoch, due=num_steps)
         if (row.n, row.d, row.padded) != (share.n, share.d, share.is_padded):
             return self._share(row, share)
-        obligations = self._obligations
-        if obligations.samples_taken or obligations.spoiled or row.invalid or row.spoiled:
-            wrong = self._taken(row, share)
-            if wrong is not None:
-                return wrong
-        if row.spoils is UNSPOILED and not obligations.spoiled_logits and not obligations.spoiled_drafts:
+        if row.spoils is UNSPOILED and row.request not in self._obligations.spoils:
             return None
         return self._spoils(row, share)
 
@@ -250,42 +247,31 @@ class Referee:
             return violation(Rule.NUM_DRAFTS, count=row.d, due=share.d)
         return violation(Rule.PADDED if row.padded else Rule.NOT_PADDED)
 
-    def _taken(self, row: ScheduledRow, share: Share) -> Violation | None:
-        """Compare whether the sample of a row is taken away, and whether its logits are made NaN."""
-        obligations = self._obligations
-        is_taken = row.request in obligations.samples_taken and not share.is_chunk
-        if row.invalid and not is_taken:
-            return violation(Rule.SAMPLE_TAKEN)
-        if is_taken and not row.invalid:
-            return violation(Rule.SAMPLE_LEFT)
-        if is_taken:
-            obligations.samples_taken.remove(row.request)
-        is_spoiled = row.request in obligations.spoiled and not share.is_chunk
-        if row.spoiled != is_spoiled:
-            return violation(Rule.SPOILED_LOGITS, seen=row.spoiled, due=is_spoiled)
-        if is_spoiled:
-            obligations.spoiled.remove(row.request)
-        return None
-
     def _spoils(self, row: ScheduledRow, share: Share) -> Violation | None:
-        """Compare what is spoiled of a row: a logit where it samples, a draft where it verifies one."""
-        logits, drafts = self._obligations.spoiled_logits, self._obligations.spoiled_drafts
-        due = Spoils(
-            logits.pop(row.request, None) if not share.is_chunk else None,
-            drafts.pop(row.request, None) if share.d else None,
-        )
-        return None if row.spoils == due else violation(Rule.SPOILS, seen=str(row.spoils), due=str(due))
+        """Compare what is spoiled of a row: its sample and logits where it samples, a draft where it verifies one."""
+        waiting = self._obligations.spoils.pop(row.request, UNSPOILED)
+        due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
+        if not share.d:
+            due, left = due._replace(draft=None), left._replace(draft=waiting.draft)
+        if left != UNSPOILED:
+            self._obligations.spoils[row.request] = left
+        seen = row.spoils
+        if seen.no_valid_token != due.no_valid_token:
+            return violation(Rule.SAMPLE_LEFT if due.no_valid_token else Rule.SAMPLE_TAKEN)
+        if seen.nan_logits != due.nan_logits:
+            return violation(Rule.SPOILED_LOGITS, seen=seen.nan_logits, due=due.nan_logits)
+        return None if seen == due else violation(Rule.SPOILS, seen=_spoiled(seen), due=_spoiled(due))
 
     def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> Violation | None:
-        spec = self._spec
-        if row.new_blocks or share.num_blocks or row.shared_blocks or share.shared or row.hit_length:
-            if len(row.new_blocks) != share.num_blocks:
-                return violation(Rule.NUM_BLOCKS, count=len(row.new_blocks), due=share.num_blocks)
-            if row.hit_length != len(share.shared) * spec.block_size or row.shared_blocks != share.shared:
-                return violation(Rule.HITS, blocks=row.shared_blocks, tokens=row.hit_length, due=share.shared)
-            if self._oracle.cache is not None and row.new_blocks != share.blocks:
-                return violation(Rule.BLOCKS, blocks=row.new_blocks, due=share.blocks)
-            for block in row.new_blocks if self._oracle.cache is None else ():
+        spec, given = self._spec, row.blocks
+        if given is not NO_BLOCKS or share.num_blocks or share.shared:
+            if len(given.new) != share.num_blocks:
+                return violation(Rule.NUM_BLOCKS, count=len(given.new), due=share.num_blocks)
+            if given.hit_length != len(share.shared) * spec.block_size or given.shared != share.shared:
+                return violation(Rule.HITS, blocks=given.shared, tokens=given.hit_length, due=share.shared)
+            if self._oracle.cache is not None and given.new != share.blocks:
+                return violation(Rule.BLOCKS, blocks=given.new, due=share.blocks)
+            for block in given.new if self._oracle.cache is None else ():
                 if not 0 <= block < spec.num_blocks or self._owner[block] is not None:
                     return violation(Rule.BLOCK_OWNED, block=block, owner=self._owner_name(block))
                 self._owner[block] = row.request
@@ -394,3 +380,9 @@ class Referee:
         if not self._uncorrected or self._uncorrected.popleft() != step or step >= self._launched:
             return violation(Rule.CORRECTED_OUT_OF_TURN, step=step)
         return None
+
+
+def _spoiled(spoils: Spoils) -> tuple[str | None, str | None]:
+    """Return the events that spoil a logit and a draft of a row, as JSON."""
+    logit, draft = (event.model_dump_json() if event is not None else None for event in (spoils.logit, spoils.draft))
+    return logit, draft

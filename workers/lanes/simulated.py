@@ -213,6 +213,7 @@ class SimulatedMachine(BaseMachine):
         policy: Policy,
         watcher: Watcher | None = None,
         held: Sequence[Held] = (),
+        *,
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
         as_tensor: Callable[[NDArray[Any]], Any] | None = None,

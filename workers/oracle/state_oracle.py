@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
-from workers.oracle.drafters import Drafts
+from workers.oracle.drafters import NO_DRAFT, Drafts
 from workers.oracle.incremental_tape import (
     IncrementalTape,
     RowOutcome,
@@ -22,10 +22,11 @@ from workers.oracle.logits_processing import rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
-from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
-from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
+from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
+from workers.oracle.verified_drafts import drafts_of, happened_in, spoiled_logit_of, status_of
 from workers.record.evidence import Rule, violation
 from workers.record.log import (
+    NO_BLOCKS,
     UNSPOILED,
     Aborted,
     CacheReset,
@@ -128,20 +129,20 @@ class Oracle:
         if entry.request != len(self.requests):
             raise LogError(Rule.SUBMITTED_OUT_OF_ORDER, request=entry.request)
         truth = self._newest[name] = Truth(
-            entry.request,
-            name,
-            before.incarnation + 1 if before is not None else 0,
-            tape,
-            script_of(event, self.spec, self._tapes),
-            len(prompt),
-            limit,
-            frozenset(event.stop),
-            len(prompt),
-            event.params,
-            event.params.num_logprobs,
-            tape.edges,
-            event.priority,
-            event.params if draws_drafts(event.params, self.spec) else None,
+            index=entry.request,
+            name=name,
+            incarnation=before.incarnation + 1 if before is not None else 0,
+            tape=tape,
+            script=script_of(event, self.spec, self._tapes),
+            num_prompt=len(prompt),
+            limit=limit,
+            stop=frozenset(event.stop),
+            committed=len(prompt),
+            params=event.params,
+            num_logprobs=event.params.num_logprobs,
+            grammar=tape.edges,
+            priority=event.priority,
+            draft_params=event.params if draws_drafts(event.params, self.spec) else None,
         )
         self.requests.append(truth)
         self.alive[truth.index] = truth
@@ -157,9 +158,9 @@ class Oracle:
                 truth.running = True
                 self.running.append(truth)
                 truth.state_slot = row.state_slot
-                truth.sched_computed = truth.computed = row.hit_length
-            if row.shared_blocks or row.new_blocks:
-                size, blocks = self.spec.block_size, row.shared_blocks + row.new_blocks
+                truth.sched_computed = truth.computed = row.blocks.hit_length
+            if row.blocks is not NO_BLOCKS:
+                size, blocks = self.spec.block_size, row.blocks.shared + row.blocks.new
                 truth.blocks.extend(blocks)
                 for block in blocks:
                     truth.slots.extend(range(block * size, (block + 1) * size))
@@ -173,21 +174,21 @@ class Oracle:
         joining = [row for row in rows if not self._live(row.request).running]
         for row in rows:
             if row not in joining:
-                cache.claim(row.new_blocks)
+                cache.claim(row.blocks.new)
         for row in rows:
             truth = self.requests[row.request]
             if row in joining:
-                cache.share(row.shared_blocks)
-                cache.claim(row.new_blocks)
-                truth.num_cached = len(row.shared_blocks)
+                cache.share(row.blocks.shared)
+                cache.claim(row.blocks.new)
+                truth.num_cached = len(row.blocks.shared)
                 self._take_over(truth, row, cache)
-            blocks = [*truth.blocks, *row.shared_blocks, *row.new_blocks]
-            self._register(truth, blocks, truth.sched_computed + row.hit_length + row.n)
+            blocks = [*truth.blocks, *row.blocks.shared, *row.blocks.new]
+            self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
         """Check that shared blocks hold the request's tokens, and note their expected contents."""
         size = self.spec.block_size
-        for index, block in enumerate(row.shared_blocks):
+        for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
             assert found is not None, "the oracle's own registrations have contents"
             if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
@@ -238,14 +239,15 @@ class Oracle:
         tape, computed = truth.tape, truth.computed
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
-        key = row.request, row.epoch
-        drafts, drawn = drafts_of(truth, row, base, self._in_batch.get(key, False), self.spec)
-        if discard or row.invalid or row.spoiled:
-            outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
+        was_sampled = self._in_batch.get((row.request, row.epoch), False)
+        drafts, drawn = drafts_of(truth, row, base, was_sampled, self.spec)
+        spoils = row.spoils
+        if discard or spoils.no_valid_token or spoils.nan_logits:
+            outcome = RowOutcome(has_target=spoils.no_valid_token or not spoils.nan_logits)
         else:
             outcome = self._verify(truth, row, base + 1, drafts, drawn)
         valid, status = outcome.valid, 0
-        if not outcome.has_target or row.spoils is not UNSPOILED:
+        if not outcome.has_target or spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)
             self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
@@ -262,31 +264,29 @@ class Oracle:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         else:
-            drafted = Drafts((NO_DRAFT,) * k_step)
+            # The next step of a row that is discarded uses no drafts: what it proposes is scratch.
+            drafted = Drafts(() if discard else (NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
             tape,
             row,
-            key,
             computed,
-            truth.accepted,
-            kept,
-            discard,
-            valid,
-            accepted,
-            next_token,
-            drafts,
-            drafted.raw,
-            drafted.own,
-            () if discard else drafted.proposed,
-            sched_computed,
-            committed + placeholders,
-            backup,
-            truth.slots[computed : computed + row.n],
-            chunk_end,
             base,
-            drawn,
-            status,
+            kept,
+            valid,
+            discard=discard,
+            accepted_read=truth.accepted,
+            accepted=accepted,
+            next_token=next_token,
+            sched_computed=sched_computed,
+            no_spec=committed + placeholders,
+            backup=backup,
+            slots=truth.slots[computed : computed + row.n],
+            drafts=drafts,
+            drawn=drawn,
+            status=status,
+            chunk_end=chunk_end,
+            drafted=drafted,
         )
         truth.computed, truth.accepted = kept, accepted
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
@@ -296,8 +296,8 @@ class Oracle:
         """Verify a row from position `first` on, and count its decisions and probes."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
             raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.tape.tokens))
-        spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
-        found = verify_row(truth, first, drafts, drawn, spoil)
+        spoiled = None if row.spoils is UNSPOILED else spoiled_logit_of(row, self.spec)
+        found = verify_row(truth, first, drafts, drawn, spoiled)
         if found.num_drawn:
             self.num_decisions += found.num_drawn
             self.num_ambiguous += found.num_ambiguous
@@ -322,7 +322,7 @@ class Oracle:
             if row.valid and row.base + 1 != first:
                 raise LogError(Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit, position=row.base + 1, due=first)
             self._commit(truth, row.valid)
-            if not (row.valid or row.discard or row.row.invalid):
+            if not (row.valid or row.discard or row.row.spoils.no_valid_token):
                 self._finish(truth, "error")
             if self.cache is not None and row.valid and not stale and truth.blocks:
                 self._register(truth, truth.blocks, truth.sched_computed)

@@ -111,7 +111,16 @@ def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watc
     as_tensor: Callable[..., Any] | None = None
     if config.device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
-    return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor, watch.observer)
+    return SimulatedMachine(
+        lanes,
+        policy,
+        watch.watcher,
+        held,
+        without=watch.without,
+        blame=watch.blame,
+        as_tensor=as_tensor,
+        observer=watch.observer,
+    )
 
 
 def _load_triton(interprets: bool) -> None:

@@ -182,7 +182,8 @@ def _draw_boxes(
         label = _label(row, row.step != step)
         x = _GUTTER + row.lane * _COLUMN + _PAD
         detail = tuple(_detail(row, lane, timeline, waits.get(row.index, ())))
-        picture.boxes.append(Box(row, lane, label, detail, roles.get(row.index, "plain"), x, y, queue))
+        role = roles.get(row.index, "plain")
+        picture.boxes.append(Box(row, lane, label, detail, role, x=x, y=y, queue=queue))
         y += _ROW
     picture.height = y + _PAD
     return tops

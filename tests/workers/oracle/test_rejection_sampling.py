@@ -49,8 +49,10 @@ class Drawn:
 
     def expected(self, method: SamplingMethod) -> list[Verified]:
         return [
-            rejection.verify(method, lines.tolist(), [each.token for each in proposals], params, RATES, at, proposals)
-            for lines, proposals, params, at in zip(
+            rejection.verify(
+                method, lines.tolist(), [draft.token for draft in drafts], params, RATES, at, proposals=drafts
+            )
+            for lines, drafts, params, at in zip(
                 self.logits, self.proposals, self.params, self.positions.tolist(), strict=True
             )
         ]

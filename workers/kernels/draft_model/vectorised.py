@@ -62,13 +62,13 @@ def run_chain(a: DraftModelChain, choose: Choose) -> None:
         scripted(a, last).tolist(),
         strict=True,
     )
-    for row, (num_scheduled, *given) in enumerate(rows):
+    for row, (num_scheduled, last_of_row, hidden, seen_by_last, sum_of_row, wrong) in enumerate(rows):
         if num_scheduled:
-            _run_row(a, row, choose, *given)
+            _run_row(a, row, choose, last=last_of_row, hidden=hidden, seen=seen_by_last, sums=sum_of_row, wrong=wrong)
 
 
 def _run_row(
-    a: DraftModelChain, row: int, choose: Choose, last: int, hidden: int, seen: int, sums: int, wrong: list[int]
+    a: DraftModelChain, row: int, choose: Choose, *, last: int, hidden: int, seen: int, sums: int, wrong: list[int]
 ) -> None:
     """Run the model on its own drafts, from the `hidden` word of the next token on: the one behind position `last`.
 

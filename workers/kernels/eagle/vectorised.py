@@ -50,13 +50,21 @@ def draft_chain(a: DraftChain) -> None:
     # The last draft is not fed back.
     fed, slots = embed(tokens)[:, : a.num_proposed - 1], a.draft_slots.reshape(num_rows, k)
     # A chain does one thing after the other, and rows are few: numbers are faster than arrays of so few.
-    columns = vectors.tolist(), seen.tolist(), sums.tolist(), places.tolist(), fed.tolist(), slots.tolist()
-    for first, of_row in zip(range(0, num_real * k, k), zip(*columns, strict=True), strict=False):
-        _chain(a, first, *of_row)
+    columns = (
+        range(0, num_real * k, k),
+        vectors.tolist(),
+        seen.tolist(),
+        sums.tolist(),
+        places.tolist(),
+        fed.tolist(),
+        slots.tolist(),
+    )
+    for first, vector, seen_by_row, total, place, fed_back, slots_of_row in zip(*columns, strict=False):
+        _chain(a, first, vector=vector, seen=seen_by_row, total=total, place=place, fed=fed_back, slots=slots_of_row)
 
 
 def _chain(
-    a: DraftChain, first: int, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
+    a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
 ) -> None:
     """Write the raws of a row, from `first` on, and to the cache what its drafts that are `fed` back leave there.
 

@@ -68,7 +68,7 @@ def rules_of(line: NDArray[Any], at: Line, vocab_size: int) -> Rules:
     (banned,) = np.logical_not(bits_of(line[at.allowed : at.stop], vocab_size)).nonzero()
     num_prompt, min_length, presence, frequency, repetition = numbers[: at.allowed]
     stop = line[at.stop : at.bad_words]
-    return Rules(num_prompt, min_length, presence, frequency, repetition, banned, stop, words)
+    return Rules(num_prompt, min_length, presence, frequency, repetition, banned=banned, stop=stop, bad_words=words)
 
 
 def penalise(scores: NDArray[Any], rules: Rules, history: list[int]) -> None:
