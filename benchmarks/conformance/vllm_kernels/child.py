@@ -12,7 +12,7 @@ import torch
 from benchmarks.conformance.vllm_kernels.comparison import Array, Comparison, Ours, counted
 from tests.workers.kernels.twins import memory_of, op_name, run
 from workers.kernels.argument import Arguments
-from workers.targets.vllm.child.interpreter import interpret
+from workers.targets.child.inside.interpreter import interpret
 
 # Imported once Triton is interpreted.
 MODULES = ("verification", "frequencies", "bookkeeping", "logits")

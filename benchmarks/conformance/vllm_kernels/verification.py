@@ -36,7 +36,7 @@ from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.definition import residual_mass
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
-from workers.targets.vllm.child.interpreter import without_library
+from workers.targets.child.inside.interpreter import without_library
 
 UNDEFINED = "a line of logits with NaN or inf, or of nothing but -inf"
 OUTSIDE = "a draft outside the vocabulary"

@@ -5,10 +5,10 @@ from typing import Any
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from scenarios.events import Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.reports import SourceLine
-from workers.targets.vllm.child.main import Host, main
-from workers.targets.vllm.messages import Message
+from workers.targets.vllm.inside.main import Host, main
 
 
 class MutatedHost(Host):

@@ -10,8 +10,8 @@ from scenarios.trace import Trace
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
 from workers.run.output_check import STEPS_MAX, OutputRun, text_of
+from workers.targets.child.messages import Message
 from workers.targets.target import EngineFailed
-from workers.targets.vllm.messages import Message
 from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm, is_known_race
 
 CHILD = "benchmarks.power.vllm_mutants.child"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from workers.targets.child import messages, process
+from workers.targets.child.messages import MessageError, read_message, write_message
+from workers.targets.child.process import EngineProcess, StartFailed
 from workers.targets.target import EngineFailed
-from workers.targets.vllm import messages, process
-from workers.targets.vllm.messages import MessageError, read_message, write_message
-from workers.targets.vllm.process import EngineProcess, StartFailed
 
 ECHO = """
 import json, os, signal, sys, tempfile, time

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.spec import EngineSpec
-from workers.targets.vllm.child.models import HYBRID_LAYERS, model_folder
+from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 
 ENGINES_MAX = 6
 # Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.

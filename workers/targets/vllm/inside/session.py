@@ -10,10 +10,10 @@ from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
-from workers.targets.vllm.child.grammars import text_of
-from workers.targets.vllm.child.observer import StepObserver
-from workers.targets.vllm.child.simulated import SimulatedDevice
-from workers.targets.vllm.messages import Message, RunnerName
+from workers.targets.child.inside.simulated_device import SimulatedDevice
+from workers.targets.child.messages import Message, RunnerName
+from workers.targets.vllm.inside.grammars import text_of
+from workers.targets.vllm.inside.observer import StepObserver
 
 
 class Session:

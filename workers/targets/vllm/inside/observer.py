@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from workers.targets.child.messages import Message, RunnerName
 from workers.targets.simulated_torch.device import activate
-from workers.targets.vllm.messages import Message, RunnerName
 
 # Tensors that hold one value after the other of their rows.
 Parts = Sequence[torch.Tensor]

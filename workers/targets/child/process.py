@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from select import select
 
+from workers.targets.child.messages import Message, MessageError, read_message, write_message
 from workers.targets.target import EngineFailed
-from workers.targets.vllm.messages import Message, MessageError, read_message, write_message
 
 # Imports take seconds, and minutes where many share a machine.
 START_SECONDS = 300.0

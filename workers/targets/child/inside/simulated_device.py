@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from scenarios.events import Schedule
+from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
 from workers.targets.simulated_torch.digests import TaskDigests
 from workers.targets.simulated_torch.reports import Access, Race, Report
-from workers.targets.vllm.messages import Message
 
 # Kernels for a CPU that are registered for every device: they would run at once.
 _OPS = (
@@ -51,7 +51,7 @@ class SimulatedDevice:
         self._names = cuda_names()
         self._names.__enter__()
         platforms: Any = import_module("vllm.platforms")
-        platform = import_module("workers.targets.vllm.child.platform").SimulatedPlatform
+        platform = import_module("workers.targets.vllm.inside.platform").SimulatedPlatform
         platforms._current_platform = platform()
         platform.import_kernels()
         for op in _OPS:

@@ -17,7 +17,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from workers.targets.simulated_torch.device import activate
-from workers.targets.vllm.child.platform import DEVICE
+from workers.targets.vllm.inside.platform import DEVICE
 
 
 class SimulatedWorker(Worker):  # type: ignore[misc]

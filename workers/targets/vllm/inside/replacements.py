@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
+from workers.targets.child.messages import RunnerName
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
-from workers.targets.vllm.child.hybrid import (
+from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
     caches_remembered,
     prompts_convolved,
     tokens_convolved,
 )
-from workers.targets.vllm.messages import RunnerName
 
 # Seen to run here.
 KNOWN = ("0.32.0",)

@@ -21,7 +21,7 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
     @classmethod
     def get_attn_backend_cls(cls, *arguments: Any, **options: Any) -> str:
         """Return the path of the attention backend."""
-        return "workers.targets.vllm.child.lanes.Attention"
+        return "workers.targets.vllm.inside.lanes.Attention"
 
     @classmethod
     def set_device(cls, device: torch.device) -> None:
@@ -30,7 +30,7 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
         """Take the worker of this device; asynchrony stays as it was asked for."""
-        vllm_config.parallel_config.worker_cls = "workers.targets.vllm.child.lanes.SimulatedWorker"
+        vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
         vllm_config.compilation_config.cudagraph_capture_sizes = []
 
     @classmethod

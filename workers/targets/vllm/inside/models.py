@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from workers.targets.vllm.child.grammars import tokenizer_files
+from workers.targets.vllm.inside.grammars import tokenizer_files
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
 LAYERS = 2

@@ -21,15 +21,15 @@ from pydantic import TypeAdapter
 
 from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.child.inside.interpreter import interpret
+from workers.targets.child.inside.simulated_device import SimulatedDevice
+from workers.targets.child.messages import Message, RunnerName, read_message, write_message
+from workers.targets.child.process import FILES
 from workers.targets.simulated_torch.digests import TaskDigests
 from workers.targets.simulated_torch.harm import harm_of
-from workers.targets.vllm.child.engines import Engines
-from workers.targets.vllm.child.interpreter import interpret
-from workers.targets.vllm.child.replacements import apply_all
-from workers.targets.vllm.child.session import Session
-from workers.targets.vllm.child.simulated import SimulatedDevice
-from workers.targets.vllm.messages import Message, RunnerName, read_message, write_message
-from workers.targets.vllm.process import FILES
+from workers.targets.vllm.inside.engines import Engines
+from workers.targets.vllm.inside.replacements import apply_all
+from workers.targets.vllm.inside.session import Session
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
 # Under these a race is looked for harm; a trace may then take so many steps more.
