@@ -2,19 +2,9 @@
 
 import numpy as np
 
-from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
+from workers.kernels.spoil_logits.arguments import SpoilLogits
 
 
 def spoil_logits(a: SpoilLogits) -> None:
     """Set all logits of `rows`, `num_logits` each, to what is not a number."""
     a.logits.reshape(-1, a.num_logits)[a.rows] = np.nan
-
-
-def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set the logit at a place to infinity, or to what is not a number."""
-    a.logits[a.place] = np.inf if a.is_infinite else np.nan
-
-
-def spoil_one_draft(a: SpoilOneDraft) -> None:
-    """Set the draft at a place to an id."""
-    a.draft_tokens[a.place] = a.token

@@ -18,8 +18,8 @@ from workers.kernels.compute_logits import vectorised as compute_logits
 from workers.kernels.compute_logits.arguments import ComputeLogits
 from workers.kernels.copies import triton as copies
 from workers.kernels.copies.arguments import CopyInputs
+from workers.kernels.draft_slots import definition as draft_slots
 from workers.kernels.draft_slots import triton as triton_draft_slots
-from workers.kernels.draft_slots import vectorised as draft_slots
 from workers.kernels.draft_slots.arguments import DraftSlots
 from workers.kernels.eagle import triton as triton_draft
 from workers.kernels.eagle import vectorised as draft
@@ -27,8 +27,8 @@ from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 from workers.kernels.kv_write import triton as triton_kv_write
 from workers.kernels.kv_write import vectorised as kv_write
 from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.poison import definition as poison
 from workers.kernels.poison import triton as triton_poison
-from workers.kernels.poison import vectorised as poison
 from workers.kernels.poison.arguments import Poison
 from workers.kernels.recurrent_update import triton as triton_recurrent_update
 from workers.kernels.recurrent_update import vectorised as recurrent_update
