@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "coverage.md"
 FOLDERS = ("workers/engine", "workers/kernels")
 # A definition is what the NumPy twins beside it are compared with, Triton's twins run elsewhere.
 OTHER_TWINS = ("definition.py", "triton.py")
-TWIN = "vectorised.py"
+TWIN = "numpy.py"
 
 
 class Line(NamedTuple):

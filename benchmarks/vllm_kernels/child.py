@@ -15,7 +15,7 @@ from workers.engine.parts import Parts
 from workers.kernels.argument import Arguments
 from workers.targets.vllm.child.interpreter import interpret
 
-NUMPY = "vectorised"
+NUMPY = "numpy"
 # Imported once Triton is interpreted.
 MODULES = ("verification", "frequencies", "bookkeeping", "logits")
 

@@ -34,7 +34,7 @@ from benchmarks.mutation import (
 
 RULES = "workers/engine/rules.py"
 FORWARD = "workers/engine/forward.py"
-ARITHMETIC = "workers/kernels/arithmetic/vectorised.py"
+ARITHMETIC = "workers/kernels/arithmetic/numpy.py"
 
 
 @pytest.fixture(scope="module")

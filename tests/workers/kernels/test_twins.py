@@ -7,7 +7,7 @@ import pytest
 from tests.workers.kernels.twins import FOLDERS, assert_as_defined, cases_of, folders_with, op_name, op_of, ops_of, run
 from workers.targets.devices import CLEAN
 
-WITH_TWINS = sorted(folders_with("vectorised.py") & {*FOLDERS})
+WITH_TWINS = sorted(folders_with("numpy.py") & {*FOLDERS})
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -19,7 +19,7 @@ def test_every_op_of_a_folder_has_a_definition_and_cases(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_sim_runs_the_numpy_twin_of_an_op_or_its_definition_where_there_is_none(folder: str) -> None:
-    twins = import_module(f"workers.kernels.{folder}.vectorised") if folder in WITH_TWINS else None
+    twins = import_module(f"workers.kernels.{folder}.numpy") if folder in WITH_TWINS else None
     for name in ops_of(folder):
         assert getattr(CLEAN, name) is getattr(twins, name, op_of(folder, "definition", name))
 

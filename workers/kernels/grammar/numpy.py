@@ -3,7 +3,7 @@
 import numpy as np
 
 from workers.kernels.grammar.arguments import ApplyMasks
-from workers.kernels.process_logits.vectorised import bits_of
+from workers.kernels.process_logits.numpy import bits_of
 
 
 def apply_masks(a: ApplyMasks) -> None:
