@@ -1,4 +1,4 @@
-"""The arithmetic of the ops' definitions, and the vectorised one, equal `workers.record.model`, word by word."""
+"""The arithmetic of the ops' definitions, and that of their NumPy twins, equal `workers.record.model`, word by word."""
 
 from itertools import product
 
