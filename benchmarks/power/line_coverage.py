@@ -20,8 +20,9 @@ from workers.run.check import check
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coverage.md"
 FOLDERS = ("workers/engine", "workers/kernels")
-# Definitions are what twins are compared with, Triton's twins run elsewhere.
+# A definition is what the NumPy twins beside it are compared with, Triton's twins run elsewhere.
 OTHER_TWINS = ("definition.py", "triton.py")
+TWIN = "numpy.py"
 
 
 class Line(NamedTuple):
@@ -34,7 +35,14 @@ class Line(NamedTuple):
 def files() -> list[Path]:
     """Return the modules of the engine and of its ops on `sim`."""
     found = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
-    return [path for path in found if path.name not in (*OTHER_TWINS, "__init__.py")]
+    others = (path for path in found if path.name not in (*OTHER_TWINS, "__init__.py"))
+    return sorted((*others, *definitions_run()))
+
+
+def definitions_run() -> list[Path]:
+    """Return the definitions of ops in whose folder nothing has a NumPy twin: `sim` runs all that is in them."""
+    folders = {path.parent for path in (ROOT / "workers" / "kernels").glob("*/arguments.py")}
+    return sorted(folder / "definition.py" for folder in folders if not (folder / TWIN).exists())
 
 
 def executable(path: Path) -> set[int]:

@@ -1,7 +1,7 @@
 """Mutation score: how many small changes of the engine are found by random traces, and what explains the others.
 
-Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. What is changed is the engine and the NumPy
-twins of its ops (`benchmarks.power.mutants` says how), not the lanes: the simulated machine is the tester's own. A
+Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. What is changed is the engine and its ops as
+`sim` runs them (`benchmarks.power.mutants` says how), not the lanes: the simulated machine is the tester's own. A
 mutant meets the traces that execute its line, of the first N of the mixed generator, each under its own schedule, until
 one ends with a finding, takes too long or kills its process. Who survives is looked for in `survivors.csv` beside this
 module; `docs/mutation.md` says how to read it.
@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from pathlib import Path
 
-from benchmarks.power.line_coverage import FOLDERS, ROOT
+from benchmarks.power.line_coverage import FOLDERS, ROOT, TWIN, definitions_run
 from benchmarks.power.mutant_runs import Clean, Outcome, Runner, Task, in_fork, run_clean, traces_from
 from benchmarks.power.mutants import Mutant, mutants_of
 from benchmarks.power.survivors import CLASSES, HARMLESS, SURVIVORS, Classified, TableError, classified, row_of
@@ -51,9 +51,9 @@ class Result:
 
 
 def default_files() -> list[str]:
-    """Return the files whose mutants are made: the engine's, and the NumPy twins of its ops."""
+    """Return the files whose mutants are made: the engine's, and what it runs of its ops on `sim`."""
     found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    wanted = [path for path in found if path.name == "vectorised.py" or "kernels" not in path.parts]
+    wanted = [path for path in found if path.name == TWIN or "kernels" not in path.parts] + definitions_run()
     return [str(path.relative_to(ROOT)) for path in wanted if path.name not in ("__init__.py", OBSERVER)]
 
 

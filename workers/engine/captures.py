@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
-from workers.kernels.arithmetic.vectorised import ZERO, integer, tiled
+from workers.kernels.arithmetic.numpy import ZERO, integer, tiled
 from workers.kernels.state_copy.arguments import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder

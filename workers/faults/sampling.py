@@ -12,7 +12,7 @@ from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.probabilities.vectorised import LOG2E, NEVER, Floats, above, weight
+from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN

@@ -23,7 +23,7 @@ from workers.targets.vllm.target import ENVIRONMENT, HOME, ROOT, Keeper
 # Beside what vLLM is installed with: where vLLM finds a Triton it loads it, and its engines grow.
 TRITON = "triton"
 CHILD = "benchmarks.conformance.vllm_kernels.child"
-TWINS = ("definition", "vectorised", "triton")
+TWINS = ("definition", "numpy", "triton")
 
 
 def rows_of(home: Path, twin: str) -> list[Row]:

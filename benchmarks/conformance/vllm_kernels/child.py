@@ -11,9 +11,11 @@ import torch
 
 from benchmarks.conformance.vllm_kernels.comparison import Array, Comparison, Ours, counted
 from tests.workers.kernels.twins import memory_of, op_name, run
+from workers.engine.parts import Parts
 from workers.kernels.argument import Arguments
 from workers.targets.child.inside.interpreter import interpret
 
+NUMPY = "numpy"
 # Imported once Triton is interpreted.
 MODULES = ("verification", "frequencies", "bookkeeping", "logits")
 
@@ -22,8 +24,9 @@ def ours_by(twin: str) -> Ours:
     """Return what runs the ops of ours by one of their twins, on copies of what they are given."""
 
     def outputs(case: Arguments) -> dict[str, Array]:
-        module = import_module(f"{type(case).__module__.rpartition('.')[0]}.{twin}")
-        op: Callable[[Any], None] = getattr(module, op_name(type(case)))
+        # An op without a NumPy twin is its definition there.
+        module = f"{type(case).__module__.rpartition('.')[0]}.{twin}"
+        op: Callable[[Any], None] = getattr(Parts() if twin == NUMPY else import_module(module), op_name(type(case)))
         if twin != "triton":
             return run(op, case)
         memory = {name: torch.from_numpy(array) for name, array in memory_of(case).items()}

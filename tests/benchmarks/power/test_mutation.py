@@ -32,7 +32,7 @@ from benchmarks.power.survivors import Classified, classified
 
 RULES = "workers/engine/rules.py"
 FORWARD = "workers/engine/forward.py"
-ARITHMETIC = "workers/kernels/arithmetic/vectorised.py"
+ARITHMETIC = "workers/kernels/arithmetic/numpy.py"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from scenarios.trace import Trace
 from workers.engine.grammar_rules import checked_drafts, length_in_grammar, mask_rows
 from workers.engine.request import PlanRow, Request
 from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.grammar.vectorised import apply_masks, grammar_drafts
+from workers.kernels.grammar.definition import grammar_drafts
+from workers.kernels.grammar.numpy import apply_masks
 from workers.kernels.process_logits.arguments import BITS
 from workers.kernels.sentinels import NO_DRAFT
 from workers.oracle.logits_processing import cut_off, edges_after, edges_of

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic.vectorised import shared
+from workers.kernels.arithmetic.numpy import shared
 from workers.kernels.probabilities.shared_arguments import Verified
 
 Floats = NDArray[np.float32]

@@ -9,13 +9,13 @@ from operator import mul
 import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY, POSITION, WORDS
-from workers.kernels.arithmetic.vectorised import arange, embed, embeddings, mix_number, scores_of, taps
-from workers.kernels.attention.vectorised import attention
+from workers.kernels.arithmetic.numpy import arange, embed, embeddings, mix_number, scores_of, taps
+from workers.kernels.attention.numpy import attention
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
-from workers.kernels.drafting.vectorised import cached_sums, scripted
+from workers.kernels.drafting.numpy import cached_sums, scripted
 from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.kv_write.vectorised import kv_write
-from workers.kernels.recurrent_update.vectorised import recurrent_update
+from workers.kernels.kv_write.numpy import kv_write
+from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 # Returns of a row, the index of a draft, the model's hidden word and what the script says there: its own token and the

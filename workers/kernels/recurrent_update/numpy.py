@@ -7,7 +7,7 @@ few, but for what windows add, which needs no state.
 import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY, WORDS
-from workers.kernels.arithmetic.vectorised import mix, mix_number, runs, taps
+from workers.kernels.arithmetic.numpy import mix, mix_number, runs, taps
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
 
 

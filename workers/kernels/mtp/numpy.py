@@ -5,7 +5,7 @@ Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for th
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import (
+from workers.kernels.arithmetic.numpy import (
     DRAFTER_LAYER,
     PLACE_STEP,
     ZERO,
@@ -15,7 +15,7 @@ from workers.kernels.arithmetic.vectorised import (
     mix,
     store,
 )
-from workers.kernels.drafting.vectorised import cached_sums, propose, scripted, see, write_raw, write_scratch
+from workers.kernels.drafting.numpy import cached_sums, propose, scripted, see, write_raw, write_scratch
 from workers.kernels.mtp.arguments import MtpChain, MtpPass
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import (
+from workers.kernels.arithmetic.numpy import (
     DRAFTER_LAYER,
     PLACE_STEP,
     Integers,
@@ -20,7 +20,7 @@ from workers.kernels.arithmetic.vectorised import (
     shared,
     store,
 )
-from workers.kernels.drafting.vectorised import cached_sums, scripted, withhold
+from workers.kernels.drafting.numpy import cached_sums, scripted, withhold
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
 
 _STEP = int(PLACE_STEP)

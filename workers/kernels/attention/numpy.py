@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import NOTHING, ZERO, cached_words, integer, mix
-from workers.kernels.arithmetic.vectorised import attention as attended
+from workers.kernels.arithmetic.numpy import NOTHING, ZERO, cached_words, integer, mix
+from workers.kernels.arithmetic.numpy import attention as attended
 from workers.kernels.attention.arguments import Attention
 from workers.kernels.sentinels import PAD_ROW
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import (
+from workers.kernels.arithmetic.numpy import (
     DRAFTER_LAYER,
     Words,
     arange,
@@ -22,7 +22,7 @@ from workers.kernels.arithmetic.vectorised import (
     words,
 )
 from workers.kernels.dflash.arguments import DflashBlock, DflashContext
-from workers.kernels.drafting.vectorised import cached_sums, scripted, withhold, write_raw, write_scratch
+from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, write_raw, write_scratch
 
 
 def dflash_context(a: DflashContext) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import NOTHING, ONE, TWO, ZERO, arange, cached_words, integer, mix, words
+from workers.kernels.arithmetic.numpy import NOTHING, ONE, TWO, ZERO, arange, cached_words, integer, mix, words
 from workers.kernels.cascade_attention.arguments import CascadeAttention
 
 

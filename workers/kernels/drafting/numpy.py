@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic.vectorised import (
+from workers.kernels.arithmetic.numpy import (
     TWO,
     Integers,
     Words,

@@ -1,6 +1,6 @@
 """Embed the tokens and store their keys and values."""
 
-from workers.kernels.arithmetic.vectorised import embed, kv_words, store
+from workers.kernels.arithmetic.numpy import embed, kv_words, store
 from workers.kernels.kv_write.arguments import KvWrite
 
 

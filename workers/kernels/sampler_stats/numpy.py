@@ -5,8 +5,8 @@ Row by row: a step has few, and the lines of one lie in one piece.
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import multiples
-from workers.kernels.probabilities.vectorised import LEAST, LOG2E, NEVER, Floats, number, weight
+from workers.kernels.arithmetic.numpy import multiples
+from workers.kernels.probabilities.numpy import LEAST, LOG2E, NEVER, Floats, number, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
 INFINITY, UNDEFINED = number(np.inf), number(np.nan)

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import Integers, arange, column, repeated, scores, shared
+from workers.kernels.arithmetic.numpy import Integers, arange, column, repeated, scores, shared
 from workers.kernels.compute_logits.arguments import ComputeLogits
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.probabilities.vectorised import NONE, Row
+from workers.kernels.probabilities.numpy import NONE, Row
 from workers.kernels.residual_mass.arguments import ResidualMass
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.logprobs.arguments import LOGIT_SCALE, LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
+from workers.kernels.logprobs.arguments import LOGIT_SCALE, LOGPROBS_MAX, TokenLogprobs
 from workers.kernels.sentinels import NO_TOKEN
 
 
@@ -27,13 +27,3 @@ def _write_line(a: TokenLogprobs, line: int) -> None:
     chosen[0], chosen[1:] = a.sampled[line], likeliest
     a.ids[first + count : last] = NO_TOKEN
     a.logprobs[first : first + count] = scaled[chosen] - (largest + np.log(np.add.reduce(np.exp(scaled - largest))))
-
-
-def flatten_logprobs(a: FlattenLogprobs) -> None:
-    """Put the logprobs of `rows` one behind the other: those of num_sampled columns of each row, no more."""
-    start = 0
-    for row in a.rows:
-        first, length = row * a.width * LOGPROBS_MAX, a.num_sampled[row] * LOGPROBS_MAX
-        a.flat_ids[start : start + length] = a.ids[first : first + length]
-        a.flat_logprobs[start : start + length] = a.logprobs[first : first + length]
-        start += length

@@ -11,20 +11,9 @@ from workers.kernels.process_logits.arguments import (
     PENALTY_SHIFT,
     Line,
     ProcessLogits,
-    WriteHistory,
     line_of,
 )
 from workers.kernels.sentinels import UNKNOWN_TOKEN
-
-
-def write_history(a: WriteHistory) -> None:
-    """Write the tokens that `rows` verify, the last one sampled and its drafts, at their positions of the history."""
-    history = a.lines.reshape(-1, a.line_length)[:, line_of(a.vocab_size).tokens :]
-    for row in a.rows.tolist():
-        width = 1 + int(a.num_drafts[row])
-        skipped = int(a.num_scheduled[row]) - width
-        base, first = int(a.num_computed[row]) + skipped, int(a.query_start[row]) + skipped
-        history[a.state_slot[row], base : base + width] = a.input_ids[first : first + width]
 
 
 def process_logits(a: ProcessLogits) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy import add, bitwise_and, bitwise_xor, multiply, right_shift
 from numpy.typing import NDArray
 
-from workers.kernels.arithmetic.vectorised import Integers, Words, shared, word, words
+from workers.kernels.arithmetic.numpy import Integers, Words, shared, word, words
 from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, SELECT_STREAM, DrawNoise
 
 _ROUNDS = 10

@@ -3,7 +3,7 @@
 import numpy as np
 
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.probabilities.vectorised import LOG2E, Floats, above, weight
+from workers.kernels.probabilities.numpy import LOG2E, Floats, above, weight
 
 _LOWEST = np.float32(-np.inf)
 # More than what rounding takes from a sum of float32 numbers, or adds to it.

@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from workers.kernels.arithmetic.vectorised import multiples
+from workers.kernels.arithmetic.numpy import multiples
 from workers.kernels.rejection_sample.arguments import RejectionSample
 from workers.kernels.sentinels import NO_TOKEN
 

@@ -5,8 +5,8 @@ Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the 
 
 import numpy as np
 
-from workers.kernels.arithmetic.vectorised import draft_hidden, repeated, tiled
-from workers.kernels.drafting.vectorised import scripted, withhold, write_raw
+from workers.kernels.arithmetic.numpy import draft_hidden, repeated, tiled
+from workers.kernels.drafting.numpy import scripted, withhold, write_raw
 from workers.kernels.medusa.arguments import MedusaHeads
 
 

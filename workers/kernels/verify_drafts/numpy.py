@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workers.kernels.probabilities.vectorised import LEAST, NEVER, Floats, Row, above, pick, weight, weight_of
+from workers.kernels.probabilities.numpy import LEAST, NEVER, Floats, Row, above, pick, weight, weight_of
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.arguments import (
     BLOCK,
