@@ -4,7 +4,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from scenarios.explain import of_problem, of_validation
 from scenarios.limits import over_limits
+from scenarios.scenario_file import ScenarioFile
 from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, Where, read
 from scenarios.trace import Trace, problems
 
-__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads"]
+__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads", "run_on"]
 
 BYTES_MAX = 4 << 20
 # Limit on values, keys and brackets: so many are read in a few seconds.
@@ -111,17 +112,30 @@ def _text(path: Path | str) -> str:
     return text
 
 
+def run_on(path: Path | str) -> dict[str, str]:
+    """Return what a scenario file says that it was run on, by key.
+
+    Raises:
+        ScenarioError: as `load`.
+    """
+    return _file(_text(path), str(path), False).run_on.model_dump(exclude_defaults=True)
+
+
 def loads(text: str, name: str, *, is_limited: bool = True) -> Trace:
     """Return the trace that a YAML text describes; `name` stands for the file in messages.
 
     Raises:
         ScenarioError: the text is not strict YAML, or not a trace that an engine could run.
     """
+    return _file(text, name, is_limited).trace()
+
+
+def _file(text: str, name: str, is_limited: bool) -> ScenarioFile:
     _check_size(len(text), name)
     more = 0
     data, lines = read(text, name, NODES_MAX if is_limited else None)
     try:
-        trace = Trace.model_validate(data, context={"problems_listed": True})
+        trace = ScenarioFile.model_validate(data, context={"problems_listed": True})
     except ValidationError as error:
         complaints, more = of_validation(error, data, lines)
     else:
@@ -140,9 +154,12 @@ def _check_size(size: int, name: str) -> None:
         raise ScenarioError(f"{name}: more than {BYTES_MAX} bytes; a scenario file has at most {BYTES_MAX}")
 
 
-def dumps(trace: Trace) -> str:
-    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out."""
-    data = trace.model_dump(exclude_defaults=True)
+def dumps(trace: Trace, run_on: Mapping[str, str] | None = None) -> str:
+    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out.
+
+    `run_on` has the keys of a `RunOn` that differ from nothing.
+    """
+    data = ({"run_on": dict(run_on)} if run_on else {}) | trace.model_dump(exclude_defaults=True)
     data["events"] = [_event_data(event.do, item) for event, item in zip(trace.events, data["events"], strict=True)]
     return "".join(_block(key, value) for key, value in data.items())
 

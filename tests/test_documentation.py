@@ -17,13 +17,16 @@ from typer.main import get_command
 from cluster.cli.commands import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/**/*.md")} - {ROOT / "CHANGELOG.md"})
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("scenarios/**/*.md")}
+    - {ROOT / "CHANGELOG.md"}
+)
 LINES_MAX = {"README.md": 200}
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(
-    r"(?:\.github|benchmarks|cluster|docs|known|ray_configs|scenarios|tests|workers)/[\w./-]*[\w/]"
+    r"(?:\.github|benchmarks|cluster|docs|generate|known|ray_configs|scenarios|tests|workers)/[\w./-]*[\w/]"
     r"|[A-Z]+\.md|(?:engine|faults|judge|kernels|lanes|oracle|record|run|shrink|targets)/[\w/]+\.py"
 )
 _MAKE = re.compile(r"(?:^|[`;] *)make ([a-z][\w-]*(?: [a-z][\w-]*)*)", re.MULTILINE)

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.storage.artefact import finding_lines
 from scenarios.codec import load
 from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
 from scenarios.sampling import SamplingParams
@@ -34,8 +33,9 @@ from workers.oracle.random_sampling import target_of
 from workers.oracle.tape import Tape, Tapes
 from workers.record import model
 from workers.record.verdict import is_finding
-from workers.run.check import Options, Run
+from workers.record.words import finding_lines
 from workers.run.distribution_check import check_distribution
+from workers.run.engine_run import Options, Run
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.specstorm import ours
 from workers.targets.target import SPECSTORM, RunConfig
@@ -163,8 +163,8 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
     """Run a trace with nothing compared; yield each request's prompt and first tokens, and count what happened."""
     run = Run(trace, Tapes(), Options(races=False))
     engine = ours(run.target).engine
-    while not run.drive.drained():
-        run.drive.step()
+    while not run.feed.drained():
+        run.feed.step()
         engine.log.clear()
         ours(run.target).recorder.take()
     happened.update(run.probes)

@@ -23,7 +23,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
-from workers.run.output_check import STEPS_MAX, OutputRun, text_of
+from workers.run.engine_run import STEPS_MAX, error_text
 from workers.targets.target import EngineFailed, RunConfig
 from workers.targets.vllm.second_runner import VllmV2
 from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm
@@ -70,14 +70,14 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     run = OutputRun(trace, tapes, kind, races=True, steps=True)
     steps: list[Observation] = []
     try:
-        while not run.drive.drained() and run.drive.tick <= STEPS_MAX:
-            run.drive.step()
+        while not run.feed.drained() and run.feed.tick <= STEPS_MAX:
+            run.feed.step()
             steps += [seen for seen in run.target.take_log() if isinstance(seen, Observation)]
-        ended = "drained" if run.drive.drained() else "stuck"
+        ended = "drained" if run.feed.drained() else "stuck"
     except EngineFailed as error:
-        ended = f"{text_of(error)} in {error.where}"
+        ended = f"{error_text(error)} in {error.where}"
     report = kind.keeper.process().ask({"do": "report"})
-    if not run.drive.drained():
+    if not run.feed.drained():
         kind.keeper.stop()
     run.target.close()
     return {

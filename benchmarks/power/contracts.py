@@ -16,7 +16,6 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import Outputs, compare_outputs
 from workers.oracle.tape import Tapes
-from workers.run.output_check import OutputRun
 from workers.run.process import prepare_process
 from workers.run.references import synchronous
 from workers.targets.specstorm import Specstorm
@@ -52,7 +51,7 @@ def seen_of(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | str]:
         run = OutputRun(trace, tapes, kind)
         if not run.to_end(STEPS_MAX, watches=True):
             return None, "it does not end"
-        breach = run.drive.breach()
+        breach = run.feed.breach()
     except Exception as error:
         # A fault may crash its engine, which is seen without any judge.
         return None, type(error).__name__

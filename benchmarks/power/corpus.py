@@ -22,7 +22,8 @@ from scenarios.variants import variant
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.trial import run_with_fault
 
 REGRESSIONS = Path(__file__).resolve().parents[2] / "scenarios" / "regressions"

@@ -17,7 +17,7 @@ from scenarios.spec import THROUGH_THE_HOST
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import ours
 
 Wait = tuple[str, str]

@@ -19,7 +19,8 @@ from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
-from workers.run.check import Options, Run, check
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
 from workers.run.process import prepare_process
 from workers.run.references import References
 from workers.targets.specstorm import Specstorm, ours
@@ -82,8 +83,8 @@ def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
     """Return the same of the engine alone: captures are taken, nothing is compared."""
     run = Run(trace, tapes, Options(races=False), Specstorm(Parts()))
     start = time.process_time()
-    while not run.drive.drained():
-        run.drive.step()
+    while not run.feed.drained():
+        run.feed.step()
         ours(run.target).engine.log.clear()
         ours(run.target).recorder.take()
     spent = time.process_time() - start

@@ -30,7 +30,8 @@ from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.process import prepare_process
 from workers.run.shard import judge_shard, shard_traces
 

@@ -1,7 +1,7 @@
 """NumPy twins of device ops against their definitions, at four rows: a twin stays where it is 1.5 times as fast.
 
 Run with `python -m benchmarks.speed.twins`, or with the names of ops behind it. The requests are those of
-`benchmarks.checked_steps`, which keep four rows full, here with every feature of a request; specifications are the
+`benchmarks.speed.checked_steps`, which keep four rows full, here with every feature of a request; specifications are the
 default one but for what launches ops of its own, as each drafter does. Of each op and trace every eighth call in a step
 of four rows is taken. It is timed on the memory that the engine called the op with, which is put back before; an op's
 time is the mean of its calls' medians. Ops that are their definition are not listed. Exit code 1 if a twin is slower
@@ -16,8 +16,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from benchmarks.checked_steps import workload
-from benchmarks.turns import call_times_us
+from benchmarks.speed.checked_steps import workload
+from benchmarks.speed.turns import call_times_us
 from scenarios.events import AnyEvent, NanLogits, SpoilDraft, SpoilLogit
 from scenarios.flat_traces import DRAFTERS
 from scenarios.sampling import SamplingParams
@@ -28,7 +28,8 @@ from workers.faults.fault import op_like
 from workers.kernels.argument import Arguments
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.process import prepare_process
 from workers.targets.devices import CLEAN, ops_of
 from workers.targets.specstorm import Specstorm

@@ -9,11 +9,11 @@ from cluster.campaigns.budget import duration_text
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
-from cluster.storage.artefact import finding_lines
 from cluster.storage.store import Store
 from scenarios.spec import Value
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Agreed, Verdict, is_finding, plane
+from workers.record.words import finding_lines
 from workers.targets.devices import faults_on
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 

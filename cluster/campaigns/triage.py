@@ -12,13 +12,14 @@ from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job, TryJob, build
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.record.evidence import Site
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Lost, Vacuous, Verdict, is_finding
 from workers.run.shard import Hit
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
-KILLED = "worker process"
+KILLED = Site(function="worker process")
 
 
 def killed(deaths: tuple[str, ...]) -> Crashed:

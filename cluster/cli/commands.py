@@ -21,6 +21,7 @@ from cluster.cli.inputs import (
     InputError,
     campaign_stem,
     check_trace,
+    config_for,
     config_of,
     ray_address,
     read_scenarios,
@@ -210,9 +211,9 @@ def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_ref
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
-    vacuous = {line.scenario: line.verdict.missing for line in lines if isinstance(line.verdict, Vacuous)}
+    vacuous = {line.scenario: line.verdict for line in lines if isinstance(line.verdict, Vacuous)}
     for fault in faults:
-        missed = [name for name, missing in vacuous.items() if any(fault in text for text in missing)]
+        missed = [name for name, verdict in vacuous.items() if not verdict.reached(fault)]
         if missed:
             remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
     return remarks
@@ -234,7 +235,8 @@ def replay(
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    config = config_for(file, asked)
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})

@@ -37,6 +37,7 @@ from cluster.cli.inputs import (
     check_faults,
     check_trace,
     check_writable,
+    config_for,
     config_of,
     ray_address,
     read_regressions,
@@ -330,7 +331,8 @@ def shrink(
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    config = config_for(file, asked)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent

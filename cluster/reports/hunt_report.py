@@ -15,12 +15,12 @@ from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
 from cluster.statistics.fault_table import FaultValues
-from cluster.storage.artefact import finding_lines, outcome_lines
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
 from workers.record.verdict import Verdict, plane
+from workers.record.words import finding_lines, outcome_lines
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.target import RunConfig
 

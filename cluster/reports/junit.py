@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.visible import visible_text
-from cluster.storage.artefact import finding_lines
+from workers.record.words import finding_lines
 
 _FINDINGS = ("diverged", "crashed", "stuck")
 

@@ -47,12 +47,26 @@ class Access(Value):
         return self.site.function if self.site is not None else self.lane
 
 
+class Harm(Value):
+    """What a race changes where another schedule lets the tasks run in another order.
+
+    `masked` is what changes a task and nothing that the host is given, `harmful` what the host is given; `task` is the
+    first that differs, in `what`, and `given` the first of those that give the host other bytes.
+    """
+
+    kind: Literal["benign", "masked", "harmful"]
+    task: Access | None = None
+    what: Literal["", "reads", "writes", "other_task", "only_one"] = ""
+    given: Access | None = None
+
+
 class MissingOrder(Value):
     """Two accesses of the same memory, at least one a write, that nothing orders."""
 
     first: Access
     second: Access
     memory: str
+    harm: "Harm | None" = None
 
 
 class Reference(StrEnum):

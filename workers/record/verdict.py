@@ -9,7 +9,7 @@ from pydantic import Field
 from scenarios.events import Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, MissingOrder, Site
+from workers.record.evidence import Difference, Fact, MissingOrder, Site, fact
 from workers.record.log import SkipReason
 
 
@@ -109,6 +109,10 @@ class Vacuous(Value):
     stats: Stats
     missing: tuple[Fact, ...]
 
+    def reached(self, fault: str) -> bool:
+        """Tell whether the faulty code ran."""
+        return fact("fault_not_reached", fault=fault) not in self.missing
+
 
 class Lost(Value):
     """No verdict was reached, for a reason outside the trace."""
@@ -136,6 +140,17 @@ def plane(verdict: Verdict) -> str:
             return "crash"
         case Agreed() | Vacuous() | Lost():
             raise ValueError(f"{verdict.kind} is not a finding")
+
+
+def missing_order_of(verdict: Verdict) -> MissingOrder | None:
+    """Return the two unordered accesses of a finding, where the race detector saw some."""
+    match verdict:
+        case Diverged(difference=difference):
+            return difference.missing_order
+        case Crashed(missing_order=order):
+            return order
+        case _:
+            return None
 
 
 # More ambiguous decisions than one in so many would leave too much unseen.

@@ -12,6 +12,7 @@ from workers.record.evidence import (
     Difference,
     Elsewhere,
     Fact,
+    Harm,
     MissingOrder,
     Plain,
     Reference,
@@ -67,7 +68,6 @@ FACTS: Mapping[str, str] = {
     # Orders of accesses.
     "order": "an order",
     "no_order": "no order",
-    "harm": "no order; {harm}",
     # Outputs of requests.
     "outputs": "outputs",
     "failed": "{error}",
@@ -160,6 +160,14 @@ FACTS: Mapping[str, str] = {
     "fault_not_reached": "fault {fault}: never reached",
     "no_event": "no event: nothing was asked of the engine",
     "unmet": "{requirement}",
+}
+
+TASK_DIFFERENCES: Mapping[str, str] = {
+    "": "",
+    "reads": "it read other bytes",
+    "writes": "it read the same bytes and wrote others",
+    "other_task": "the other run launched another task",
+    "only_one": "only one of the runs launched it",
 }
 
 RULES: Mapping[Rule, str] = {
@@ -308,8 +316,12 @@ def access_text(access: Access) -> str:
     who = f"the {how} by {writer_text(access)}"
     if access.site is None:
         return who
-    where = f"{access.site.file}:{access.site.line}" if access.site.file else ""
-    return f"{who} ({', '.join([where, *([access.lane] if access.lane != access.op else [])])})"
+    where = [_place(access.site)] if access.site.file else []
+    return f"{who} ({', '.join([*where, *([access.lane] if access.lane != access.op else [])])})"
+
+
+def _place(site: Site) -> str:
+    return f"{site.file}:{site.line}"
 
 
 def missing_order_text(order: MissingOrder) -> str:
@@ -342,8 +354,24 @@ def expected_text(difference: Difference) -> str:
 
 def actual_text(difference: Difference) -> str:
     """Return what was seen instead."""
-    text = shown_text(difference.actual)
-    return text if difference.elsewhere is None else f"{text}; {elsewhere_text(difference.elsewhere)}"
+    text, order = shown_text(difference.actual), difference.missing_order
+    if difference.elsewhere is not None:
+        return f"{text}; {elsewhere_text(difference.elsewhere)}"
+    return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
+
+
+def harm_text(harm: Harm) -> str:
+    """Return what a race does to the tasks that are its sides, and to what the host is given."""
+    if harm.kind == "benign" or harm.task is None:
+        return "benign under eager and lazy: its tasks read and wrote the same bytes"
+    task = f"{harm.kind}: under lazy {_task_text(harm.task)}: {TASK_DIFFERENCES[harm.what]}"
+    if harm.given is None:
+        return f"{task}; the host was given the same bytes"
+    return f"{task}; the host was given others by {_task_text(harm.given)}"
+
+
+def _task_text(task: Access) -> str:
+    return f"{task.op}@{task.step}" + (f" ({_place(task.site)})" if task.site is not None else "")
 
 
 def reason_text(verdict: Stuck) -> str:

@@ -60,14 +60,13 @@ class RunConfig(Value):
         return self.model_dump_json()
 
     def changed(self) -> dict[str, str]:
-        """Return what differs from the defaults, by name."""
+        """Return what a user chooses and differs from the defaults, by name."""
         fields = type(self).model_fields
-        return {name: str(value) for name, value in self if value != fields[name].default}
+        return {name: str(value) for name, value in self if value != fields[name].default and name != "engine_digest"}
 
     def flags(self) -> list[str]:
         """Return the command-line flags that choose it; none for the defaults."""
-        chosen = {name: value for name, value in self.changed().items() if name != "engine_digest"}
-        return [part for name, value in chosen.items() for part in (f"--{name.replace('_', '-')}", value)]
+        return [part for name, value in self.changed().items() for part in (f"--{name.replace('_', '-')}", value)]
 
 
 DEFAULT_CONFIG = RunConfig()
@@ -151,6 +150,7 @@ class Target(Protocol):
         Raises:
             Deadlock: something can never run.
         """
+        return None
 
     def take_log(self) -> list[Entry | Observation]:
         """Return the host's decisions and observations since the last call, in order."""

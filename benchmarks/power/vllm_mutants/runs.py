@@ -9,7 +9,7 @@ from scenarios.events import Policy, Schedule
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
-from workers.run.output_check import STEPS_MAX, OutputRun, text_of
+from workers.run.engine_run import STEPS_MAX, error_text
 from workers.targets.child.messages import Message
 from workers.targets.target import EngineFailed
 from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm, is_known_race
@@ -81,12 +81,12 @@ class Runs:
             run = OutputRun(scheduled, self._tapes, self.kind, races=True, steps=True)
         except EngineFailed as error:
             self.renew()
-            return Seen(text_of(error))
+            return Seen(error_text(error))
         outputs: Outputs | str
         try:
             outputs = run.target.outputs() if run.to_end(STEPS_MAX) else "it does not end"
         except EngineFailed as error:
-            outputs = f"{text_of(error)} in {error.where}"
+            outputs = f"{error_text(error)} in {error.where}"
         try:
             return self._told(run, outputs)
         finally:

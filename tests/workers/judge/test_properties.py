@@ -17,7 +17,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.engine.request import PlanWorkspace, Request
 from workers.engine.scheduler import Scheduler
-from workers.judge.contracts.judge import Deliveries
+from workers.judge.contracts.judge import Contracts
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, Share, Standing
@@ -36,7 +36,8 @@ from workers.record.log import (
 )
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Diverged
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 
 SEEDS = range(150)
 Patch = pytest.MonkeyPatch
@@ -254,7 +255,7 @@ def test_without_properties_and_contracts_nobody_sees_it(name: str, monkeypatch:
         patch.setattr(Properties, "judge", lambda properties, entry: None)
         patch.setattr(Properties, "processed", lambda properties, observed: None)
         # Where a request ends follows from it alone, too.
-        patch.setattr(Deliveries, "at_end", lambda deliveries, outputs: None)
+        patch.setattr(Contracts, "at_end", lambda deliveries, outputs: None)
         verdict = check(guilty, Tapes(), Options(races=False))
     assert isinstance(verdict, Agreed), verdict
 

@@ -20,7 +20,8 @@ from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
-from workers.run.check import Options, Run, check
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 SEEDS = range(4)

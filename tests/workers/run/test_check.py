@@ -27,8 +27,9 @@ from workers.oracle.tape import Tapes
 from workers.record.log import UNSPOILED, Spoils
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
-from workers.run.check import Options, Run, check
-from workers.run.drive import EventQueue
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
+from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
@@ -243,7 +244,7 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
 def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Specstorm(Parts()))
-    run.drive.events = EventQueue(())
+    run.feed.events = EventQueue(())
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert "request a was not submitted" in verdict.difference.actual

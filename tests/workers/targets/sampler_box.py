@@ -15,7 +15,6 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.observation import Output
-from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import Progress, RunConfig, Watch
 
 Delivered = tuple[int, tuple[int | float, ...]]

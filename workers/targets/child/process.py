@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from select import select
 
+from workers.record.evidence import Site
 from workers.targets.child.messages import Message, MessageError, read_message, write_message
 from workers.targets.target import EngineFailed
 
@@ -19,7 +20,7 @@ ANSWER_SECONDS = 120.0
 FILES = "SPECSTORM_ENGINE_FILES"
 _FOLDER = "specstorm-engine-"
 # Where something went wrong that the process did not live to tell.
-_ITS_PROCESS = "its process"
+ITS_PROCESS = Site(function="its process")
 
 
 class StartFailed(Exception):
@@ -49,7 +50,7 @@ class EngineProcess:
             why = self._last_line()
             self.kill()
             # What it said itself is said better than by its libraries.
-            raise StartFailed(f"{error}: {why}" if error.where == _ITS_PROCESS else str(error)) from error
+            raise StartFailed(f"{error}: {why}" if error.where == ITS_PROCESS else str(error)) from error
 
     def ask(self, message: Message, seconds: float = ANSWER_SECONDS) -> Message:
         """Return the answer to a message.
@@ -90,16 +91,17 @@ class EngineProcess:
         ready, _, _ = select([stream], [], [], seconds)
         if not ready:
             self._end()
-            raise EngineFailed(f"the engine's process gave no answer in {seconds:g} s", _ITS_PROCESS)
+            raise EngineFailed(f"the engine's process gave no answer in {seconds:g} s", ITS_PROCESS)
         try:
             answer = read_message(stream)
         except MessageError as error:
             self._end()
-            raise EngineFailed(f"the engine's process answered with {error}", _ITS_PROCESS) from error
+            raise EngineFailed(f"the engine's process answered with {error}", ITS_PROCESS) from error
         if answer is None:
             raise self._dead()
         if "error" in answer:
-            raise EngineFailed(str(answer["error"]), str(answer.get("where", "")))
+            function, file, line = answer["where"]
+            raise EngineFailed(str(answer["error"]), Site(function=function, file=file, line=line))
         return answer
 
     def _end(self) -> None:
@@ -110,7 +112,7 @@ class EngineProcess:
     def _dead(self) -> EngineFailed:
         code = self._process.wait()
         how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return EngineFailed(f"the engine's process died {how}", _ITS_PROCESS)
+        return EngineFailed(f"the engine's process died {how}", ITS_PROCESS)
 
     def _last_line(self) -> str:
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))

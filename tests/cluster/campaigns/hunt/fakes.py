@@ -12,7 +12,8 @@ from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob
 from scenarios.events import Submit
 from scenarios.shards import Shard
 from scenarios.trace import Trace
-from workers.record.verdict import Difference, Diverged, Judgement, Lost, Stats
+from workers.record.evidence import Difference
+from workers.record.verdict import Diverged, Judgement, Lost, Stats
 from workers.run.shard import Hit, ShardReport
 from workers.shrink.fingerprint import signature_of
 from workers.shrink.shrinker import Tried

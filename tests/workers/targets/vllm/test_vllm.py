@@ -13,8 +13,9 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
-from workers.run.check import Options, check
-from workers.run.output_check import outputs_of
+from workers.run.check import check
+from workers.run.comparison import outputs_of
+from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
 from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm import target
@@ -149,7 +150,6 @@ def test_what_the_engine_refuses_is_a_crash_with_its_place() -> None:
 
 
 def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
-    from workers.run.output_check import check_outputs  # noqa: PLC0415
 
     verdict = check_outputs(trace, TAPES, KIND)
     assert isinstance(verdict, Agreed | Crashed | Diverged)

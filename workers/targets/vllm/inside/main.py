@@ -148,7 +148,7 @@ def failure(error: BaseException) -> Message:
     frames = traceback.extract_tb(error.__traceback__)
     # Of what raises within torch, who called it there says more.
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
-    place = f"{where.name} in {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+    place = [where.name, where.filename.rsplit("/", 1)[-1], where.lineno or 0]
     # A path of this machine belongs to no finding.
     text = _INSTALLED.sub("", str(error))
     return {"error": f"{type(error).__name__}: {text}", "where": place}
