@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
+from pydantic import ValidationError
+
+from scenarios.spec import Value
+from workers.record.verdict import Judgement
+from workers.run.shard import ShardReport
+
 SCHEMA_VERSION = 3
 Cell: TypeAlias = str | int | None
 Row: TypeAlias = tuple[Cell, ...]
@@ -84,6 +90,9 @@ COLUMNS_1: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# What is found is evidence since version 3, and was sentences before: rows that hold any are left, and run again.
+_ANSWERS: Mapping[str, type[Value]] = {"results": Judgement, "shards": ShardReport}
+
 # In version 2, and in 1, the outcome of a lost attempt held the reason, too.
 ATTEMPTS_2 = ("job", "attempt", "run", "slot", "outcome")
 
@@ -98,11 +107,25 @@ def columns_of(version: int, table: str) -> tuple[str, ...]:
 def taken_over(version: int, table: str, stored: Row) -> Row | None:
     """Return a stored row of a version as one of this version, None if it is not what was written."""
     row = _from_version_1(table, stored) if version == 1 else stored[:-1] if TABLES[table].is_sound(stored) else None
-    if row is None or version >= 3 or table != "attempts":
+    if row is None or version >= 3:
         return row
-    *attempt, outcome = row
-    kind, _, reason = (None, "", None) if outcome is None else str(outcome).partition(": ")
-    return (*attempt, kind, reason or None)
+    if table == "attempts":
+        *attempt, outcome = row
+        kind, _, reason = (None, "", None) if outcome is None else str(outcome).partition(": ")
+        return (*attempt, kind, reason or None)
+    return row if _is_read(table, str(row[-1])) else None
+
+
+def _is_read(table: str, text: str) -> bool:
+    """Tell whether what a row of an earlier version holds can be read by this one."""
+    if table in ("late", "findings"):
+        return False
+    try:
+        if table in _ANSWERS:
+            _ANSWERS[table].model_validate_json(text)
+    except ValidationError:
+        return False
+    return True
 
 
 def _from_version_1(table: str, row: Row) -> Row | None:
