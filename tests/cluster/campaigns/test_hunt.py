@@ -25,7 +25,6 @@ from scenarios import codec
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from tests.cluster.campaigns.test_hunter import Memory
 from tests.cluster.cli.test_commands import SECONDS_MAX, start, wait_for
 from tests.cluster.documents import document_of
 from tests.cluster.fake_judge import BLIND_JUDGE
@@ -36,7 +35,6 @@ BACKUP, COUNTS = "vllm-38556-backup-token", "vllm-38556-accepted-counts"
 TRACES = 20
 # Its findings are shrunk quickly.
 SEED = 6
-MEMORY = Memory()
 SMALL = Trace(
     spec=EngineSpec(max_num_batched_tokens=8),
     events=(

@@ -176,10 +176,6 @@ class Device:
         """
         self._native.queue_op(library, name)
 
-    def set_memory(self, size: int) -> None:
-        """Set how many bytes the device has."""
-        self._native.memory_limit(size)
-
 
 def _discard(result: object) -> None:
     """Drop what a task returns."""
