@@ -1,7 +1,6 @@
-"""Keep the smallest trace of every fault in `scenarios/regressions/`, and measure how small findings become.
+"""Write the smallest trace of every fault into `scenarios/regressions/`.
 
 `python -m generate.regressions` writes the traces that are missing, with `--fault ID` those of some faults anew.
-With `--measure N` it writes nothing, shrinks N findings of every fault, and prints sizes and medians.
 Exit code 1 if a fault is not found in its plane, or the clean engine does not agree on its trace.
 """
 
@@ -11,7 +10,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from cluster.storage.artefact import schema_line
 from scenarios import codec
@@ -99,30 +97,25 @@ def write(fault: Fault, row: Row) -> None:
 
 
 def main() -> int:
-    """Shrink, print, perhaps write; return the exit code."""
+    """Shrink, print and write; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="only this fault")
-    parser.add_argument("--measure", type=int, default=0, metavar="N", help="shrink N findings of each, write nothing")
     arguments = parser.parse_args()
-    chosen: list[str] = arguments.fault or sorted(FAULTS)
-    if not arguments.fault and not arguments.measure:
-        chosen = [fault for fault in chosen if not (FOLDER / f"{fault}.yaml").exists()]
-    tapes, rows, wrong = Tapes(), [], []
+    chosen: list[str] = arguments.fault or [name for name in sorted(FAULTS) if not (FOLDER / f"{name}.yaml").exists()]
+    tapes, wrong = Tapes(), []
     print(HEAD)
     for name in chosen:
         fault = FAULTS[name]
-        found = shrunk(fault, arguments.measure or 1, tapes)
-        for row in found:
-            print(row.line(), flush=True)
-        rows += found
-        failed = [text for row in found if (text := problem(fault, row, tapes)) is not None]
-        wrong += failed if found else [f"{name}: not found in plane {fault.plane} in {SEEDS} random traces"]
-        if found and not failed and not arguments.measure:
+        found = shrunk(fault, 1, tapes)
+        if not found:
+            wrong.append(f"{name}: not found in plane {fault.plane} in {SEEDS} random traces")
+            continue
+        print(found[0].line(), flush=True)
+        failed = problem(fault, found[0], tapes)
+        if failed is None:
             write(fault, found[0])
-    if rows:
-        sizes = [(len(row.small.events), num_exceptions(row.small), row.checks) for row in rows]
-        events, exceptions, checks = (median(column) for column in zip(*sizes, strict=True))
-        print(f"\n{len(rows)} findings; medians: {events:g} events, {exceptions:g} exceptions, {checks:g} checks")
+        else:
+            wrong.append(failed)
     for text in wrong:
         print(text, file=sys.stderr)
     return 1 if wrong else 0

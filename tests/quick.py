@@ -17,6 +17,7 @@ NOT_QUICK = (
     "cluster/jobs",
     "cluster/reports/page/test_browser.py",
     "cluster/statistics/test_fault_table.py",
+    "generate",
     "test_workflows.py",
     "workers/faults/test_depth_fault.py",
     "workers/kernels/test_distribution.py",

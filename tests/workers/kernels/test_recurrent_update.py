@@ -5,14 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workers.kernels.batches import (
-    Batch,
-    Row,
-    call,
-    integers,
-    word_poison,
-    words,
-)
+from tests.workers.kernels.batches import call, integers, word_poison
 from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import POISON
 from workers.record import model
@@ -29,30 +22,6 @@ def run_over(state: int, history: list[int], inputs: list[int], width: int) -> t
         states.append(model.advance(states[-1], seen[-width:]))
         hidden.append(model.after_recurrent(word, states[-1]))
     return states, seen, hidden
-
-
-class Caches:
-    """The states and windows of every slot, poisoned but for what the rows of a batch may read."""
-
-    def __init__(self, batch: Batch, width: int) -> None:
-        self.per_state, self.per_window = 2 + batch.k, width + batch.k
-        self.states = word_poison(batch.num_state_slots * self.per_state)
-        self.conv = word_poison(batch.num_state_slots * self.per_window)
-        self.accepted = [int(batch.rng.integers(self.per_state)) for _ in batch.rows]
-        for row, accepted in zip(batch.rows, self.accepted, strict=True):
-            if row.computed:
-                self.states[row.state_slot * self.per_state + accepted] = words(batch.rng, 1)[0]
-                start = row.state_slot * self.per_window + accepted
-                self.conv[start : start + width - 1] = words(batch.rng, width - 1)
-
-    def committed(self, row: Row, accepted: int, width: int) -> tuple[int, list[int]]:
-        """Return state and window a row starts from: zero, if it has computed nothing."""
-        if not row.computed:
-            return 0, [0] * (width - 1)
-        start = row.state_slot * self.per_window + accepted
-        return int(self.states[row.state_slot * self.per_state + accepted]), self.conv[
-            start : start + width - 1
-        ].tolist()
 
 
 class Sequence:

@@ -6,8 +6,6 @@ from workers.kernels.keep_logits.arguments import KeepLogits
 from workers.kernels.launch.triton import check_flat, kernel, launch
 
 BLOCK_LOGITS = 1024
-BLOCK_ROWS = 64
-BLOCK_FLAT = 64
 
 
 def keep_logits(a: KeepLogits) -> None:

@@ -13,7 +13,6 @@ PENALTY_SHIFT = tl.constexpr(shared.PENALTY_SHIFT)
 BLOCK_VERIFIED = 16
 BLOCK_VOCABULARY = 128
 BLOCK_HISTORY = 64
-BLOCK_LOGITS = 1024
 
 
 def write_history(a: WriteHistory) -> None:

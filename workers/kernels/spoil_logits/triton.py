@@ -5,9 +5,6 @@ import triton.language as tl
 from workers.kernels.launch.triton import check_flat, kernel, launch
 from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
 
-BLOCK_VERIFIED = 16
-BLOCK_VOCABULARY = 128
-BLOCK_HISTORY = 64
 BLOCK_LOGITS = 1024
 
 

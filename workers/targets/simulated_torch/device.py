@@ -176,10 +176,6 @@ class Device:
         """
         self._native.queue_op(library, name)
 
-    def set_memory(self, size: int) -> None:
-        """Set the bytes of memory of the device."""
-        self._native.memory_limit(size)
-
 
 def _discard(result: object) -> None:
     """Drop what a task returns."""

@@ -97,9 +97,6 @@ class Native(Protocol):
     def forced(self) -> dict[str, int]:
         """Return the operators that ran while the host waited where a GPU's host would not, with their counts."""
 
-    def memory_limit(self, size: int) -> None:
-        """Set the bytes of memory of the device."""
-
     def synchronize(self) -> None:
         """Wait for the device."""
 

@@ -156,7 +156,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("digests", &digests);
   module.def("counts", &counts);
   module.def("forced", [] { return machine().forced; });
-  module.def("memory_limit", [](size_t bytes) { machine().memory.limit = bytes; });
   module.def("synchronize", [] {
     if (orders("synchronize")) machine().synchronize_device();
   }, released());

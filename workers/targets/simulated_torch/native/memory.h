@@ -61,7 +61,7 @@ class Memory {
   void renew();
   const MemoryCounts& counts() const { return counts_; }
   void reset_peak() { counts_.used_max = counts_.used; }
-  size_t limit = size_t{16} << 30;
+  static constexpr size_t limit = size_t{16} << 30;
 
  private:
   using Pool = std::map<size_t, std::vector<Block*>>;
