@@ -31,7 +31,9 @@ class Capabilities(Value):
     `devices` are those it runs on. `lanes` are those that a schedule advances, none where schedules mean nothing.
     `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
     it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
-    Its arithmetic may decide otherwise where two logits are closer than `logit_margin`; `words_from_prompt` says
+    Its arithmetic may decide otherwise where two logits are closer than `logit_margin`. Where runs are costly a trace
+    is run under few schedules, few of its requests are run alone, and what no schedule changes is compared under eager
+    alone. `words_from_prompt` says
     whether a bad word may begin in a prompt, as it may here, or must lie in the output. It has
     `features_without_drafts` only where it does not speculate. `preempt_modes` says what may become of the results in
     flight of a request that is preempted. `pool_holds_model` says that a request as long as
@@ -54,6 +56,7 @@ class Capabilities(Value):
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
     logit_margin: float = 0.0
+    is_costly: bool = False
     words_from_prompt: bool = True
     features_without_drafts: tuple[str, ...] = ()
     preempt_modes: tuple[PreemptMode, ...] = get_args(PreemptMode)
@@ -66,10 +69,15 @@ class Capabilities(Value):
     policies: tuple[Policy, ...] = get_args(Policy)
     devices_without_lanes: tuple[str, ...] = ()
 
+    @property
+    def finds_races(self) -> bool:
+        """Whether it watches its own accesses to memory, and says which of them nothing orders."""
+        return "races" in self.planes
 
-def features_of(event: Submit) -> tuple[str, ...]:
-    """Return what a request asks for beyond a prompt and a number of tokens."""
-    return tuple(feature for feature in FEATURES if _asks(event, feature))
+    @property
+    def scripts_drafts(self) -> bool:
+        """Whether the trace says which drafts are right; else which ones there are follows from its drafters alone."""
+        return "accept" in self.features
 
 
 def _asks(event: Submit, feature: str) -> bool:
@@ -239,6 +247,12 @@ def _plain(event: Submit, spec: EngineSpec, capabilities: Capabilities) -> Submi
 def allowed_values(key: str, capabilities: Capabilities) -> tuple[Any, ...] | None:
     """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
     return capabilities.spec.get(key, (EngineSpec.model_fields[key].default,)) or None
+
+
+def is_allowed(key: str, value: Any, capabilities: Capabilities) -> bool:
+    """Tell whether a key of the specification may have a value."""
+    allowed = allowed_values(key, capabilities)
+    return allowed is None or value in allowed
 
 
 def _nearest(value: Any, allowed: tuple[Any, ...] | None) -> Any:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,18 @@ from pydantic import ValidationError
 
 from scenarios.explain import of_problem, of_validation
 from scenarios.limits import over_limits
+from scenarios.scenario_file import ScenarioFile
 from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, Where, read
 from scenarios.trace import Trace, problems
 
-__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads"]
+__all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads", "run_on"]
 
 BYTES_MAX = 4 << 20
 # Limit on values, keys and brackets: so many are read in a few seconds.
 NODES_MAX = 100_000
 SUFFIX = ".yaml"
+# Of files that say what is known of a finding: they lie among scenarios, and are none.
+KNOWN_SUFFIX = ".known.yaml"
 
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -28,7 +31,7 @@ COMMENT_LINE_MAX = 1000
 
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the scenario files among and below some paths, each once, sorted.
+    """Return the scenario files among and below some paths, each once, sorted; below a folder no known findings.
 
     Raises:
         ScenarioError: nothing is named, a path is missing or unreadable, or a folder holds no scenario file.
@@ -56,7 +59,7 @@ def _files_at(path: Path) -> list[Path]:
         raise ScenarioError(f"{path}: {why}; name readable scenario files (*{SUFFIX}) or folders of them") from error
     files = _files_below(path) if is_folder else [path]
     if not files:
-        raise ScenarioError(f"{path}: the folder holds no {SUFFIX} file; name one that does")
+        raise ScenarioError(f"{path}: the folder holds no scenario file (*{SUFFIX}); name one that does")
     return files
 
 
@@ -69,7 +72,7 @@ def _files_below(folder: Path) -> list[Path]:
         for name in names:
             if name.endswith(".yml"):
                 raise ScenarioError(f"{Path(where, name)}: the name ends in .yml; scenario files end in {SUFFIX}")
-            if name.endswith(SUFFIX):
+            if name.endswith(SUFFIX) and not name.endswith(KNOWN_SUFFIX):
                 files.append(Path(where, name))
     return files
 
@@ -109,17 +112,30 @@ def _text(path: Path | str) -> str:
     return text
 
 
+def run_on(path: Path | str) -> dict[str, str]:
+    """Return what a scenario file says that it was run on, by key.
+
+    Raises:
+        ScenarioError: as `load`.
+    """
+    return _file(_text(path), str(path), False).run_on.model_dump(exclude_defaults=True)
+
+
 def loads(text: str, name: str, *, is_limited: bool = True) -> Trace:
     """Return the trace that a YAML text describes; `name` stands for the file in messages.
 
     Raises:
         ScenarioError: the text is not strict YAML, or not a trace that an engine could run.
     """
+    return _file(text, name, is_limited).trace()
+
+
+def _file(text: str, name: str, is_limited: bool) -> ScenarioFile:
     _check_size(len(text), name)
     more = 0
     data, lines = read(text, name, NODES_MAX if is_limited else None)
     try:
-        trace = Trace.model_validate(data, context={"problems_listed": True})
+        trace = ScenarioFile.model_validate(data, context={"problems_listed": True})
     except ValidationError as error:
         complaints, more = of_validation(error, data, lines)
     else:
@@ -138,9 +154,12 @@ def _check_size(size: int, name: str) -> None:
         raise ScenarioError(f"{name}: more than {BYTES_MAX} bytes; a scenario file has at most {BYTES_MAX}")
 
 
-def dumps(trace: Trace) -> str:
-    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out."""
-    data = trace.model_dump(exclude_defaults=True)
+def dumps(trace: Trace, run_on: Mapping[str, str] | None = None) -> str:
+    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out.
+
+    `run_on` has the keys of a `RunOn` that differ from nothing.
+    """
+    data = ({"run_on": dict(run_on)} if run_on else {}) | trace.model_dump(exclude_defaults=True)
     data["events"] = [_event_data(event.do, item) for event, item in zip(trace.events, data["events"], strict=True)]
     return "".join(_block(key, value) for key, value in data.items())
 

@@ -8,15 +8,16 @@ from typing import Any, TypeAlias, cast
 from pydantic import ValidationError
 
 from scenarios.features import REFUSED
+from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import INTEGER_MAX
 from scenarios.strict_yaml import SEEN_MAX, Data, Lines, Where, one_line, seen
-from scenarios.trace import Problem, Trace
+from scenarios.trace import Problem
 
 Schema: TypeAlias = Mapping[str, Any]
 
 EXPLAINED_MAX = 100
 
-_SCHEMA = Trace.model_json_schema()
+_SCHEMA = ScenarioFile.model_json_schema()
 _NAME = "text of 1 to 64 letters, digits and _ . -"
 
 

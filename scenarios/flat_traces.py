@@ -113,10 +113,10 @@ class FlatEvent(NamedTuple):
     tick: int
     place: int
     request_index: int
-    a: int
-    b: int
-    c: int
-    d: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
     e: int = 0
     f: int = 0
     g: int = 0

@@ -64,11 +64,9 @@ def trace_of(source: Source, seed: int) -> Trace:
     reuse = _random_reuse(source, requests)
     for aborted in _aborted_at_end(source, spec, len(requests)):
         reuse.append(
-            FlatEvent(0, aborted.tick, 0, aborted.request_index, aborted.num_prompt - 1, aborted.max_tokens - 1, 0, 0)
+            FlatEvent(0, aborted.tick, 0, aborted.request_index, aborted.num_prompt - 1, aborted.max_tokens - 1)
         )
-        reuse.append(
-            FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.request_index, 0, 0, 0, 0)
-        )
+        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.request_index))
     return interpret(numbers, (*requests, *events, *reuse))
 
 
@@ -261,9 +259,9 @@ def _with_early_preemption(
         return requests, []
     request = kept[digits.below(len(kept))]
     request_index, tick, mode = request.request_index, request.tick, digits.below(2)
-    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), request_index, mode, 0, 0, 0)
-    aborted = FlatEvent(KINDS.index("abort"), tick + 1, 0, request_index, 0, 0, 0, 0)
-    stalled = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, request_index, 1, 0, 0, 0)
+    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), request_index, mode)
+    aborted = FlatEvent(KINDS.index("abort"), tick + 1, 0, request_index)
+    stalled = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, request_index, 1)
     changed = tuple(flat._replace(place=0, a=0) if flat is request else flat for flat in requests)
     return changed, [preempted, aborted if digits.below(2) else stalled]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaigns.budget import Budget, spoken
+from cluster.campaigns.budget import Budget, duration_text
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
@@ -21,6 +21,7 @@ from cluster.cli.inputs import (
     InputError,
     campaign_stem,
     check_trace,
+    config_for,
     config_of,
     ray_address,
     read_scenarios,
@@ -144,7 +145,7 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
     if not suite.missing:
         return []
     if not budget.has_time():
-        return [f"the time limit of {spoken(budget.seconds or 0)} is over; {how}"]
+        return [f"the time limit of {duration_text(budget.seconds or 0)} is over; {how}"]
     findings = suite.counts().findings
     # Without findings, the reason has been printed already.
     return [f"stopped after {findings} findings; {how}"] if findings else []
@@ -206,13 +207,13 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    """Return the remarks about the whole campaign."""
+    """Return the remarks on the whole campaign."""
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
-    vacuous = {line.scenario: line.verdict.missing for line in lines if isinstance(line.verdict, Vacuous)}
+    vacuous = {line.scenario: line.verdict for line in lines if isinstance(line.verdict, Vacuous)}
     for fault in faults:
-        missed = [name for name, missing in vacuous.items() if any(fault in text for text in missing)]
+        missed = [name for name, verdict in vacuous.items() if not verdict.reached(fault)]
         if missed:
             remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
     return remarks
@@ -234,7 +235,8 @@ def replay(
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    config = config_for(file, asked)
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})

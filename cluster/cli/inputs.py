@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+from click.core import ParameterSource
+from pydantic import ValidationError
+
 from cluster.campaigns.suite import Scenario
 from cluster.cli.selection import SelectionError, matcher
 from cluster.dispatch.job import Job, code_digest
@@ -57,21 +61,41 @@ def config_of(asked: RunConfig) -> RunConfig:
         InputError: an engine is unknown, has no installation of its own, or a folder does not hold it.
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
+    package = kind_of(engine).package
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
-        if folder and engine == SPECSTORM:
+        if folder and not package:
             raise InputError(f"{option} is {folder}; engine {engine} is this program itself")
         if folder and not Path(folder).is_dir():
             raise InputError(f"{option} is {folder}; there is no such folder")
-    if path and not Path(path, engine, "__init__.py").is_file():
-        raise InputError(f"--engine-path is {path}; it holds no package {engine}, wanted the root of its sources")
+    if path and not Path(path, package, "__init__.py").is_file():
+        raise InputError(f"--engine-path is {path}; it holds no package {package}, wanted the root of its sources")
     return RunConfig(
         engine=engine,
         device=asked.device,
         engine_home=os.path.abspath(home) if home else "",
         engine_path=os.path.abspath(path) if path else "",
-        engine_digest=code_digest(Path(path), (engine,)) if path else "",
+        engine_digest=code_digest(Path(path), (package,)) if path else "",
     )
+
+
+def config_for(file: Path, asked: RunConfig) -> RunConfig:
+    """Return the configuration for one scenario file: where no engine is typed, the options that the file names.
+
+    Raises:
+        InputError: as `config_of`, or the file names what is no device.
+        ScenarioError: the file cannot be read.
+    """
+    context = click.get_current_context()
+    unasked = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    typed = {name for name in RunConfig.model_fields if context.get_parameter_source(name) not in (None, *unasked)}
+    named = codec.run_on(file) if "engine" not in typed else {}
+    values = {**asked.model_dump(), **{name: value for name, value in named.items() if name not in typed}}
+    try:
+        return config_of(RunConfig.model_validate(values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise InputError(f"{file}: run_on.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
 
 
 def check_fault(fault: str) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, weightiest
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings, canary_of
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.settings import HuntSettings, canary_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.inputs import (
     check_engine,
@@ -75,7 +75,7 @@ def run(
     time_limit: float | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> RunDocument:
-    """Run scenarios, each under many schedules, and return their results with one exit code.
+    """Run scenarios, each under many schedules, and return their judgements and the exit code.
 
     Raises:
         ValueError: a path is no scenario, or nothing answers at the address of Ray.
@@ -117,10 +117,10 @@ def hunt(
     settings = HuntSettings(seed=seed, faults=tuple(faults), canary=canary, config=config)
     address, stop = ray_address(ray, workers, config), Stop()
     with _folder(out) as folder, Store(folder, seed) as store:
-        hunting = Hunt(settings, store, traces)
+        planner = HuntPlanner(settings, store, traces)
         with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
-            drive(hunting, pool, stop, QUIET, store)
-        return hunt_document(hunting.hunter, hunting.exit_code())
+            drive(planner, pool, stop, QUIET, store)
+        return hunt_document(planner.hunt, planner.exit_code())
 
 
 @contextmanager

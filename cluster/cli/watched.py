@@ -1,4 +1,4 @@
-"""Watched planner: times each scenario, prints a line for each result, and stops after enough findings."""
+"""Suite that is watched: it times each scenario, prints a line as each ends, and says when to stop."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from cluster.dispatch.job import AnyJob
 
 
 class WatchedSuite:
-    """A suite, timed from outside; `stream` gets a line for each result, unless it is None."""
+    """Planner around a suite that times it; `stream` gets a line for each result, None for silence."""
 
     def __init__(
         self, suite: Suite, stream: TextIO | None, maxfail: int | None, clock: Callable[[], float] = time.monotonic
@@ -26,16 +26,13 @@ class WatchedSuite:
         self.seconds: dict[str, float] = {}
 
     def tasks(self, slots: int, room: int) -> Sequence[Task]:
-        """Return the next tasks of the suite."""
         return self._suite.tasks(slots, room)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Record when an attempt began; of several the last counts."""
         self._suite.begin(job, attempt, slot)
         self._begun[job.key] = self._clock()
 
     def take(self, record: Record) -> None:
-        """Record how long a result took, and print its line."""
         self._suite.take(record)
         name = self._names[record.job]
         if record.job in self._begun:
@@ -45,11 +42,9 @@ class WatchedSuite:
             print(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", file=self._stream, flush=True)
 
     def is_done(self) -> bool:
-        """Whether every scenario has a result."""
         return self._suite.is_done()
 
     def counts(self) -> Counts:
-        """Return the progress of the suite."""
         return self._suite.counts()
 
     def may_go_on(self, budget: Budget) -> bool:

@@ -84,12 +84,12 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record the only result of a job, and how many workers died or were killed while they ran it."""
+    """Write down the only result of a job; `deaths` says how each worker died of it, or why it had to be killed."""
 
     job: str
     attempt: int
     result: Answer | Lost
-    deaths: int = 0
+    deaths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class Coordinator:
     def _record(self, key: str, result: Answer | Lost) -> Record:
         assert key in self._open, f"job {key} has its result already"
         job = self._open.pop(key)
-        return Record(key, job.attempt, result, len(job.lost))
+        return Record(key, job.attempt, result, tuple(reason for _, reason in job.lost))
 
     def _fail_waiting_if_all_retired(self, reason: str) -> list[Instruction]:
         if not all(slot.retired for slot in self._slots):

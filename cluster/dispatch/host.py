@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from cluster.dispatch.job import Answer, AnyJob, Huntsman, Job, ShardJob, TrialJob, TryJob, build, command, load_judge
+from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, ShardJudge, TrialJob, TryJob, build, command, load_judge
 from cluster.dispatch.origin import foreign_packages
 from scenarios import codec
 from scenarios.codec import comment
@@ -53,7 +53,7 @@ class EngineHost:
             return self._judge.judge(job.trace, job.sweep, job.config)
         if isinstance(job, TrialJob):
             return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), config=job.config)
-        assert isinstance(self._judge, Huntsman), "this judge does not hunt"
+        assert isinstance(self._judge, ShardJudge), "this judge knows no shards"
         if isinstance(job, TryJob):
             return self._judge.attempt(list(job.candidates), job.target, job.config)
         file = running_file(Path(job.running), job.key)

@@ -43,8 +43,8 @@ class Judge(Protocol):
 
 
 @runtime_checkable
-class Huntsman(Judge, Protocol):
-    """A judge that also hunts and shrinks."""
+class ShardJudge(Judge, Protocol):
+    """A judge that also judges shards of generated traces and tries candidates of the shrinker."""
 
     def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
         """Judge a shard of generated traces; `begin` is called with each before it runs."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.visible import visible_text
 from cluster.reports.sarif import file_of
-from cluster.storage.artefact import finding_lines
+from workers.record.words import finding_lines
 
 _TITLE_MAX = 120
 

@@ -11,8 +11,8 @@ from cluster.reports.hunt_report import HuntDocument, NightDocument
 from cluster.reports.report import RunDocument, ShrinkDocument
 from cluster.statistics.fault_table import MeasureDocument
 from scenarios.probes import PROBES
+from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import Value
-from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 
@@ -149,7 +149,7 @@ def scenario_schema() -> dict[str, Any]:
 
     It has the codec's rules for single keys; rules over several keys are the codec's alone.
     """
-    schema = Trace.model_json_schema(mode="validation")
+    schema = ScenarioFile.model_json_schema(mode="validation")
     schema["title"] = "Specstorm scenario"
     for definition in schema["$defs"].values():
         # The tag of an event has a default in the value, but a file must say it.

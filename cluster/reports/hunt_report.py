@@ -6,77 +6,77 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from cluster.campaigns.findings import Pursuit
-from cluster.campaigns.hunt import SELDOM_FOLDER, seldom_hit
-from cluster.campaigns.hunter import Hunter
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
+from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
 from cluster.statistics.fault_table import FaultValues
-from cluster.storage.artefact import finding_lines, outcome_lines
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
 from workers.record.verdict import Verdict, plane
+from workers.record.words import finding_lines, outcome_lines
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.target import RunConfig
 
 _ERASE = "\r\x1b[2K"
 
 
-def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
+def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     """Yield the report of a hunt, a line at a time."""
-    settings, tally = hunter.settings, hunter.tally
+    settings, tally = hunt.settings, hunt.totals.tally
     faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
     changed = "".join(f", {name} {value}" for name, value in settings.config.changed().items())
     yield f"hunt: profile {settings.profile}, seed {settings.seed}{faults}{changed}, specstorm {build()}"
     yield (
-        f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
+        f"{tally.traces:,} traces (median {_median(hunt)} engine steps), {tally.runs:,} runs, "
         f"{tally.steps:,} steps and {tally.captures:,} observations checked"
     )
     if settings.corpus:
         share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
-        yield f"corpus {settings.corpus} of {len(hunter.corpus.traces)} traces: {share}"
+        yield f"corpus {settings.corpus} of {len(hunt.jobs.corpus.traces)} traces: {share}"
     if settings.faults:
         yield f"every fault was reached in {tally.reached:,} traces"
-    yield _canary_line(hunter)
-    yield _determinism_line(hunter)
+    yield _canary_line(hunt)
+    yield _determinism_line(hunt)
     hit = [probe for probe in PROBES if tally.probes[probe]]
     never = [probe for probe in PROBES if not tally.probes[probe]]
-    yield from _share_lines(hunter)
+    yield from _share_lines(hunt)
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
-    if seldom := seldom_hit(hunter):
+    if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
-    yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
-    for number, pursuit in enumerate(hunter.findings, 1):
-        yield from _finding_lines(number, pursuit, folder, settings.config)
+    yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
+    for number, triage in enumerate(hunt.findings, 1):
+        yield from _finding_lines(number, triage, folder, settings.config)
     yield ""
-    count = len(hunter.findings)
+    count = len(hunt.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
 
 
-def _share_lines(hunter: Hunter) -> Iterator[str]:
-    """Yield a line for each generator, if a hunt has several: its traces, the probes they hit, the bugs they met."""
-    shares = {name: tally for name, tally in hunter.shares.items() if tally.traces}
+def _share_lines(hunt: Hunt) -> Iterator[str]:
+    """Yield, of each generator of a hunt that has several, how many traces it drew and what they hit and met."""
+    shares = {name: tally for name, tally in hunt.totals.shares.items() if tally.traces}
     for name, tally in shares.items() if len(shares) > 1 else ():
-        share, hit = tally.traces / hunter.tally.traces, sum(probe in PROBES for probe in tally.probes)
+        share, hit = tally.traces / hunt.totals.tally.traces, sum(probe in PROBES for probe in tally.probes)
         bugs, met = len(tally.bugs), sum(tally.bugs.values())
-        what = f"{bugs} of {len(hunter.tally.bugs)} bugs in {met:,} traces" if hunter.tally.bugs else "no bug"
+        what = f"{bugs} of {len(hunt.totals.tally.bugs)} bugs in {met:,} traces" if hunt.totals.tally.bugs else "no bug"
         yield f"{name}: {tally.traces:,} traces ({share:.0%}), {hit} probes hit, {what} met"
 
 
-def _median(hunter: Hunter) -> int:
-    lengths = sorted(hunter.tally.lengths.elements())
+def _median(hunt: Hunt) -> int:
+    lengths = sorted(hunt.totals.tally.lengths.elements())
     return lengths[len(lengths) // 2] if lengths else 0
 
 
-def _canary_line(hunter: Hunter) -> str:
-    canary, name = hunter.canary, hunter.settings.canary
+def _canary_line(hunt: Hunt) -> str:
+    canary, name = hunt.canary, hunt.settings.canary
     if not name:
-        return f"no canary: no fault can be switched on in engine {hunter.settings.config.engine}"
+        return f"no canary: no fault can be switched on in engine {hunt.settings.config.engine}"
     if canary.is_blind:
         return f"BLIND: the canary {name} was not found in {canary.tried} shards; a hunt that misses it proves nothing"
     if canary.first is None:
@@ -85,21 +85,21 @@ def _canary_line(hunter: Hunter) -> str:
     return f"canary {name}: found at trace {canary.traces} ({where}), {canary.rounds} of {canary.rounds} times"
 
 
-def _determinism_line(hunter: Hunter) -> str:
-    if not hunter.mismatches:
+def _determinism_line(hunt: Hunt) -> str:
+    repeats = hunt.repeats
+    if not repeats.mismatches:
         return (
-            f"determinism: {hunter.num_again} shards were judged twice, "
-            f"{hunter.num_again_elsewhere} of them on another worker; all alike"
+            f"determinism: {repeats.num_judged} shards were judged twice, "
+            f"{repeats.num_elsewhere} of them on another worker; all alike"
         )
-    first = hunter.mismatches[0]
-    count = len(hunter.mismatches)
+    first, count = repeats.mismatches[0], len(repeats.mismatches)
     return f"NOT DETERMINISTIC: {count} shards differ; first at trace {first.trace}: {first.first}, then {first.again}"
 
 
-def _finding_lines(number: int, pursuit: Pursuit, folder: Path, config: RunConfig) -> Iterator[str]:
-    state = pursuit.state
+def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig) -> Iterator[str]:
+    state = triage.state
     yield ""
-    times = f"met by {pursuit.count:,} {'trace' if pursuit.count == 1 else 'traces'}, first by trace {state.first}"
+    times = f"met by {triage.count:,} {'trace' if triage.count == 1 else 'traces'}, first by trace {state.first}"
     if state.same_as is not None:
         yield f"FINDING {number}  {state.bug}: {times}; shrunk, it is {state.same_as}"
         return
@@ -197,9 +197,9 @@ class HuntDocument(Value):
     known: tuple[str, ...]
 
 
-def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
-    """Return the report as values; all but `known` follows from the traces, whatever the hosts and workers."""
-    settings, tally, canary = hunter.settings, hunter.tally, hunter.canary
+def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
+    """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
+    settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
     return HuntDocument(
         specstorm=build(),
@@ -210,7 +210,7 @@ def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -
         config=settings.config,
         corpus=settings.corpus,
         traces=tally.traces,
-        steps_median=_median(hunter),
+        steps_median=_median(hunt),
         runs=tally.runs,
         steps=tally.steps,
         commits=tally.commits,
@@ -223,29 +223,29 @@ def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -
                 probes_hit=sum(probe in PROBES for probe in share.probes),
                 bugs=dict(sorted(share.bugs.items())),
             )
-            for name, share in hunter.shares.items()
+            for name, share in hunt.totals.shares.items()
         },
-        judged_twice=hunter.num_again,
+        judged_twice=hunt.repeats.num_judged,
         mismatches=tuple(
-            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunter.mismatches
+            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunt.repeats.mismatches
         ),
-        not_judged={str(number): reason for number, reason in sorted(hunter.unjudged.items())},
+        not_judged={str(number): reason for number, reason in sorted(hunt.unjudged.items())},
         probes={probe: tally.probes[probe] for probe in PROBES},
-        probes_seldom_hit={probe: hunter.firsts[probe] for probe in seldom_hit(hunter)},
+        probes_seldom_hit={probe: hunt.totals.firsts[probe] for probe in seldom_hit(hunt)},
         probes_never_hit=tuple(probe for probe in PROBES if not tally.probes[probe]),
-        findings=tuple(_finding_entry(pursuit) for pursuit in hunter.findings),
+        findings=tuple(_finding_entry(triage) for triage in hunt.findings),
         known=known,
     )
 
 
-def _finding_entry(pursuit: Pursuit) -> FindingEntry:
-    state = pursuit.state
-    judgement = pursuit.smallest()
+def _finding_entry(triage: Triage) -> FindingEntry:
+    state = triage.state
+    judgement = triage.smallest()
     verdict, trace = (state.verdict, state.trace) if judgement is None else (judgement.verdict, judgement.trace)
     assert verdict is not None, "a finding of a hunt has been seen"
     return FindingEntry(
         bug=state.bug,
-        count=pursuit.count,
+        count=triage.count,
         first_trace=state.first,
         stage=state.stage,
         same_as=state.same_as,

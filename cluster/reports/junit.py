@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.visible import visible_text
-from cluster.storage.artefact import finding_lines
+from workers.record.words import finding_lines
 
 _FINDINGS = ("diverged", "crashed", "stuck")
 
@@ -44,8 +44,8 @@ def _cases(campaign: Campaign) -> Iterator[Element]:
         case = _case(campaign, name)
         SubElement(case, "error", type="missed", message="its fault was not found any more")
         yield case
-    if campaign.hunted is not None:
-        settings = campaign.hunted.settings
+    if campaign.hunt is not None:
+        settings = campaign.hunt.settings
         case = _case(campaign, f"hunt {settings.profile} {settings.seed}")
         for gap in campaign.gaps[:1]:
             SubElement(case, "error", type="gap", message=visible_text(gap))

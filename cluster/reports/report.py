@@ -14,9 +14,10 @@ from rich.table import Table
 
 from cluster.campaigns.planner import Counts
 from cluster.dispatch.job import build
-from cluster.storage.artefact import finding_lines, outcome_lines, portable
+from cluster.storage.artefact import portable
 from scenarios.spec import Value
 from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is_finding
+from workers.record.words import finding_lines, outcome_lines
 
 INDENT = " " * 10
 LINE_SECONDS = 10.0

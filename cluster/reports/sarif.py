@@ -13,7 +13,8 @@ from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import meanings
 from cluster.reports.page.render import Overall
 from cluster.reports.page.visible import visible_text
-from cluster.storage.artefact import finding_lines, portable
+from cluster.storage.artefact import portable
+from workers.record.words import finding_lines
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PRINT = "specstorm/v1"

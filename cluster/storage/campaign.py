@@ -90,15 +90,14 @@ class Contents:
         return [str(plan) for (plan,) in self._rows.select("hunts")]
 
     def losses(self, run: str | None = None) -> Counter[str]:
-        """Return the number of attempts lost for each reason, by any process or by one."""
-        lost = self._rows.select("attempts", "outcome LIKE 'lost: %'")
-        outcomes = (str(outcome) for _, _, by, _, outcome in lost if run in (None, by))
-        return Counter(outcome.removeprefix("lost: ") for outcome in outcomes)
+        """Return how many attempts were lost with their workers for each reason, by any process or by one."""
+        lost = self._rows.select("attempts", "outcome = 'lost' AND reason IS NOT NULL")
+        return Counter(str(reason) for _, _, by, _, _, reason in lost if run in (None, by))
 
     def answered(self) -> Counter[str]:
-        """Return the number of answered attempts of each process, by the name of its run."""
-        attempts = self._rows.select("attempts", "outcome IS NOT NULL AND outcome != 'abandoned'")
-        return Counter(str(run) for _, _, run, _, outcome in attempts if not str(outcome).startswith("lost"))
+        """Return how many attempts were answered to each process, by the name of its run."""
+        answered = self._rows.select("attempts", "outcome NOT IN ('abandoned', 'lost')")
+        return Counter(str(run) for _, _, run, *_ in answered)
 
     def contradictions(self) -> list[str]:
         """Return the jobs with two different answers; there must be none."""

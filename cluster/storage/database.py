@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
-from cluster.storage.schema import COLUMNS_1, META, SCHEMA_VERSION, TABLES, Cell, Row, Table, from_version_1
+from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table, columns_of, taken_over
 
 PAGE_BYTES = 4096
 BUSY_SECONDS = 10.0
@@ -144,8 +144,8 @@ def _ensure_sound(path: Path) -> list[str]:
         _create(path)
         return [f"{path}: was empty (0 bytes): whatever it held is gone, and is run again"] if is_empty else []
     version, wrong = _inspect(path)
-    if version == 1:
-        kept, _ = _rebuild(path, 1, "version-1")
+    if version < SCHEMA_VERSION:
+        kept, _ = _rebuild(path, version, f"version-{version}")
         return [f"{path}: was written by an earlier version; its {kept:,} rows were taken over"]
     if wrong is None:
         return []
@@ -209,6 +209,8 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
             return SCHEMA_VERSION
         found = rows[0][1]
         if TABLES["meta"].is_sound(rows[0]):
+            if found == "2":
+                return 2
             raise CampaignError(f"{path}: is a campaign of version {found}; this is for version {SCHEMA_VERSION}")
         return SCHEMA_VERSION
     if version == 1 and "results" in tables:
@@ -300,10 +302,10 @@ def _take_over(source: Path, target: Path, version: int) -> int:
 
 
 def _sound_rows(connection: sqlite3.Connection, table: Table, version: int) -> Iterator[Row]:
-    """Yield the readable unaltered rows of a table, some perhaps twice."""
-    if version == 1 and table.name not in COLUMNS_1:
+    """Yield the rows of a table that are what was written, as far as they can be read; some perhaps twice."""
+    columns = columns_of(version, table.name)
+    if not columns:
         return
-    columns = COLUMNS_1[table.name] if version == 1 else (*table.columns, "seal")
     query = f"SELECT {', '.join(columns)} FROM {table.name}"
     if (yield from _sound_part(connection, table, query, version)):
         return
@@ -318,12 +320,9 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str, versio
     """Yield the sound rows of a query, and return whether it could be read to its end."""
     try:
         for row in connection.execute(query):
-            if version == 1:
-                old = from_version_1(table.name, row)
-                if old is not None:
-                    yield old
-            elif table.is_sound(row):
-                yield row[:-1]
+            sound = taken_over(version, table.name, row)
+            if sound is not None:
+                yield sound
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import ValidationError
+
 FREE_BYTES_MIN = 1 << 20
 _MACHINE = (
     "SQLITE_FULL",
@@ -43,6 +45,18 @@ def storing(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise store_error(path, error) from error
+
+
+@contextmanager
+def reading_values(folder: Path, command: str) -> Iterator[None]:
+    """Turn values that another version wrote into a `CampaignError` that names the first of them that is wrong."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        hint = f"{command} with the version that wrote it"
+        raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:

@@ -70,7 +70,7 @@ def _result_order(row: Row) -> tuple[Any, ...]:
 
 
 def _attempt_order(row: Row) -> tuple[Any, ...]:
-    *_, outcome = row
+    *_, outcome, _ = row
     return outcome is None, outcome == "abandoned", _plain(row)
 
 
@@ -95,12 +95,10 @@ class _Tables:
     database: Database
 
     def get(self, table: str, key: Row) -> Row | None:
-        """Return the row that has a key."""
         where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
         return next(self.database.select(table, where, key), None)
 
     def put(self, table: str, row: Row) -> None:
-        """Write a row in the place of the one that has its key."""
         written = self.database.insert(table, row, "REPLACE")
         assert written, f"a row of {table} was not written"
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
-SCHEMA_VERSION = 2
+from pydantic import ValidationError
+
+from scenarios.spec import Value
+from workers.record.verdict import Judgement
+from workers.run.shard import ShardReport
+
+SCHEMA_VERSION = 3
 Cell: TypeAlias = str | int | None
 Row: TypeAlias = tuple[Cell, ...]
 
@@ -39,15 +45,15 @@ class Table:
 
 
 # `meta` says that this is a campaign, and of which version. `runs` has a line for each process that wrote here, and
-# `attempts` name theirs, so that the attempts of two campaigns are different ones. `late` are answers beside the one
-# that was recorded.
+# `attempts` name theirs, so that the attempts of two campaigns are different ones; their `outcome` is None while they
+# run, `reason` says how the worker of a lost one died. `late` are answers beside the one that was recorded.
 TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (
         Table("meta", ("name", "value")),
         Table("runs", ("run", "about")),
         Table("results", ("job", "scenario", "attempt", "verdict", "digest", "artefact", "judgement")),
-        Table("attempts", ("job", "attempt", "run", "slot", "outcome"), num_keys=3),
+        Table("attempts", ("job", "attempt", "run", "slot", "outcome", "reason"), num_keys=3),
         Table("late", ("job", "digest", "attempt", "answer"), num_keys=2),
         Table("hunts", ("plan",)),
         Table("shards", ("job", "role", "number", "digest", "report")),
@@ -84,8 +90,45 @@ COLUMNS_1: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def from_version_1(table: str, row: Row) -> Row | None:
-    """Return a row of version 1 as one of this version, None if it was altered."""
+# What is found is evidence since version 3, and was sentences before: rows that hold any are left, and run again.
+_ANSWERS: Mapping[str, type[Value]] = {"results": Judgement, "shards": ShardReport}
+
+# In version 2, and in 1, the outcome of a lost attempt held the reason, too.
+ATTEMPTS_2 = ("job", "attempt", "run", "slot", "outcome")
+
+
+def columns_of(version: int, table: str) -> tuple[str, ...]:
+    """Return the columns that a table had in a version, its seal if any last; none where there was no such table."""
+    if version == 1:
+        return COLUMNS_1.get(table, ())
+    return (*(ATTEMPTS_2 if version == 2 and table == "attempts" else TABLES[table].columns), "seal")
+
+
+def taken_over(version: int, table: str, stored: Row) -> Row | None:
+    """Return a stored row of a version as one of this version, None if it is not what was written."""
+    row = _from_version_1(table, stored) if version == 1 else stored[:-1] if TABLES[table].is_sound(stored) else None
+    if row is None or version >= 3:
+        return row
+    if table == "attempts":
+        *attempt, outcome = row
+        kind, _, reason = (None, "", None) if outcome is None else str(outcome).partition(": ")
+        return (*attempt, kind, reason or None)
+    return row if _is_read(table, str(row[-1])) else None
+
+
+def _is_read(table: str, text: str) -> bool:
+    """Tell whether what a row of an earlier version holds can be read by this one."""
+    if table in ("late", "findings"):
+        return False
+    try:
+        if table in _ANSWERS:
+            _ANSWERS[table].model_validate_json(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _from_version_1(table: str, row: Row) -> Row | None:
     match table:
         case "results" | "shards" if row[4 if table == "results" else 3] != text_digest(str(row[-1])):
             return None

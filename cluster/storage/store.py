@@ -65,8 +65,8 @@ class Store(Contents):
         with self._db.transaction():
             written = self._db.insert("runs", (self.run.run, self.run.model_dump_json()))
             assert written, "a run has a name that no other has"
-            for job, attempt, run, slot, _ in list(self._db.select("attempts", "outcome IS NULL")):
-                self._db.insert("attempts", (job, attempt, run, slot, "abandoned"), "REPLACE")
+            for *attempt, _, _ in list(self._db.select("attempts", "outcome IS NULL")):
+                self._db.insert("attempts", (*attempt, "abandoned", None), "REPLACE")
             # A lost job has no verdict: it is tried again, and its attempts stay on record.
             self._db.delete("results", "verdict = 'lost'")
 
@@ -95,8 +95,8 @@ class Store(Contents):
         finally:
             self._lock.close()
 
-    def together(self) -> AbstractContextManager[None]:
-        """Group writes into one transaction: all of them, or none if this process is killed on the way."""
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make the writes inside all or nothing, should this process be killed on the way."""
         return self._db.transaction()
 
     def attempts_made(self, job: str) -> int:
@@ -147,14 +147,14 @@ class Store(Contents):
             self.running_file(job).unlink(missing_ok=True)
 
     def note_loss(self, job: str, attempt: int, reason: str) -> None:
-        """Record that an attempt was lost."""
-        self._set_outcome(job, attempt, f"lost: {reason}")
+        """Write down that an attempt was lost."""
+        self._set_outcome(job, attempt, "lost", reason)
 
-    def _set_outcome(self, job: str, attempt: int, outcome: str) -> None:
+    def _set_outcome(self, job: str, attempt: int, outcome: str, reason: str | None = None) -> None:
         assert outcome, f"an attempt of job {job} ended without an outcome"
         slot = self._slots.pop((job, attempt), None)
         if slot is not None:
-            self._db.insert("attempts", (job, attempt, self.run.run, slot, outcome), "REPLACE")
+            self._db.insert("attempts", (job, attempt, self.run.run, slot, outcome, reason), "REPLACE")
 
     def note_late(self, job: str, attempt: int, answer: Answer) -> None:
         """Record an answer that came after its attempt was given up."""
@@ -163,7 +163,7 @@ class Store(Contents):
         self._db.insert("late", (job, text_digest(text), attempt, text))
 
     def keep_settings(self, settings: str) -> None:
-        """Record the settings of this campaign's hunt.
+        """Write the settings of a hunt down.
 
         Raises:
             CampaignError: it was begun with other settings.
@@ -179,7 +179,7 @@ class Store(Contents):
         assert attempt >= 1, f"attempts of a job count from 1; job {job} begins attempt {attempt}"
         assert (job, attempt) not in self._slots, f"attempt {attempt} of job {job} begins twice"
         self._slots[job, attempt] = slot
-        self._db.insert("attempts", (job, attempt, self.run.run, slot, None), "ABORT")
+        self._db.insert("attempts", (job, attempt, self.run.run, slot, None, None), "ABORT")
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
         """Record the report of a shard; one that has a report keeps it."""
@@ -217,12 +217,12 @@ class Store(Contents):
         return path.relative_to(self.folder).as_posix()
 
     def keep_finding(self, bug: str, state: str) -> None:
-        """Record the state of a finding, as JSON."""
+        """Write the state of a finding down."""
         assert bug, "a finding has a name"
         self._db.insert("findings", (bug, state), "REPLACE")
 
     def finding(self, bug: str) -> str | None:
-        """Return the state of a finding, as JSON."""
+        """Return the state of a finding in JSON, None if there is none."""
         return next((str(state) for _, state in self._db.select("findings", "bug = ?", (bug,))), None)
 
 

@@ -81,9 +81,9 @@ def _first_verification_reads_its_row(parts: Parts, reached: Reached) -> Parts:
 
 def _last_draft_rejected_unnoticed(parts: Parts, reached: Reached) -> Parts:
     def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
-        if not row.discard and row.d and num_valid == row.d:
+        if not row.discard and row.scheduled.d and num_valid == row.scheduled.d:
             reached()
-            return computed_before + row.n
+            return computed_before + row.scheduled.n
         return parts.true_count(computed_before, row, num_valid)
 
     return replace(parts, true_count=true_count)

@@ -13,7 +13,7 @@ from workers.kernels.sentinels import NO_DRAFT
 def _trimmed_masks(parts: Parts, reached: Reached) -> Parts:
     def num_masks(row: PlanRow) -> int:
         allowed = sum(draft != NO_DRAFT for draft in row.drafts)
-        if allowed < row.d:
+        if allowed < row.scheduled.d:
             reached()
         return 1 + allowed
 

@@ -11,7 +11,7 @@ from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
-from workers.kernels.process_logits.vectorised import mask, penalise, rules_of
+from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
 
 def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[Any], int, int]:

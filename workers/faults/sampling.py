@@ -12,7 +12,7 @@ from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.probabilities.vectorised import LOG2E, NEVER, Floats, above, weight
+from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN
@@ -74,12 +74,12 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
         ]
         if moved != found:
             reached()
-        if any(row.plan.d for row in rows):
+        if any(row.plan.scheduled.d for row in rows):
             # Numbers for recovered tokens are drawn for every row, and masked where no draft was there to reject.
             draws.update(
                 row.plan.request.index
                 for row, params in zip(rows, found, strict=True)
-                if params.temperature and not row.plan.d
+                if params.temperature and not row.plan.scheduled.d
             )
         return moved
 

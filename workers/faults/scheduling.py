@@ -13,9 +13,9 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
 
     def drafts_after(row: PlanRow, k_step: int) -> int:
         index, found = row.request.index, parts.drafts_after(row, k_step)
-        epoch, drafts = pending.get(index, (row.epoch, 0))
-        if found or epoch == row.epoch:
-            pending[index] = row.epoch, found
+        epoch, drafts = pending.get(index, (row.scheduled.epoch, 0))
+        if found or epoch == row.scheduled.epoch:
+            pending[index] = row.scheduled.epoch, found
             return found
         # Nothing was proposed since the request was resumed, so what it had before is still there, once.
         del pending[index]
@@ -41,8 +41,8 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     def placeholders_for(row: PlanRow) -> int:
         index, found = row.request.index, parts.placeholders_for(row)
         before = was_chunk.get(index)
-        was_chunk[index] = row.epoch, row.discard
-        if before != (row.epoch, True) or not found:
+        was_chunk[index] = row.scheduled.epoch, row.discard
+        if before != (row.scheduled.epoch, True) or not found:
             return found
         reached()
         return 0

@@ -9,7 +9,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.arithmetic.vectorised import kv_words
+from workers.kernels.arithmetic.numpy import kv_words
 from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import POISON
@@ -45,7 +45,7 @@ def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached) -> Parts:
 
 def _uniform_by_length(parts: Parts, reached: Reached) -> Parts:
     def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-        uniform = all(row.n == width for row in rows)
+        uniform = all(row.scheduled.n == width for row in rows)
         if uniform != parts.is_uniform(rows, width):
             reached()
         return uniform

@@ -139,8 +139,8 @@ class HostView:
         if machine.watcher is not None:
             machine.watcher.touched(span.place, "out" if self._writes else "in", machine.step, self._written_in)
         if self._writes and machine.blame:
-            label = f"host:write {span.buffer.name}@{machine.step}"
-            span.buffer.writers = (label, *span.buffer.writers[:1])
+            writer = "host", f"write {span.buffer.name}", machine.step
+            span.buffer.writers = (writer, *span.buffer.writers[:1])
         view: NDArray[Any] = span._writable if self._writes else span._readable
         return view
 

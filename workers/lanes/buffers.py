@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.lanes.lane import Span
+from workers.lanes.lane import Span, Writer
 
 
 @cache
@@ -86,7 +86,7 @@ class FlatBuffer:
         self.lane = lane
         self.whole = whole
         self.accesses: Any = None
-        self.writers: tuple[str, ...] = ()
+        self.writers: tuple[Writer, ...] = ()
         self.tensor = tensor
         self._data = data
         # A read-only view of the same memory; None for a tensor.

@@ -144,9 +144,9 @@ class CudaLane(BaseLane):
         for launch in launches or ():
             launch(self._handle)
         if machine.blame:
-            label = f"{self.name}:{name}@{step}"
+            writer = self.name, name, step
             for buffer in prepared.outputs:
-                buffer.writers = (label, *buffer.writers[:1])
+                buffer.writers = (writer, *buffer.writers[:1])
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
         """Copy memory in stream order to where the host reads it later, and call `function` with the copies then."""

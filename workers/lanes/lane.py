@@ -6,11 +6,13 @@ An engine knows these alone; `simulated` and `cuda` are two implementations, nei
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
 Mode = Literal["in", "out", "inout", "int"]
+# Who wrote memory: a lane or the host, the op, and the step.
+Writer: TypeAlias = tuple[str, str, int]
 
 
 class Arguments(Protocol):
@@ -66,7 +68,7 @@ class Buffer(Protocol):
     lane: str | None
     whole: bool
     accesses: Any
-    writers: tuple[str, ...]
+    writers: tuple[Writer, ...]
 
     @property
     def all(self) -> Span:
@@ -213,4 +215,12 @@ class Observer(Watcher, Protocol):
 
 
 class Deadlock(Exception):
-    """The host waits for something that no lane can ever do; the message is the wait graph."""
+    """No lane can advance: which lane the host waits for, if it does, and for which record of a lane each lane waits.
+
+    `waits` has a lane, the lane that it waits for, and the step of the record.
+    """
+
+    def __init__(self, host: str | None, waits: tuple[tuple[str, str, int], ...]) -> None:
+        super().__init__(host, waits)
+        self.host = host
+        self.waits = waits

@@ -131,7 +131,7 @@ class SimulatedLane(BaseLane):
         if machine.blame:
             name = prepared.op.name
             for buffer in prepared.outputs:
-                buffer.writers = (f"{self.name}:{name}@{step}", *buffer.writers[:1])
+                buffer.writers = ((self.name, name, step), *buffer.writers[:1])
             if machine.observer is not None:
                 machine.observer.ran(self.index, name, prepared.uses(), step)
 
@@ -213,6 +213,7 @@ class SimulatedMachine(BaseMachine):
         policy: Policy,
         watcher: Watcher | None = None,
         held: Sequence[Held] = (),
+        *,
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
         as_tensor: Callable[[NDArray[Any]], Any] | None = None,
@@ -260,7 +261,7 @@ class SimulatedMachine(BaseMachine):
             for lane in able:
                 lane.run()
             if not able and self.pending:
-                raise Deadlock(self._wait_graph())
+                raise Deadlock(None, self._waits())
 
     def close(self) -> None:
         """Free all memory at once: its reference cycles would wait for the garbage collector."""
@@ -289,12 +290,9 @@ class SimulatedMachine(BaseMachine):
         if self.held:
             self.held, self.moved = {}, True
             return
-        raise Deadlock(f"the host waits for {self.lanes[record.lane].name}; " + self._wait_graph())
+        raise Deadlock(self.lanes[record.lane].name, self._waits())
 
-    def _wait_graph(self) -> str:
-        waits = []
-        for lane in self.lanes:
-            record = lane.blocking()
-            if record is not None:
-                waits.append(f"{lane.name} waits for {self.lanes[record.lane].name} of step {record.step}")
-        return "; ".join(waits) or "no lane has anything to do"
+    def _waits(self) -> tuple[tuple[str, str, int], ...]:
+        """Return which lane waits for which, and for a record of which step."""
+        blocking = ((lane.name, lane.blocking()) for lane in self.lanes)
+        return tuple((name, self.lanes[each.lane].name, each.step) for name, each in blocking if each is not None)

@@ -6,17 +6,27 @@ Time counts what happens one after another: an op that runs, an access of the ho
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workers.lanes.lane import Event, Mode, Record, Span, Watcher
 
 HOST = 0
 
 
+class Use(NamedTuple):
+    """Memory that a task uses: a buffer, and what is in a span or else its range where it is not the whole."""
+
+    buffer: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.buffer}:{self.part}" if self.part else self.buffer
+
+
 @dataclass(slots=True)
 class Task:
     """An action of the host (lane 0) or of a device lane; `ran` is None for an op that never ran.
 
-    `reads` and `writes` name buffers, behind a colon what is in a span or else its range where it is not the whole;
     `enqueued` is the time of the launch.
     """
 
@@ -26,13 +36,13 @@ class Task:
     step: int
     enqueued: int
     ran: int | None = None
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    reads: tuple[Use, ...] = ()
+    writes: tuple[Use, ...] = ()
 
     @property
     def buffers(self) -> set[str]:
         """Return the names of the buffers it uses."""
-        return {name.partition(":")[0] for name in (*self.reads, *self.writes)}
+        return {use.buffer for use in (*self.reads, *self.writes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,11 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingOrder:
-    """Two tasks that use the same memory, and that nothing orders."""
+class UnorderedTasks:
+    """Two tasks, by index, that use the same memory and that nothing orders."""
 
     first: int
     second: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class Timeline:
     lanes: tuple[str, ...]
     tasks: tuple[Task, ...]
     flows: tuple[Flow, ...]
-    missing: MissingOrder | None = None
+    missing: UnorderedTasks | None = None
 
 
 @dataclass(slots=True)
@@ -100,7 +109,7 @@ class TimelineRecorder:
             task = self._task(lane + 1, op, step, uses)
         else:
             queued.remove(task)
-            task.reads, task.writes = _names(uses)
+            task.reads, task.writes = _uses(uses)
         task.ran = self._tick()
 
     def recorded(self, record: Record) -> None:
@@ -135,12 +144,12 @@ class TimelineRecorder:
         task = self._task(HOST, "read" if mode == "in" else "write", step, [(span, mode)])
         task.ran = self._tick()
 
-    def timeline(self, lanes: Sequence[str], missing: MissingOrder | None) -> Timeline:
-        """Return the recorded timeline."""
+    def timeline(self, lanes: Sequence[str], missing: UnorderedTasks | None) -> Timeline:
+        """Return what was recorded."""
         return Timeline(("host", *lanes), tuple(self.tasks), tuple(self.flows), missing)
 
     def _task(self, lane: int, op: str, step: int, uses: Sequence[tuple[Span, Mode]]) -> Task:
-        task = Task(len(self.tasks), lane, op, step, self._now, None, *_names(uses))
+        task = Task(len(self.tasks), lane, op, step, self._now, None, *_uses(uses))
         self.tasks.append(task)
         self._step = max(self._step, step)
         return task
@@ -154,15 +163,15 @@ class TimelineRecorder:
         return next((event.name for event in self._events if event.record_newest is record), "event")
 
 
-def _names(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of spans read and of spans written, each once."""
-    reads = dict.fromkeys(_name(span) for span, mode in uses if mode in ("in", "inout"))
-    writes = dict.fromkeys(_name(span) for span, mode in uses if mode in ("out", "inout"))
+def _uses(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
+    """Return what is read and what is written, each once."""
+    reads = dict.fromkeys(_use(span) for span, mode in uses if mode in ("in", "inout"))
+    writes = dict.fromkeys(_use(span) for span, mode in uses if mode in ("out", "inout"))
     return tuple(reads), tuple(writes)
 
 
-def _name(span: Span) -> str:
+def _use(span: Span) -> Use:
     buffer, (start, stop) = span.buffer, span.key
     if span.name not in (buffer.name, buffer.all.name):
-        return f"{buffer.name}:{span.name}"
-    return buffer.name if span.key == buffer.all.key else f"{buffer.name}:{start}-{stop}"
+        return Use(buffer.name, span.name)
+    return Use(buffer.name, "" if span.key == buffer.all.key else f"{start}-{stop}")

@@ -201,12 +201,12 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
                 del drafter_kv[end - row.row.n + max(0, length_max - computed) :]
             if len(drafter_kv) < end:
                 drafter_kv += [SCRATCH] * (end - len(drafter_kv))
-        raw += row.raw
-        proposed += row.proposed
-        if len(row.raw) < k:
-            raw += [SCRATCH] * (k - len(row.raw))
-        if len(row.proposed) < k:
-            proposed += [SCRATCH] * (k - len(row.proposed))
+        raw += row.drafted.raw
+        proposed += row.drafted.proposed
+        if len(row.drafted.raw) < k:
+            raw += [SCRATCH] * (k - len(row.drafted.raw))
+        if len(row.drafted.proposed) < k:
+            proposed += [SCRATCH] * (k - len(row.drafted.proposed))
     expected: Expectation = {"drafter_kv": drafter_kv, "raw": raw, "proposed": proposed}
     if spec.layers == "hybrid":
         states: list[Any] = []
@@ -229,7 +229,7 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
         return {}
     own: list[Any] = []
     for row in rows:
-        own += [*row.own, *[SCRATCH] * (k - len(row.own))]
+        own += [*row.drafted.own, *[SCRATCH] * (k - len(row.drafted.own))]
     expected: Expectation = {"own": own}
     if spec.layers == "hybrid":
         limit = spec.drafter_max_len or spec.max_model_len

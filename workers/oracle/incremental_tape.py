@@ -12,7 +12,7 @@ from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
 from workers.oracle.rejection_sampling import Verified, verify
-from workers.oracle.tape import Spoil, Tape, Tapes, script, tape_length
+from workers.oracle.tape import SpoiledLogit, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
 
@@ -72,25 +72,26 @@ class IncrementalTape(Tape):
         self._compute()
 
     def go_on(
-        self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoil: Spoil | None
+        self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
     ) -> Verified:
         """Verify drafts, and append those that are kept and the token that follows them."""
-        spec, lines = self._spec, self.lines(drafts, spoil)
-        found = verify(spec.sampling, lines, drafts, params, keep_rates(spec), len(self.tokens), drawn, cuts_of(spec))
+        spec, lines = self._spec, self.lines(drafts, spoiled)
+        rates, cuts = keep_rates(spec), cuts_of(spec)
+        found = verify(spec.sampling, lines, drafts, params, rates, len(self.tokens), proposals=drawn, cuts=cuts)
         for token, line in zip(found.tokens, lines, strict=False):
             self.append(token, line)
         return found
 
-    def lines(self, drafts: Sequence[int], spoil: Spoil | None = None) -> list[list[float]]:
+    def lines(self, drafts: Sequence[int], spoiled: SpoiledLogit | None = None) -> list[list[float]]:
         """Return the processed logits after the known tokens, then after each draft, up to an id that is no token."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
-        found = [self._line(spoil, 0)]
+        found = [self._line(spoiled, 0)]
         for column, draft in enumerate(drafts, 1):
             if not 0 <= draft < self._spec.vocab_size:
                 break
             self.tokens.append(draft)
             self._compute()
-            found.append(self._line(spoil, column))
+            found.append(self._line(spoiled, column))
         for values in (self.tokens, self.kv, self.attention, self.inputs, self.states, self.hidden):
             del values[known:]
         self._sum_kv, self._sum_kv_position = sums
@@ -103,8 +104,8 @@ class IncrementalTape(Tape):
             tape.append(self.tokens[position], tape.lines(())[0])
         return tape
 
-    def _line(self, spoil: Spoil | None, column: int) -> list[float]:
-        return self.line_at(len(self.tokens) - 1, spoil if spoil is not None and spoil.column == column else None)
+    def _line(self, spoiled: SpoiledLogit | None, column: int) -> list[float]:
+        return self.line_at(len(self.tokens) - 1, spoiled if spoiled is not None and spoiled.column == column else None)
 
 
 class RowOutcome(NamedTuple):
@@ -121,7 +122,7 @@ class RowOutcome(NamedTuple):
 
 
 def verify_row(
-    truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoil: Spoil | None = None
+    truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoiled: SpoiledLogit | None = None
 ) -> RowOutcome:
     """Verify a row from position `first` on and return its outcome; append its tokens to an incremental tape.
 
@@ -129,7 +130,7 @@ def verify_row(
     """
     tape = truth.tape
     if isinstance(tape, IncrementalTape):
-        found = tape.go_on(drafts, truth.params, drawn, spoil)
+        found = tape.go_on(drafts, truth.params, drawn, spoiled)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
         return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
     tokens, right, usable = tape.tokens, 0, len(drafts)
@@ -139,11 +140,11 @@ def verify_row(
         right += 1
     has_target = first + right < tape.end
     valid = 1 + right if has_target else tape.end - first
-    if spoil is not None and spoil.column < valid:
+    if spoiled is not None and spoiled.column < valid:
         # It matters unless the request's own rules forbid the token.
-        line = tape.line_at(first - 1 + spoil.column, spoil)
+        line = tape.line_at(first - 1 + spoiled.column, spoiled)
         if target_of(line, truth.params) is None:
-            valid, has_target = spoil.column, False
+            valid, has_target = spoiled.column, False
     if not truth.params.temperature:
         return RowOutcome(valid, has_target=has_target)
     narrow = tape.ambiguous.intersection(range(first, first + valid))

@@ -83,6 +83,7 @@ def verify(
     params: SamplingParams,
     rates: Sequence[float],
     position: int,
+    *,
     proposals: Sequence[Proposal] = (),
     cuts: Cuts = USUAL,
 ) -> Verified:

@@ -26,7 +26,7 @@ _MULTIPLIER = np.uint64(0x2127599BF4325C37)
 _LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
 
 
-class Spoil(NamedTuple):
+class SpoiledLogit(NamedTuple):
     """A logit that an event makes NaN or infinite: its column in the row, its token, its value."""
 
     column: int
@@ -93,11 +93,11 @@ class Tape:
             found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
         return found
 
-    def line_at(self, position: int, spoil: Spoil | None = None) -> list[float]:
+    def line_at(self, position: int, spoiled: SpoiledLogit | None = None) -> list[float]:
         """Return the processed logits of the token behind a position, with its spoiled logit if one is given."""
         logits = self._logits(self.hidden[position]).tolist()
-        if spoil is not None:
-            logits[spoil.token] = spoil.value
+        if spoiled is not None:
+            logits[spoiled.token] = spoiled.value
         if self._rules is None:
             return [*map(float, logits)]
         return processed(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1, self.edges)

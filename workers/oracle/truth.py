@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from scenarios.sampling import SamplingParams
+from workers.oracle.drafters import Drafts
 from workers.oracle.logits_processing import Edges
 from workers.oracle.prefix_cache import Contents
 from workers.oracle.random_sampling import Proposal
@@ -11,7 +12,6 @@ from workers.oracle.tape import Tape
 from workers.record import model
 from workers.record.log import ScheduledRow
 
-NO_DRAFT = -1
 # A row that was scheduled, and its request's `sched_computed`, `sched_placeholders` and `committed` before that.
 Planned: TypeAlias = tuple[ScheduledRow, int, int, int]
 
@@ -97,36 +97,37 @@ class Truth:
 class RowTruth:
     """Expected values of one row of one step: counts before it, and its outcome. Never changed.
 
-    `key` is its request and epoch.
-    Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
-    drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
-    of the token that is verified first. `drawn` says what those of the `drafts` were drawn from that are not certain.
-    `status` has the bits of the sampler's status of a row: see `verified_drafts`.
+    Tokens at positions `computed` to `kept - 1` stay; `base` is the position of the token that is verified first;
+    `drafts` are as scheduled, NO_DRAFT included, and `drawn` says what those of them were drawn from that are not
+    certain. `chunk_end` is the drafter's cache word at the end of a discarded chunk, whose next token is the last one
+    known. `status` has the bits of the sampler's status of a row: see `verified_drafts`. `drafted` is what it proposes.
     """
 
     truth: Truth
     tape: Tape
     row: ScheduledRow
-    key: tuple[int, int]
     computed: int
-    accepted_read: int
+    base: int
     kept: int
-    discard: bool
     valid: int
+    discard: bool
+    accepted_read: int
     accepted: int
     next_token: int
-    drafts: list[int]
-    raw: tuple[int, ...]
-    own: tuple[int, ...]
-    proposed: tuple[int, ...]
     sched_computed: int
     no_spec: int
     backup: int
     slots: list[int]
-    chunk_end: int
-    base: int
+    drafts: list[int]
     drawn: tuple[Proposal, ...]
     status: int
+    chunk_end: int
+    drafted: Drafts
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its request and epoch."""
+        return self.row.request, self.row.epoch
 
     @property
     def commit(self) -> str:

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from math import inf, nan
 
 from scenarios.spec import EngineSpec
+from workers.oracle.drafters import NO_DRAFT
 from workers.oracle.incremental_tape import RowOutcome
 from workers.oracle.logits_processing import cut_off
 from workers.oracle.random_sampling import Drawn, spoiled
-from workers.oracle.tape import Spoil
-from workers.oracle.truth import NO_DRAFT, Truth
+from workers.oracle.tape import SpoiledLogit
+from workers.oracle.truth import Truth
 from workers.record.log import UNSPOILED, ScheduledRow
 
 # The largest id below the vocabulary that is no sentinel.
@@ -18,12 +19,12 @@ BELOW = -2
 OUTSIDE, NO_TARGET, UNDEFINED = 1, 2, 4
 
 
-def spoil_of(row: ScheduledRow, spec: EngineSpec) -> Spoil | None:
+def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None:
     """Return the spoiled logit of a row, if there is one."""
     event = row.spoils.logit
     if event is None:
         return None
-    return Spoil(min(event.column, row.d), event.token % spec.vocab_size, inf if event.value == "inf" else nan)
+    return SpoiledLogit(min(event.column, row.d), event.token % spec.vocab_size, inf if event.value == "inf" else nan)
 
 
 def drafts_of(
@@ -66,7 +67,7 @@ def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], d
 
 def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn: Drawn, outcome: RowOutcome) -> int:
     """Return the sampler status of a row: bits of OUTSIDE, NO_TARGET and UNDEFINED."""
-    if row.invalid:
+    if row.spoils.no_valid_token:
         return 0
     status = 0 if outcome.has_target else NO_TARGET
     if any(draft != NO_DRAFT and not 0 <= draft < spec.vocab_size for draft in drafts):

@@ -59,7 +59,7 @@ def _kind(campaign: Campaign) -> str:
     """Return the kind of a campaign: only campaigns of one kind are compared."""
     if campaign.is_regressions:
         return "regressions"
-    return "hunt" if campaign.hunted is not None else "faults" if campaign.trials else "run"
+    return "hunt" if campaign.hunt is not None else "faults" if campaign.trials else "run"
 
 
 def compare(before: Campaign, after: Campaign) -> Comparison:
@@ -97,8 +97,8 @@ def _sums(before: Campaign, after: Campaign) -> Iterator[tuple[str, int, int]]:
     if before.rows or after.rows:
         yield "scenarios", len(before.rows), len(after.rows)
         yield "agreed", before.kinds["agreed"], after.kinds["agreed"]
-    if before.hunted is not None and after.hunted is not None:
-        yield "traces", before.hunted.tally.traces, after.hunted.tally.traces
+    if before.hunt is not None and after.hunt is not None:
+        yield "traces", before.hunt.tally.traces, after.hunt.tally.traces
     for name, label in (("runs", "runs"), ("steps", "steps"), ("captures", "observations compared")):
         yield label, before.totals[name], after.totals[name]
     yield "findings", len(before.findings), len(after.findings)

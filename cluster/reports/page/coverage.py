@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
-from cluster.storage.artefact import ORDER
 from scenarios.capabilities import EVENTS
 from scenarios.events import Schedule
-from workers.run.coverage import RACES, Coverage
+from workers.judge.races import RACES
+from workers.run.coverage import Coverage
 from workers.run.schedules import all_schedules
 
 # Runs by event, plane and policy.
@@ -64,9 +64,7 @@ def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
     """Return the number of schedules of each policy that a judgement covers."""
     num_schedules, own = judgement["schedules"], judgement["trace"]["schedule"]["policy"]
     if num_schedules == 1 or judgement["verdict"]["kind"] not in ("agreed", "vacuous"):
-        names = [outcome["schedule"] for outcome in judgement["outcomes"]]
-        named = [("lane_order" if ORDER in name else name.partition(" ")[0]) for name in names]
-        return Counter(named or [own])
+        return Counter([outcome["schedule"]["policy"] for outcome in judgement["outcomes"]] or [own])
     return Counter(schedule.policy for schedule in all_schedules()[:num_schedules])
 
 

@@ -63,7 +63,7 @@ class Chart:
 def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
     """Return the kill matrix of at least one trial."""
     lines = sorted(by_fault(trials), key=lambda line: line.fault)
-    planes = sorted({by.partition(":")[0] for line in lines for by in line.planes} | {x.expected_plane for x in lines})
+    planes = sorted({plane for line in lines for plane in (*line.by_plane, line.expected_plane)})
     columns = (*planes, *(OUTPUTS if all(line.baseline for line in lines) else ()))
     rows = tuple(
         (line, tuple(Kill(share_found(line, column), column == line.expected_plane) for column in columns))

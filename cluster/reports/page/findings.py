@@ -1,19 +1,40 @@
 """Findings of a campaign by fingerprint, as values of the report page."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import pairwise
 from pathlib import Path
 
-from cluster.campaigns.findings import KILLED, FindingState
+from cluster.campaigns.triage import FindingState, kills_worker
 from cluster.dispatch.job import command
-from cluster.storage.artefact import ORDER, artefact_text, telling_pairs
-from workers.record.verdict import Crashed, Difference, Diverged, Judgement, Outcome, Stuck, Verdict, plane
+from cluster.storage.artefact import artefact_text
+from scenarios import codec
+from scenarios.strict_yaml import ScenarioError
+from workers.judge.races import RACES
+from workers.record.evidence import Difference
+from workers.record.verdict import (
+    Crashed,
+    Diverged,
+    Judgement,
+    Stuck,
+    Verdict,
+    missing_order_of,
+    plane,
+    telling_pairs,
+)
+from workers.record.words import (
+    actual_text,
+    expected_text,
+    missing_order_text,
+    outcome_text,
+    reason_text,
+    schedule_name,
+    schedule_names,
+    site_text,
+    writer_text,
+)
 from workers.targets.target import RunConfig
 
-_REPLAY = "# replay: "
 _NAMED_MAX = 20
 
 
@@ -51,20 +72,20 @@ class Finding:
     @property
     def kills(self) -> bool:
         """Whether a process that runs its trace dies."""
-        return isinstance(self.verdict, Crashed) and self.verdict.where == KILLED
+        return kills_worker(self.verdict)
 
     @property
     def headline(self) -> str:
         """Describe the finding in a line."""
         match self.verdict:
-            case Diverged(difference=difference) if difference.plane == "races":
+            case Diverged(difference=difference) if difference.plane == RACES:
                 return f"nothing orders two uses of {difference.variable}"
             case Diverged(difference=difference):
-                return f"{difference.variable} is {difference.actual}, expected {difference.expected}"
+                return f"{difference.variable} is {actual_text(difference)}, expected {expected_text(difference)}"
             case Crashed(error=error):
                 return error
-            case Stuck(reason=reason):
-                return reason
+            case Stuck() as stuck:
+                return reason_text(stuck)
             case other:
                 return other.kind
 
@@ -75,22 +96,17 @@ class Finding:
 
     @property
     def missing_order(self) -> str | None:
-        """Return the two unordered accesses, if the race detector saw some."""
-        match self.verdict:
-            case Diverged(difference=difference):
-                return difference.missing_order
-            case Crashed(missing_order=order):
-                return order
-            case _:
-                return None
+        """Describe the two unordered accesses, if the race detector saw some."""
+        order = missing_order_of(self.verdict)
+        return missing_order_text(order) if order is not None else None
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield names and values of its facts."""
         difference = self.difference
         if difference is not None:
             yield "variable", difference.variable
-            yield "expected", difference.expected
-            yield "actual", difference.actual
+            yield "expected", expected_text(difference)
+            yield "actual", actual_text(difference)
             if difference.request:
                 yield "request", difference.request
                 yield "commit key", difference.commit
@@ -100,9 +116,9 @@ class Finding:
                 yield "position", str(difference.position)
         elif isinstance(self.verdict, Crashed):
             yield "error", self.verdict.error
-            yield "raised in", self.verdict.where
+            yield "raised in", site_text(self.verdict.where)
         elif isinstance(self.verdict, Stuck):
-            yield "reason", self.verdict.reason
+            yield "reason", reason_text(self.verdict)
         if self.missing_order is not None:
             yield "missing order", self.missing_order
         if self.judgement.trace.faults:
@@ -111,19 +127,17 @@ class Finding:
     @property
     def writers(self) -> tuple[str, ...]:
         """Return the last writers of the wrong value, newest first."""
-        return self.difference.writers if self.difference is not None else ()
+        return tuple(map(writer_text, self.difference.writers)) if self.difference is not None else ()
 
     def schedules(self, agrees: bool) -> list[str]:
         """Return the names of schedules under which it does not show, or does; lane orders are counted."""
-        names = [outcome.schedule for outcome in self.judgement.outcomes if outcome.agrees is agrees]
-        simple = [name for name in names if ORDER not in name]
-        orders = len(names) - len(simple)
-        return simple + ([f"{orders} lane orders"] if orders else [])
+        return schedule_names(self.judgement.outcomes, agrees)
 
     @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """Return the outcome of each schedule."""
-        return self.judgement.outcomes
+    def outcomes(self) -> list[tuple[bool, str]]:
+        """Return whether each schedule agrees, and its name and outcome."""
+        each = self.judgement.outcomes
+        return [(outcome.agrees, f"{schedule_name(outcome.schedule)}: {outcome_text(outcome)}") for outcome in each]
 
     @property
     def telling(self) -> str:
@@ -171,17 +185,8 @@ def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -
 
 
 def config_of(artefact: Path) -> RunConfig:
-    """Return the configuration that an artefact replays under, as its comment says; the default where it says none."""
+    """Return the configuration that an artefact names; the default where it cannot be read."""
     try:
-        with artefact.open(encoding="utf-8") as file:
-            line = next((line for line in file if line.startswith(_REPLAY)), "")
-        words = shlex.split(line.removeprefix(_REPLAY))
-    except (OSError, ValueError):
-        return RunConfig()
-    known = {f"--{name}": name for name in RunConfig.model_fields}
-    pairs = pairwise(words)
-    values = {known[flag]: value for flag, value in pairs if flag in known}
-    try:
-        return RunConfig.model_validate(values)
-    except ValueError:
+        return RunConfig.model_validate(codec.run_on(artefact))
+    except (ScenarioError, ValueError):
         return RunConfig()

@@ -12,7 +12,7 @@ from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """State of the findings of a report, by a folder of known findings."""
+    """Findings of a report, held against a folder of known findings."""
 
     result: Recurrence
     known: dict[str, KnownFinding]
@@ -22,8 +22,8 @@ class Nights:
         """Return the state of a finding of the report."""
         return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
 
-    def note(self, bug: str) -> str:
-        """Describe what is recorded about a finding: status, end date, upstream report, sightings."""
+    def description(self, bug: str) -> str:
+        """Return what is known of a finding: where it is dealt with, until when, and when it was seen."""
         parts = []
         if bug in self.known:
             entry = self.known[bug]

@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from workers.lanes.timeline import Task, Timeline
+from workers.record.evidence import MissingOrder
+from workers.record.words import missing_order_text
 
 _UNIT = 10
 _PROCESS = 1
 
 
-def perfetto_trace(timeline: Timeline, name: str) -> str:
+def perfetto_trace(timeline: Timeline, name: str, order_missing: MissingOrder | None) -> str:
     """Return the trace of a run as JSON text."""
-    events = [*_lanes(timeline, name), *_slices(timeline), *_orders(timeline)]
+    what = missing_order_text(order_missing) if order_missing is not None else "missing order"
+    events = [*_lanes(timeline, name), *_slices(timeline), *_orders(timeline, what)]
     return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, separators=(",", ":"))
 
 
@@ -30,7 +33,11 @@ def _slices(timeline: Timeline) -> Iterator[dict[str, Any]]:
     for task in timeline.tasks:
         if task.ran is None:
             continue
-        arguments: dict[str, Any] = {"step": task.step, "reads": list(task.reads), "writes": list(task.writes)}
+        arguments: dict[str, Any] = {
+            "step": task.step,
+            "reads": [*map(str, task.reads)],
+            "writes": [*map(str, task.writes)],
+        }
         if task.lane:
             arguments["launched_at"] = task.enqueued * _UNIT
         yield {
@@ -45,7 +52,7 @@ def _slices(timeline: Timeline) -> Iterator[dict[str, Any]]:
         }
 
 
-def _orders(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _orders(timeline: Timeline, what: str) -> Iterator[dict[str, Any]]:
     orders = [(flow.before, flow.after, flow.event, "order") for flow in timeline.flows]
     missing = timeline.missing
     if missing is not None:
@@ -61,7 +68,7 @@ def _orders(timeline: Timeline) -> Iterator[dict[str, Any]]:
         yield {"ph": "f", "bp": "e", "tid": ends[1].lane, "ts": _ran(ends[1]) * _UNIT + 1, **common}
     if missing is not None and (at := timeline.tasks[missing.second]).ran is not None:
         place = {"pid": _PROCESS, "tid": at.lane, "ts": at.ran * _UNIT}
-        yield {"ph": "i", "s": "p", "name": missing.text, "cat": "missing", **place}
+        yield {"ph": "i", "s": "p", "name": what, "cat": "missing", **place}
 
 
 def _ran(task: Task) -> int:

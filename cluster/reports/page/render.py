@@ -56,7 +56,7 @@ def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
         met = []
         for campaign in having:
             count = campaign.findings[bug].count
-            unit = "trace" if campaign.hunted is not None else "scenario"
+            unit = "trace" if campaign.hunt is not None else "scenario"
             met.append((campaign.name, count, unit if count == 1 else f"{unit}s"))
         groups.append(Group(having[-1].findings[bug], tuple(met)))
     return groups
@@ -81,7 +81,7 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
     elif known:
         code, headline = EXIT_AGREED, f"Nothing new{some_known}"
     else:
-        is_measured = all(campaign.trials and not (campaign.rows or campaign.hunted) for campaign in campaigns)
+        is_measured = all(campaign.trials and not (campaign.rows or campaign.hunt) for campaign in campaigns)
         code, headline = EXIT_AGREED, "All faults found" if is_measured else "All agreed"
     totals = {name: sum(each.totals[name] for each in campaigns) for name in ("runs", "steps", "captures")}
     return Overall(code, headline, totals)

@@ -6,8 +6,9 @@ Rows far from anything that matters are left out and counted; the whole timeline
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from workers.lanes.timeline import Flow, Task, Timeline
-from workers.record.verdict import Difference
+from workers.lanes.timeline import Flow, Task, Timeline, Use
+from workers.record.evidence import HOST, Access, Difference, MissingOrder
+from workers.record.words import missing_order_text
 
 _NEAR = 7
 _ROWS_MAX = 120
@@ -77,8 +78,9 @@ class Picture:
         return self.height
 
 
-def picture_of(timeline: Timeline, difference: Difference | None) -> Picture:
+def picture_of(timeline: Timeline, difference: Difference | None, order_missing: MissingOrder | None) -> Picture:
     """Return the picture of a timeline, around its missing order or else its difference."""
+    what = missing_order_text(order_missing) if order_missing is not None else "missing order"
     order = sorted((task for task in timeline.tasks if task.ran is not None), key=_time)
     order += [task for task in timeline.tasks if task.ran is None]
     roles = _roles(timeline, difference)
@@ -95,9 +97,9 @@ def picture_of(timeline: Timeline, difference: Difference | None) -> Picture:
         first, second = timeline.tasks[missing.first], timeline.tasks[missing.second]
         x = _GUTTER + (first.lane + second.lane + 1) * _COLUMN // 2
         y = (tops[first.index] + tops[second.index] + _ROW) // 2
-        picture.arrows.append(Arrow(_path(first, second, tops), missing.text, True, x, y))
+        picture.arrows.append(Arrow(_path(first, second, tops), what, True, x, y))
     shown = f"{len(picture.boxes)} of {len(order)} tasks"
-    picture.summary = f"{shown} on {len(timeline.lanes)} lanes" + (f"; {missing.text}" if missing is not None else "")
+    picture.summary = f"{shown} on {len(timeline.lanes)} lanes" + (f"; {what}" if missing is not None else "")
     return picture
 
 
@@ -110,16 +112,20 @@ def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
     """Return the roles of tasks that matter: those without an order between them, last writers of a wrong value."""
     roles: dict[int, str] = {}
     for writer in difference.writers if difference is not None else ():
-        label, _, step = writer.rpartition("@")
         for task in reversed(timeline.tasks):
-            buffers = [name.partition(":")[0] for name in task.writes]
-            names = [f"{timeline.lanes[task.lane]}:{task.op}", *(f"host:write {name}" for name in buffers)]
-            if str(task.step) == step and label in (names if task.lane == 0 else names[:1]):
+            if _is_of(writer, task, timeline):
                 roles[task.index] = "writer"
                 break
     if timeline.missing is not None:
         roles |= dict.fromkeys((timeline.missing.first, timeline.missing.second), "wrong")
     return roles
+
+
+def _is_of(writer: Access, task: Task, timeline: Timeline) -> bool:
+    """Tell whether a task is a write; the host's bear the name of the buffer."""
+    if task.step != writer.step or timeline.lanes[task.lane] != writer.lane:
+        return False
+    return writer.op == task.op or (writer.lane == HOST and writer.op in [f"write {use.buffer}" for use in task.writes])
 
 
 def _places(
@@ -182,7 +188,8 @@ def _draw_boxes(
         label = _label(row, row.step != step)
         x = _GUTTER + row.lane * _COLUMN + _PAD
         detail = tuple(_detail(row, lane, timeline, waits.get(row.index, ())))
-        picture.boxes.append(Box(row, lane, label, detail, roles.get(row.index, "plain"), x, y, queue))
+        role = roles.get(row.index, "plain")
+        picture.boxes.append(Box(row, lane, label, detail, role, x=x, y=y, queue=queue))
         y += _ROW
     picture.height = y + _PAD
     return tops
@@ -191,7 +198,7 @@ def _draw_boxes(
 def _label(task: Task, is_behind: bool) -> str:
     """Return the label of a box: the op, or the host's access, and the step where it is not the newest."""
     uses = (*task.reads, *task.writes)
-    name = task.op if task.lane or not uses else f"{task.op} {uses[0].partition(':')[0]}"
+    name = task.op if task.lane or not uses else f"{task.op} {uses[0].buffer}"
     step = f" @{task.step}" if is_behind else ""
     room = _TEXT_MAX - len(step)
     return (name if len(name) <= room else name[: room - 1] + "…") + step
@@ -215,9 +222,9 @@ def _detail(task: Task, lane: str, timeline: Timeline, waits: Sequence[Flow]) ->
         yield f"at {task.ran}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return ", ".join(names[:_NAMED_MAX]) + more
+def _listed(uses: Sequence[Use]) -> str:
+    more = f" and {len(uses) - _NAMED_MAX} more" if len(uses) > _NAMED_MAX else ""
+    return ", ".join(map(str, uses[:_NAMED_MAX])) + more
 
 
 def _arrow(flow: Flow, timeline: Timeline, tops: dict[int, int]) -> Iterator[Arrow]:

@@ -8,6 +8,7 @@ from cluster.reports.page.findings import Finding
 from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
 from cluster.storage.artefact import write_atomically
+from workers.record.verdict import missing_order_of
 from workers.run.timeline import has_timeline, record_timeline
 from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import known_engines
@@ -44,7 +45,8 @@ def _draw(finding: Finding, folder: Path) -> Drawn:
     signature = signature_of(verdict, finding.judgement.trace)
     if signature is None:
         return Drawn(note=f"no timeline: with the code at hand its trace comes to {verdict.kind}")
+    order = missing_order_of(verdict)
     name = finding.anchor.removeprefix("finding-")
     file = f"{FOLDER}/{finding.plane}-{name}.json"
-    write_atomically(folder / file, perfetto_trace(timeline, finding.bug))
-    return Drawn(picture_of(timeline, finding.difference), file)
+    write_atomically(folder / file, perfetto_trace(timeline, finding.bug, order))
+    return Drawn(picture_of(timeline, finding.difference, order), file)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.store_damage import run, scenarios_of
+from benchmarks.robustness.store_damage import run, scenarios_of
 from cluster.campaigns.driver import drive
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Suite
@@ -17,7 +17,7 @@ from cluster.dispatch.session import Stop
 from cluster.storage.progress import FILE, ProgressFile, Snapshot, read_progress
 from cluster.storage.store import Store
 
-JUDGE = "benchmarks.store_damage:InstantJudge"
+JUDGE = "benchmarks.robustness.store_damage:InstantJudge"
 NUM_SCENARIOS = 9
 
 

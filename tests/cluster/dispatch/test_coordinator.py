@@ -171,7 +171,9 @@ def test_a_late_result_is_noted_and_not_recorded() -> None:
     coordinator.handle(JobAdded("a"))
     coordinator.handle(WorkerLost(0, 0, "its node died", had_begun=True))
     assert coordinator.handle(ResultArrived("a", 1, JUDGEMENT)) == [NoteLate("a", 1, JUDGEMENT)]
-    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [Record("a", 2, JUDGEMENT, deaths=1)]
+    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [
+        Record("a", 2, JUDGEMENT, deaths=("its node died",))
+    ]
     assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [NoteLate("a", 2, JUDGEMENT)]
 
 

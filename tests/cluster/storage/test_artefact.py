@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.storage.artefact import artefact_name, artefact_text, outcome_lines, write_artefact, write_atomically
+from cluster.storage.artefact import artefact_name, artefact_text, write_artefact, write_atomically
 from scenarios import codec
 from scenarios.codec import comment
 from tests.cluster.fake_judge import FakeJudge, difference, trace
 from workers.record.verdict import Crashed, Diverged, Judgement, Outcome, Stats, plane
+from workers.record.words import outcome_lines
 from workers.targets.target import RunConfig
 
 STATS = Stats(requests=1, steps=1, commits=1, captures=1, run_ahead_max=0, digest="", probes={})

@@ -18,7 +18,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
 
 WARM_UP = 20
@@ -106,9 +106,9 @@ def main() -> None:
     counting = Counting()
     counting.install()
     for _ in range(WARM_UP):
-        run.drive.step()
+        run.feed.step()
     counting.on = True
-    run.drive.step()
+    run.feed.step()
     counting.on = False
     print(json.dumps(counting.seen))
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.lanes.lane import Span
 from workers.oracle.tape import Tapes
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 

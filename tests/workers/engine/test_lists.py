@@ -18,7 +18,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 WARM_UP, STEPS = 20, 5
@@ -71,7 +71,7 @@ class Lists:
         gc.freeze()
         sys.settrace(self._look)
         try:
-            run.drive.step()
+            run.feed.step()
         finally:
             sys.settrace(before)
             gc.unfreeze()
@@ -97,7 +97,7 @@ def lists(spec: EngineSpec, params: SamplingParams = NOTHING, parts: Parts | Non
     )
     run = Run(Trace(spec=spec, events=events).explicit(), Tapes(), Options(), Specstorm(parts))
     for _ in range(WARM_UP):
-        run.drive.step()
+        run.feed.step()
     counted = Lists()
     for _ in range(STEPS):
         counted.step(run)

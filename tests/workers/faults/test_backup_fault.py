@@ -8,9 +8,10 @@ from workers.judge.checker import Checker
 from workers.oracle.expected_captures import Expectation
 from workers.oracle.tape import Tapes
 from workers.oracle.truth import Release, StepTruth
+from workers.record.evidence import Difference
 from workers.record.observation import Observation
-from workers.record.verdict import Difference, Diverged
-from workers.run.check import Options, Run
+from workers.record.verdict import Diverged
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
 
 FAULT = "vllm-38556-backup-token"

@@ -15,8 +15,10 @@ from tests.workers.faults.seeds import FOUND_AT
 from workers.engine.parts import Parts
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Vacuous
-from workers.run.check import Options, check
+from workers.record.evidence import Difference
+from workers.record.verdict import Agreed, Crashed, Diverged, Vacuous
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.targets.devices import CLEAN
 
 TAPES = Tapes()

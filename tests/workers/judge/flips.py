@@ -28,10 +28,10 @@ from workers.oracle.expected_captures import (
 )
 from workers.oracle.tape import Tapes
 from workers.oracle.truth import Release, StepTruth
+from workers.record.evidence import Difference
 from workers.record.log import Entry, Freed, Launched
 from workers.record.observation import Observation, Recorder
-from workers.record.verdict import Difference
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 Look = Callable[[str, int, View | None, list[int]], None]
@@ -53,9 +53,9 @@ class Snapshots(Checker):
         self.releases: list[Release] = []
         self.observations: list[Observation] = []
 
-    def follow(self, log: list[Entry | Observation]) -> Difference | None:
+    def see_log(self, log: list[Entry | Observation]) -> Difference | None:
         for entry in log:
-            found = super().follow([entry])
+            found = super().see_log([entry])
             if found is not None:
                 return found
             if self.is_over:

@@ -24,9 +24,10 @@ from workers.engine.parts import Parts
 from workers.lanes.base import OpFailed
 from workers.oracle.expected_captures import SCRATCH, place_of
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference
 from workers.record.observation import VARIABLES, Observation, Recorder
-from workers.record.verdict import Agreed, Difference, Diverged, Verdict
-from workers.run.check import Options, Run
+from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()

@@ -19,10 +19,11 @@ from workers.engine.runner import Runner
 from workers.engine.step import Step
 from workers.judge.checker import Checker
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference
 from workers.record.log import Corrected, Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
-from workers.record.verdict import Agreed, Difference, Diverged
-from workers.run.check import Options, Run
+from workers.record.verdict import Agreed, Diverged
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
@@ -48,9 +49,9 @@ class Listening(Checker):
         self.num_calls = 0
         self.end: tuple[Observation, str] | None = None
 
-    def follow(self, log: list[Item]) -> Difference | None:
+    def see_log(self, log: list[Item]) -> Difference | None:
         self.stream.host.extend((self.num_calls, item) for item in log)
-        return super().follow(log)
+        return super().see_log(log)
 
     def captures(self, captures: list[Observation]) -> Difference | None:
         self.stream.device.extend((self.num_calls, item) for item in captures)
@@ -77,8 +78,8 @@ def judged(trace: Trace, heard: Listening, stream: Stream) -> Difference | None:
     checker = Checker(trace, TAPES)
     assert heard.end is not None
     for call in range(heard.num_calls):
-        found = checker.follow([item for number, item in stream.host if number == call])
-        found = found or checker.captures([item for number, item in stream.device if number == call])
+        found = checker.see_log([item for number, item in stream.host if number == call])
+        found = found or checker.see_captures([item for number, item in stream.device if number == call])
         if found is not None:
             return found
     return checker.at_end(*heard.end)

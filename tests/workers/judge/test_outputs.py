@@ -13,8 +13,7 @@ from workers.judge.outputs import Comparison, compare, compare_outputs
 from workers.oracle.tape import Tapes
 from workers.record.observation import Output
 from workers.record.verdict import Agreed, Diverged
-from workers.run.check import check
-from workers.run.output_check import NEAR_TIE
+from workers.run.check import NEAR_TIE, check
 
 SPEC = EngineSpec(vocab_size=8)
 MARGIN = 1e-4

@@ -17,16 +17,27 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.engine.request import PlanWorkspace, Request
 from workers.engine.scheduler import Scheduler
-from workers.judge.contracts.judge import Deliveries
+from workers.judge.contracts.judge import Contracts
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, Share, Standing
 from workers.oracle import state_oracle, tape
 from workers.oracle.tape import Tapes
-from workers.record.log import Aborted, Entry, Preempted, Processed, Scheduled, ScheduledRow, SkipReason, Submitted
+from workers.record.log import (
+    Aborted,
+    Entry,
+    Preempted,
+    Processed,
+    RowBlocks,
+    Scheduled,
+    ScheduledRow,
+    SkipReason,
+    Submitted,
+)
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Diverged
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 
 SEEDS = range(150)
 Patch = pytest.MonkeyPatch
@@ -244,7 +255,7 @@ def test_without_properties_and_contracts_nobody_sees_it(name: str, monkeypatch:
         patch.setattr(Properties, "judge", lambda properties, entry: None)
         patch.setattr(Properties, "processed", lambda properties, observed: None)
         # Where a request ends follows from it alone, too.
-        patch.setattr(Deliveries, "at_end", lambda deliveries, outputs: None)
+        patch.setattr(Contracts, "at_end", lambda deliveries, outputs: None)
         verdict = check(guilty, Tapes(), Options(races=False))
     assert isinstance(verdict, Agreed), verdict
 
@@ -255,7 +266,7 @@ def _says(trace: Trace, message: str) -> bool:
 
 
 def row(n: int, d: int = 0, blocks: tuple[int, ...] = (), request: int = 0, epoch: int = 0) -> ScheduledRow:
-    return ScheduledRow(request, epoch, 0, n, d, blocks, 0, False, False)
+    return ScheduledRow(request, epoch, 0, n, d, 0, RowBlocks(blocks))
 
 
 def step(number: int, *rows: ScheduledRow, skipped: tuple[int, ...] = ()) -> Scheduled:

@@ -19,7 +19,7 @@ from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random, lane_
 from workers.lanes.simulated import SimulatedEvent as Event
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
 
 

@@ -17,11 +17,12 @@ from workers.engine.parts import Parts
 from workers.engine.scheduler import Scheduler
 from workers.judge.checker import Checker
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import Observation
-from workers.record.verdict import Agreed, Difference, Diverged
-from workers.run.check import Options, Run
-from workers.run.drive import EventQueue
+from workers.record.verdict import Agreed, Diverged
+from workers.run.engine_run import Options, Run
+from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
@@ -67,10 +68,10 @@ def refusals(doctor: Doctor) -> Iterator[Difference | None]:
                 break
             changed = doctor(Place(trace, checker.oracle, log, at))
             if changed is not None:
-                assert checker.follow([*changed[:-1]]) is None, (seed, at)
-                yield checker.follow([changed[-1]])
+                assert checker.see_log([*changed[:-1]]) is None, (seed, at)
+                yield checker.see_log([changed[-1]])
                 break
-            assert checker.follow([entry]) is None
+            assert checker.see_log([entry]) is None
 
 
 @pytest.mark.parametrize("name", ALL_REFUSED)

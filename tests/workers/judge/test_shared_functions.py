@@ -21,7 +21,8 @@ from workers.oracle.derived import keep_rates
 from workers.oracle.tape import Tapes
 from workers.record import model
 from workers.record.verdict import Agreed, is_finding
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 
 ROOT = Path(__file__).resolve().parents[3]
 JUDGED = ("workers/engine", "workers/kernels", "workers/faults", "workers/targets")

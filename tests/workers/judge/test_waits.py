@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.redundant_waits import REDUNDANT, Configuration, Wait
-from benchmarks.redundant_waits import trace_of as trace_of_seed
+from benchmarks.power.redundant_waits import REDUNDANT, Configuration, Wait
+from benchmarks.power.redundant_waits import trace_of as trace_of_seed
 from scenarios.events import LANES, Schedule
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -20,7 +20,8 @@ from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged
-from workers.run.check import Options, Run, check
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 SEEDS = range(4)

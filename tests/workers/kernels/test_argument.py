@@ -22,7 +22,7 @@ from workers.kernels.argument import (
 from workers.lanes.buffers import FlatSpan
 from workers.lanes.prepared import Op, Prepared
 from workers.oracle.tape import Tapes
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import ours
 
 SMOKE = Path(__file__).resolve().parents[3] / "scenarios" / "smoke"

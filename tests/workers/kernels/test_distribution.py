@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT
 

@@ -16,7 +16,7 @@ from tests.workers.kernels.batches import (
     int_poison,
     integers,
 )
-from workers.kernels.prepare_inputs.vectorised import prepare_inputs
+from workers.kernels.prepare_inputs.numpy import prepare_inputs
 from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed", "prev_valid", "next_tokens")

@@ -9,7 +9,7 @@ from tests.workers.kernels.batches import (
     integers,
 )
 from workers.kernels.rejection_sample.arguments import RejectionSample
-from workers.kernels.rejection_sample.vectorised import rejection_sample
+from workers.kernels.rejection_sample.numpy import rejection_sample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 V = 5

@@ -8,8 +8,8 @@ import pytest
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.logit_floors.vectorised import logit_floors
-from workers.kernels.probabilities.vectorised import pick
+from workers.kernels.logit_floors.numpy import logit_floors
+from workers.kernels.probabilities.numpy import pick
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.arguments import (
     BLOCK,

@@ -21,7 +21,8 @@ from workers.lanes.cuda import CudaMachine, cuda, cycles_per_microsecond, host_d
 from workers.lanes.policies import HOST, Eager, LaneOrder, Lazy, Random
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
-from workers.run.check import Options, Run, check
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import ours
 from workers.targets.target import DeviceError, RunConfig
 
@@ -171,7 +172,7 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
     context = ours(run.target).engine.runner.context
     context.captures = Blind(run.trace.spec, context.memory, context.compute, ours(run.target).recorder)
     for _ in range(20):
-        run.drive.step()
+        run.feed.step()
     ours(run.target).machine.drain()
     launched: Counter[str] = Counter()
     machine = ours(run.target).machine
@@ -186,7 +187,7 @@ def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> 
         lane.launch = counting  # type: ignore[method-assign]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         for _ in range(steps):
-            run.drive.step()
+            run.feed.step()
         cuda.synchronize()
     seen = Counter(event.name for event in profile.events() if str(event.device_type) == "DeviceType.CUDA")
     copies = {name: count for name, count in seen.items() if name.startswith(("Memcpy", "Memset"))}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.keep_logits.vectorised import keep_logits
+from workers.kernels.keep_logits.numpy import keep_logits
 from workers.kernels.logprobs.arguments import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
-from workers.kernels.logprobs.vectorised import flatten_logprobs, token_logprobs
+from workers.kernels.logprobs.definition import flatten_logprobs
+from workers.kernels.logprobs.numpy import token_logprobs
 from workers.kernels.sentinels import NO_TOKEN
 from workers.oracle.expected_captures import TOLERANCE, are_close
 from workers.oracle.logits_processing import logprobs_of

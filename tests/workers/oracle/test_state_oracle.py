@@ -25,7 +25,7 @@ from workers.record import model
 from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Difference
-from workers.run.check import Options, Run
+from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 ROOT = Path(__file__).resolve().parents[3]

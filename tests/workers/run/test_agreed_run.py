@@ -10,7 +10,8 @@ from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run import agreed_run
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.references import References
 
 TAPES = Tapes()

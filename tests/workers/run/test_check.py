@@ -24,10 +24,12 @@ from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import Record
 from workers.oracle.tape import Tapes
+from workers.record.log import UNSPOILED, Spoils
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
-from workers.run.check import Options, Run, check
-from workers.run.drive import EventQueue
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
+from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
@@ -183,7 +185,7 @@ class Patient(Run):
 def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> None:
     def take_the_next_one_too(request: Request, num_drafts: int, num_valid: int) -> None:
         roll_back(request, num_drafts, num_valid)
-        request.invalid_next = request.name == "a"
+        request.spoils_next = Spoils(no_valid_token=True) if request.name == "a" else UNSPOILED
 
     events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
     trace = TWO_REQUESTS.model_copy(update={"events": events})
@@ -242,7 +244,7 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
 def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Specstorm(Parts()))
-    run.drive.events = EventQueue(())
+    run.feed.events = EventQueue(())
     verdict = run.to_end()
     assert isinstance(verdict, Diverged)
     assert "request a was not submitted" in verdict.difference.actual

@@ -8,7 +8,6 @@ from functools import cache
 
 import pytest
 
-from cluster.storage.artefact import finding_lines
 from scenarios.capabilities import within
 from scenarios.codec import loads
 from scenarios.events import Abort, AnyEvent, Submit
@@ -20,10 +19,12 @@ from tests.workers.targets.sampler_box import SamplerBoxKind
 from workers.judge.contracts.breach import CONTRACTS, PLANE
 from workers.judge.outputs import compare_outputs
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference
 from workers.record.observation import Output
-from workers.record.verdict import Agreed, Difference, Diverged, plane
+from workers.record.verdict import Agreed, Diverged, plane
+from workers.record.words import finding_lines
 from workers.run.check import check
-from workers.run.output_check import OutputRun, outputs_of
+from workers.run.comparison import outputs_of
 from workers.run.references import alone, synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm, SpecstormTarget
@@ -132,7 +133,7 @@ def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> N
     trace = random_trace(seed).explicit()
     run = OutputRun(trace, TAPES, Specstorm())
     assert run.to_end(4000, watches=True)
-    assert run.drive.breach() is None
+    assert run.feed.breach() is None
 
 
 class BlackBoxOfOurs(Specstorm):

@@ -16,7 +16,8 @@ from scenarios.trace import Trace, problems
 from tests.workers.run.feature_list import FEATURES, SUBMITS, alternatives, composed, specification
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Stats
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 
 TAPES = Tapes()
 RUNS: dict[str, Stats] = {}

@@ -7,7 +7,7 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import Outputs, compare_outputs
 from workers.oracle.tape import Tapes
-from workers.run.output_check import outputs_of
+from workers.run.comparison import outputs_of
 from workers.run.references import synchronous
 from workers.targets.specstorm import Specstorm
 

@@ -24,8 +24,10 @@ from workers.kernels.sentinels import NO_DRAFT
 from workers.kernels.verify_drafts.arguments import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
 from workers.oracle.logits_processing import rules_of
 from workers.oracle.tape import Tape, Tapes, tape_length
-from workers.record.verdict import Agreed, Difference, Diverged, Verdict
-from workers.run.check import Options, check
+from workers.record.evidence import Difference
+from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.targets.specstorm import Specstorm
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"

@@ -8,7 +8,8 @@ from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.references import References
 from workers.targets.target import EngineFailed, RunConfig, Watch
 

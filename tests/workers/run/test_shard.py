@@ -17,7 +17,8 @@ from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.shard import ShardReport, shard_traces
 from workers.run.worker import Worker
 from workers.shrink.shrinker import Shrinking, shrink

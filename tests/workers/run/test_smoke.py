@@ -10,7 +10,8 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Judgement, Vacuous
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.schedules import all_schedules, name_of
 from workers.run.worker import Worker
 

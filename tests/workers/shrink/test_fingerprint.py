@@ -6,7 +6,8 @@ from scenarios.events import Abort, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stats, Stuck, Vacuous, Verdict
+from workers.record.evidence import Difference
+from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stats, Stuck, Vacuous, Verdict
 from workers.shrink.fingerprint import Signature, signature_of
 
 STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})

@@ -14,10 +14,9 @@ from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
 from workers.judge.step_identities import PLANES
+from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.record.verdict import Difference
-from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import DeviceError, Progress, RunConfig, Watch
 
 RACE = "nothing orders the write by copy:d2h@0 before the read by host:access@0 (both use rows)"
@@ -144,6 +143,10 @@ class BlackBoxKind:
     @property
     def name(self) -> str:
         return "black_box"
+
+    @property
+    def package(self) -> str:
+        return ""
 
     @property
     def capabilities(self) -> Capabilities:

@@ -15,7 +15,6 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.observation import Output
-from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import Progress, RunConfig, Watch
 
 Delivered = tuple[int, tuple[int | float, ...]]
@@ -241,6 +240,10 @@ class SamplerBoxKind:
     @property
     def name(self) -> str:
         return "sampler_box"
+
+    @property
+    def package(self) -> str:
+        return ""
 
     @property
     def capabilities(self) -> Capabilities:

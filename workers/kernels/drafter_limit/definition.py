@@ -1,4 +1,7 @@
-"""Definition of the limit of a drafter with fewer positions than the target: loops over tokens and rows."""
+"""Definition of the limit of a drafter with fewer positions than the target: loops over tokens and rows.
+
+Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
+"""
 
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT

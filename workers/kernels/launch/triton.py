@@ -48,10 +48,12 @@ _LAUNCHED_BY: ContextVar[Launcher | None] = ContextVar("launched_by", default=No
 class Bound:
     """One launch of a compiled kernel: its grid and arguments, tensors by their address."""
 
-    __slots__ = ("_arguments", "_function", "_grid", "_metadata", "_run", "_tensors")
+    __slots__ = ("_arguments", "_compiled", "_grid", "_run", "_tensors")
 
     def __init__(self, compiled: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        self._run, self._function, self._metadata = compiled.run, compiled.function, compiled.packed_metadata
+        self._run = compiled.run
+        # Behind the stream: the function, its metadata, and no hooks.
+        self._compiled = (compiled.function, compiled.packed_metadata, None, None, None)
         self._grid = (*grid, 1, 1)[:3]
         self._arguments = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
         # Kept alive here: an address is no reference.
@@ -59,7 +61,7 @@ class Bound:
 
     def __call__(self, stream: int) -> None:
         """Enqueue the launch on a stream."""
-        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *self._arguments)
+        self._run(*self._grid, stream, *self._compiled, *self._arguments)
 
 
 def kernel(*specialized: str) -> Callable[[Any], Any]:

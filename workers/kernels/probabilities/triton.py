@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import wait_for_others
-from workers.kernels.probabilities import vectorised as shared
+from workers.kernels.probabilities import numpy as shared
 
 LOG2E = tl.constexpr(float(shared.LOG2E))
 NEVER = tl.constexpr(float("-inf"))

@@ -32,7 +32,17 @@ def line_of(vocab_size: int) -> Line:
     """Return the layout of a line."""
     words = -(-vocab_size // BITS)
     bad_words = 5 + 2 * words
-    return Line(0, 1, 2, 3, 4, 5, 5 + words, bad_words, bad_words + BAD_WORDS * BAD_WORD_LENGTH)
+    return Line(
+        num_prompt=0,
+        min_length=1,
+        presence=2,
+        frequency=3,
+        repetition=4,
+        allowed=5,
+        stop=5 + words,
+        bad_words=bad_words,
+        tokens=bad_words + BAD_WORDS * BAD_WORD_LENGTH,
+    )
 
 
 @arguments

@@ -10,20 +10,19 @@ from pathlib import Path
 from scenarios.capabilities import FEATURES, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
+from workers.record.evidence import Access, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.record.verdict import Difference
-from workers.targets.outputs_alone import OutputsAlone
-from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
+from workers.targets.child.messages import Message, RunnerName
+from workers.targets.child.process import ITS_PROCESS, EngineProcess, StartFailed
+from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Target, TargetKind, Watch
 from workers.targets.vllm.known_races import KNOWN_RACE, is_known
-from workers.targets.vllm.messages import Message, RunnerName
-from workers.targets.vllm.process import EngineProcess, StartFailed
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ".venv-vllm"
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
-_CHILD = "workers.targets.vllm.child.main"
+_CHILD = "workers.targets.vllm.inside.main"
 _DEVICES = {"sim": "sim (streams and pinned memory, simulated)", "cpu": "cpu"}
 # One core an engine, no network, no compilation.
 ENVIRONMENT = {
@@ -142,7 +141,7 @@ class Delivered:
     finish_reason: str | None = None
 
 
-class VllmTarget(OutputsAlone):
+class VllmTarget(Target):
     """One trace on an engine of vLLM."""
 
     def __init__(self, trace: Trace, process: EngineProcess, watch: Watch) -> None:
@@ -193,7 +192,7 @@ class VllmTarget(OutputsAlone):
             self.probes = dict(answer["probes"])
             self._seen += _observations(answer)
         except (KeyError, TypeError, ValueError) as error:
-            raise EngineFailed(f"the engine's process answered a step with {answer!r}", "its process") from error
+            raise EngineFailed(f"the engine's process answered a step with {answer!r}", ITS_PROCESS) from error
 
     def _deliver(self, name: str, more: Delivered) -> None:
         request = self._delivered[name]
@@ -229,17 +228,17 @@ class VllmTarget(OutputsAlone):
         taken, self._seen = self._seen, []
         return [*taken]
 
-    def differences(self) -> tuple[Difference, ...]:
+    def races(self) -> tuple[MissingOrder, ...]:
         """Return the races of the run that are not known."""
         answer = self._process.ask({"do": "report"})
         self._seen += _observations(answer)
         races = answer["races"]
         new = [number for number, race in enumerate(races) if not is_known_race(race)]
         self.probes = {**self.probes, KNOWN_RACE: len(races) - len(new)}
-        found = [_unordered(races[number]) for number in new]
+        found = [_missing_order(races[number]) for number in new]
         if new and self._explains:
             harm = self._process.ask({"do": "harm", "race": new[0]})["harm"]
-            found[0] = found[0].model_copy(update={"actual": f"no order; {harm}"})
+            found[0] = found[0].model_copy(update={"harm": harm})
         return tuple(found)
 
     def close(self) -> None:
@@ -261,32 +260,22 @@ def is_known_race(race: Message) -> bool:
     return is_known(race["first"]["function"], race["second"]["function"], race["memory"])
 
 
-def _unordered(race: Message) -> Difference:
-    """Return a race as a difference: an order was expected, there is none."""
-    first, second = _access(race["first"]), _access(race["second"])
-    return Difference(
-        plane="races",
-        variable=f"{race['first']['function']} and {race['second']['function']}",
-        request="",
-        commit="",
-        step=int(race["second"]["step"]),
-        position=None,
-        expected=f"{first}, then {second}, in this order",
-        actual="no order",
-        missing_order=f"nothing orders {first} before {second} (both use {race['memory']})",
-    )
+def _missing_order(race: Message) -> MissingOrder:
+    return MissingOrder(first=_access(race["first"]), second=_access(race["second"]), memory=race["memory"])
 
 
-def _access(side: Message) -> str:
-    """Return one side of a race: by function, op and step; which line, and on which stream."""
-    where = f"{side['where']}, {side['who']}" if side["who"] != side["op"] else side["where"]
-    return f"the {side['how']} by {side['function']}:{side['op']}@{side['step']} ({where})"
+def _access(side: Message) -> Access:
+    """Return one side of a race: by stream, op and step; from which line."""
+    file, _, line = str(side["where"]).rpartition(":")
+    site = Site(function=side["function"], file=file, line=int(line or 0))
+    return Access(lane=side["who"], op=side["op"], step=int(side["step"]), how=side["how"], site=site)
 
 
-class Vllm:
+class Vllm(TargetKind):
     """The kind of engine that is vLLM's, as it is installed or laid over that."""
 
     name = VLLM
+    package = "vllm"
     runner = FIRST_RUNNER
     capabilities = Capabilities(
         events=("abort", "preempt", "stall", "reset_prefix_cache"),
@@ -336,6 +325,7 @@ class Vllm:
         devices_without_lanes=("cpu",),
         planes=("races", "blocks", "books", "counts", "inputs"),
         logit_margin=1e-4,
+        is_costly=True,
         words_from_prompt=False,
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
         features_without_drafts=("logit_bias",),

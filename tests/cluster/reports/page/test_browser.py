@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.browser import Browser, browser_path
 from cluster.cli import main as cli
 from scenarios import codec
+from tests.cluster.reports.page.browser import Browser, browser_path
 from tests.cluster.reports.page.campaigns import campaign_of, judged
 from workers.run.worker import Worker
 

@@ -14,7 +14,8 @@ from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import overall
 from scenarios import codec
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
-from workers.record.verdict import NO_STATS, Crashed, Difference, Diverged
+from workers.record.evidence import Difference
+from workers.record.verdict import NO_STATS, Crashed, Diverged
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e'\""
 # Text on what it stands on; WCAG 2 wants 4.5 to 1.

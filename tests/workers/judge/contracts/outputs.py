@@ -6,7 +6,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import terms_of
-from workers.judge.contracts.judge import Deliveries
+from workers.judge.contracts.judge import Contracts
 from workers.record.observation import Output
 
 SPEC = EngineSpec(vocab_size=8, max_model_len=16)
@@ -25,14 +25,14 @@ def judged(
     submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
 ) -> Breach | None:
     """Return the first contract that an output of a request breaks."""
-    deliveries = Deliveries(terms_of(Trace(spec=spec, events=(submit,)), words_from_prompt))
+    deliveries = Contracts(terms_of(Trace(spec=spec, events=(submit,)), words_from_prompt))
     deliveries.submitted(submit, None, None)
     return deliveries.at_end({} if output is None else {"a": output})
 
 
-def deliveries_of(*events: AnyEvent) -> Deliveries:
+def deliveries_of(*events: AnyEvent) -> Contracts:
     """Return deliveries under the terms of a trace of these events, of which nothing was heard yet."""
-    return Deliveries(terms_of(Trace(spec=SPEC, events=events), True))
+    return Contracts(terms_of(Trace(spec=SPEC, events=events), True))
 
 
 def broken(submit: Submit, output: Output | None, spec: EngineSpec = SPEC) -> tuple[str, int | None] | None:

@@ -1,4 +1,4 @@
-"""Deliveries: what was delivered stays, behind an end nothing comes, and a name is not the request that bears it."""
+"""Contracts: what was delivered stays, behind an end nothing comes, and a name is not the request that bears it."""
 
 from scenarios.events import Abort
 from tests.workers.judge.contracts.outputs import deliveries_of, submit_of

@@ -33,11 +33,11 @@ from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.kernels.logit_floors.arguments import SHORT_LINE, workspace_length_of
-from workers.kernels.logit_floors.vectorised import logit_floors
-from workers.kernels.residual_mass.vectorised import residual_mass
-from workers.kernels.sampler_stats.vectorised import sampler_stats
+from workers.kernels.logit_floors.numpy import logit_floors
+from workers.kernels.residual_mass.numpy import residual_mass
+from workers.kernels.sampler_stats.numpy import sampler_stats
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
-from workers.kernels.verify_drafts.vectorised import verify_drafts
+from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.oracle.tape import Tapes
 from workers.run.rehearsal import listing, rehearse
 from workers.targets import devices

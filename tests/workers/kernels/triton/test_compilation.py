@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from workers.run.warm_up import is_compiled, marker, warm_up
 
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.run import rehearsal
-from workers.run.warm_up import is_compiled, marker, warm_up
 from workers.targets.target import DeviceError, RunConfig
 
 

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm_mutants.runs import Runs
+from benchmarks.power.vllm_mutants.runs import Runs
 from scenarios.codec import load
 from scenarios.events import Schedule
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
-from workers.run.output_check import OutputRun
 from workers.targets.target import VLLM_V2, RunConfig
 from workers.targets.vllm.known_races import KNOWN_RACE
 from workers.targets.vllm.second_runner import VllmV2
