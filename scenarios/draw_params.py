@@ -134,21 +134,21 @@ class Params:
         self._has_grammars = source("grammars", 0).one_in(2 if chance.draws_drafts else 3)
         self._chance, self._source = chance, source
 
-    def number(self, who: int) -> int:
+    def number(self, request_index: int) -> int:
         """Return the encoded sampling parameters of a request."""
         number = 0
         if self._exist and self._kinds:
-            digits = self._source("params", 1 + who)
+            digits = self._source("params", 1 + request_index)
             number = digits.below(64) & self._kinds | 128 * digits.below(1 << 20) if digits.below(4) else 0
-        grammars = self._source("grammars", 1 + who)
+        grammars = self._source("grammars", 1 + request_index)
         if self._has_grammars and grammars.below(4):
             number |= GRAMMAR | 128 * grammars.below(1 << 20)
         return number
 
-    def chance_number(self, who: int) -> int:
+    def chance_number(self, request_index: int) -> int:
         """Return the encoded temperature, top-k, top-p and seed of a request; one of three is greedy."""
         if not self._chance.exists:
             return 0
-        digits = self._source("chance", 1 + who)
+        digits = self._source("chance", 1 + request_index)
         number = digits.below(1 << 20)
         return 1 + number if digits.below(3) else 0

@@ -25,18 +25,20 @@ _NAME = "text of 1 to 64 letters, digits and _ . -"
 class Complaint:
     """An error in a scenario file: its line, its path of keys and indexes, and its message.
 
-    `is_shape`: the value as a whole is of the wrong kind; complaints about its inside replace this one.
+    `is_shape`: the value as a whole is of the wrong kind; complaints about its inside replace this one. `is_missing`: a
+    required key is absent.
     """
 
     line: int
     path: Where
     message: str
     is_shape: bool = False
+    is_missing: bool = False
 
     @property
     def rank(self) -> tuple[int, bool]:
         """Sort key: by line; on one line a missing key comes after an unknown one, which may be that key misspelt."""
-        return self.line, " lacks " in self.message
+        return self.line, self.is_missing
 
 
 def of_problem(problem: Problem, lines: Lines) -> Complaint:
@@ -73,7 +75,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
         case "missing":
             where = f"{name} lacks" if name else "the file lacks"
             keys = f"required are {', '.join(schema['required'])}"
-            return Complaint(line, path, f"{where} {seen(location[-1])}; {keys}")
+            return Complaint(line, path, f"{where} {seen(location[-1])}; {keys}", is_missing=True)
         case "extra_forbidden":
             parent = _schema_at(path[:-1], data)
             where = f" in {_dotted(path[:-1])}" if path[:-1] else ""
@@ -81,7 +83,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
             return Complaint(line, path, message)
         case "union_tag_not_found":
             message = f"{name} lacks {seen('do')}; {_near(None, schema['discriminator']['mapping'])}"
-            return Complaint(line, path, message)
+            return Complaint(line, path, message, is_missing=True)
         case "union_tag_invalid":
             assert isinstance(value, dict)
             message = f"unknown event {seen(value['do'])}; {_near(value['do'], schema['discriminator']['mapping'])}"

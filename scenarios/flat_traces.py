@@ -112,7 +112,7 @@ class FlatEvent(NamedTuple):
     kind: int
     tick: int
     place: int
-    who: int
+    request_index: int
     a: int = 0
     b: int = 0
     c: int = 0
@@ -184,7 +184,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
 
 def _event(flat: FlatEvent, spec: EngineSpec) -> AnyEvent:
     tick, at = min(flat.tick, 255), PLACES[flat.place % len(PLACES)]
-    request = f"r{flat.who % NUM_REQUESTS_MAX}"
+    request = f"r{flat.request_index % NUM_REQUESTS_MAX}"
     match KINDS[flat.kind % len(KINDS)]:
         case "submit":
             return _submit(flat, spec)
@@ -225,7 +225,7 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
     return Submit(
         tick=min(flat.tick, 255),
         at=PLACES[flat.place % len(PLACES)],
-        request=f"r{flat.who % NUM_REQUESTS_MAX}",
+        request=f"r{flat.request_index % NUM_REQUESTS_MAX}",
         prompt=PromptDraw(tokens=length, common=min(flat.g, 255), variant=min(flat.e, 255)),
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),

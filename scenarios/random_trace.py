@@ -63,8 +63,10 @@ def trace_of(source: Source, seed: int) -> Trace:
     events += preemption
     reuse = _random_reuse(source, requests)
     for aborted in _aborted_at_end(source, spec, len(requests)):
-        reuse.append(FlatEvent(0, aborted.tick, 0, aborted.who, aborted.num_prompt - 1, aborted.max_tokens - 1))
-        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.who))
+        reuse.append(
+            FlatEvent(0, aborted.tick, 0, aborted.request_index, aborted.num_prompt - 1, aborted.max_tokens - 1)
+        )
+        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.request_index))
     return interpret(numbers, (*requests, *events, *reuse))
 
 
@@ -151,10 +153,10 @@ def _random_submits(source: Source, spec: EngineSpec, chance: Chance) -> tuple[F
     longest = long.below(count) if long.one_in(12) else None
     params = draw_params.Params(source, chance)
     flats = []
-    for who in range(count):
-        digits = source("submit", who)
+    for request_index in range(count):
+        digits = source("submit", request_index)
         length = max(1, digits.of(edges)) if digits.below(2) else 1 + digits.below(lengths_max)
-        if who == longest:
+        if request_index == longest:
             length = LONG_MIN + long.below(LONG_MAX - LONG_MIN)
         pattern = digits.of(patterns)
         flats.append(
@@ -162,13 +164,13 @@ def _random_submits(source: Source, spec: EngineSpec, chance: Chance) -> tuple[F
                 kind=0,
                 tick=digits.below(spread),
                 place=digits.of((0, 0, 1, 2)) if has_other_places else 0,
-                who=who,
+                request_index=request_index,
                 a=length - 1,
                 b=tokens_max // 2 + digits.below(tokens_max // 2) if digits.below(4) else digits.below(tokens_max),
                 c=pattern if pattern < len(PATTERNS) else len(PATTERNS) + digits.below(4096),
                 d=1 + digits.below(spec.vocab_size) if has_stops else 0,
-                f=params.number(who),
-                i=params.chance_number(who),
+                f=params.number(request_index),
+                i=params.chance_number(request_index),
             )
         )
     return tuple(flats)
@@ -209,7 +211,7 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
                     kind=kind,
                     tick=digits.below(ticks),
                     place=digits.below(len(PLACES)),
-                    who=digits.below(num_requests),
+                    request_index=digits.below(num_requests),
                     a=digits.below(size),
                     b=digits.below(spec.vocab_size),
                     # Three of four are infinite: nan_logits covers NaN.
@@ -233,7 +235,7 @@ def _spoiled_proposals(source: Source, spec: EngineSpec, requests: Sequence[Flat
                 kind=KINDS.index("spoil_draft"),
                 tick=spoiled.tick + 1 + digits.below(12),
                 place=digits.below(len(PLACES)),
-                who=spoiled.who,
+                request_index=spoiled.request_index,
                 a=digits.below(4),
                 b=digits.below(spec.vocab_size),
                 c=digits.of(UNDEFINED),
@@ -256,10 +258,10 @@ def _with_early_preemption(
     if not kept or not digits.one_in(2):
         return requests, []
     request = kept[digits.below(len(kept))]
-    who, tick, mode = request.who, request.tick, digits.below(2)
-    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), who, mode)
-    aborted = FlatEvent(KINDS.index("abort"), tick + 1, 0, who)
-    stalled = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, who, 1)
+    request_index, tick, mode = request.request_index, request.tick, digits.below(2)
+    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), request_index, mode)
+    aborted = FlatEvent(KINDS.index("abort"), tick + 1, 0, request_index)
+    stalled = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, request_index, 1)
     changed = tuple(flat._replace(place=0, a=0) if flat is request else flat for flat in requests)
     return changed, [preempted, aborted if digits.below(2) else stalled]
 
@@ -281,14 +283,14 @@ def _with_common_prompts(source: Source, spec: EngineSpec, requests: Sequence[Fl
     spacing = together.below(5)
     found = []
     for flat in requests:
-        digits, length = source("common", flat.who), 1 + flat.a
+        digits, length = source("common", flat.request_index), 1 + flat.a
         length += digits.below(4) * spec.block_size
         some = digits.below(2 + length // spec.block_size) * spec.block_size + digits.below(2)
         if are_alike:
             length += (1 - length) % spec.block_size
         tick, place = (requests[0].tick, requests[0].place) if are_together else (flat.tick, flat.place)
         # Most prompts are computed before the next comes, which then has one token left.
-        tick = requests[0].tick + spacing * flat.who if are_alike and not are_together else tick
+        tick = requests[0].tick + spacing * flat.request_index if are_alike and not are_together else tick
         is_whole = digits.below(4 if are_alike else 2) > 0
         found.append(flat._replace(tick=tick, place=place, a=length - 1, g=length if is_whole else some))
     return tuple(found)
@@ -300,14 +302,16 @@ def _with_priorities(source: Source, requests: Sequence[FlatEvent], later_first:
     Then a request is preempted that has its share of the step already.
     """
     if later_first:
-        return tuple(flat._replace(tick=flat.who, place=0, h=len(requests) - flat.who) for flat in requests)
-    return tuple(flat._replace(h=source("priority", flat.who).below(3)) for flat in requests)
+        return tuple(
+            flat._replace(tick=flat.request_index, place=0, h=len(requests) - flat.request_index) for flat in requests
+        )
+    return tuple(flat._replace(h=source("priority", flat.request_index).below(3)) for flat in requests)
 
 
 class _AbortedAtEnd(NamedTuple):
-    """A request under the name of number `who`, and the tick and place of its abort, about when it ends."""
+    """A request under the name of number `request_index`, and the tick and place of its abort, about when it ends."""
 
-    who: int
+    request_index: int
     tick: int
     num_prompt: int
     max_tokens: int
