@@ -7,7 +7,7 @@ position alone. Where two logits are closer than an engine's arithmetic may tell
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scenarios.capabilities import Capabilities, is_allowed
+from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
@@ -67,12 +67,12 @@ def alone(trace: Trace, name: str) -> Trace:
 
 def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[tuple[str, Trace]]:
     """Yield the runs that the outputs of a trace are compared with, each with what it is called."""
-    if trace.spec.depth > 1 and is_allowed("depth", 1, capabilities):
+    if trace.spec.depth > 1 and capabilities.allows("depth", 1):
         yield "the synchronous run", synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # What is behind it is compared under eager.
         return
-    if trace.spec.num_speculative_tokens and is_allowed("num_speculative_tokens", 0, capabilities):
+    if trace.spec.num_speculative_tokens and capabilities.allows("num_speculative_tokens", 0):
         yield "the synchronous run without speculation", without_drafts(trace)
     for name in _chosen(trace, names) if capabilities.is_costly else names:
         yield "the request alone", alone(trace, name)

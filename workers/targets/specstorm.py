@@ -148,8 +148,7 @@ class Specstorm:
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
         | {"drafter": DRAFTERS},
-        devices=DEVICES,
-        lanes=LANES,
+        devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(PROBES),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),

@@ -1,6 +1,6 @@
-"""Grammars that end by stop tokens alone, as some engines have them.
+"""Grammars that end by stop tokens alone, as vLLM has them.
 
-There no edge that goes on bears a stop token, and no other token leads to an end. Here an output ends in a state
+There no edge that goes on bears a stop token, and no other token leads to an end. In a trace an output ends in a state
 without edges, whatever leads there, and with a stop token wherever one comes.
 """
 
