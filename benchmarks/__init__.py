@@ -1,1 +1,1 @@
-"""Measurements: medians and ratios against a named reference in the same run."""
+"""Measurements, and checks too long for tests, by what they measure."""

@@ -1,1 +1,1 @@
-"""What is asked: engine specifications, events, schedules and their YAML form."""
+"""Traces: engine specifications, events, schedules, their YAML form and their generators."""

@@ -179,6 +179,11 @@ class Capabilities:
         return next((lanes for lanes in self.devices.values() if lanes), ())
 
     @property
+    def finds_races(self) -> bool:
+        """Whether it watches its own accesses to memory, and says which of them nothing orders."""
+        return "races" in self.planes
+
+    @property
     def scripts_drafts(self) -> bool:
         """Whether the trace says which drafts are right; else which ones there are follows from its drafters alone."""
         return "accept" in self.features

@@ -18,9 +18,11 @@ from scenarios.trace import Trace, problems
 __all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads"]
 
 BYTES_MAX = 4 << 20
-# Values, keys and brackets: what is read in a few seconds.
+# Limit on values, keys and brackets: so many are read in a few seconds.
 NODES_MAX = 100_000
 SUFFIX = ".yaml"
+# Of files that say what is known of a finding: they lie among scenarios, and are none.
+KNOWN_SUFFIX = ".known.yaml"
 
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -28,7 +30,7 @@ COMMENT_LINE_MAX = 1000
 
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the scenario files among and below some paths, each once, sorted.
+    """Return the scenario files among and below some paths, each once, sorted; below a folder no known findings.
 
     Raises:
         ScenarioError: nothing is named, a path is missing or unreadable, or a folder holds no scenario file.
@@ -38,7 +40,7 @@ def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
     found: dict[str, Path] = {}
     for path in map(Path, paths):
         for file in _files_at(path):
-            # A link that leads to itself has no end: it stands for itself, and reading it says so.
+            # A link to itself has no real path: it is kept, and reading it raises the error.
             found.setdefault(os.path.realpath(file), file)
     return sorted(found.values(), key=str)
 
@@ -56,7 +58,7 @@ def _files_at(path: Path) -> list[Path]:
         raise ScenarioError(f"{path}: {why}; name readable scenario files (*{SUFFIX}) or folders of them") from error
     files = _files_below(path) if is_folder else [path]
     if not files:
-        raise ScenarioError(f"{path}: the folder holds no {SUFFIX} file; name one that does")
+        raise ScenarioError(f"{path}: the folder holds no scenario file (*{SUFFIX}); name one that does")
     return files
 
 
@@ -69,13 +71,13 @@ def _files_below(folder: Path) -> list[Path]:
         for name in names:
             if name.endswith(".yml"):
                 raise ScenarioError(f"{Path(where, name)}: the name ends in .yml; scenario files end in {SUFFIX}")
-            if name.endswith(SUFFIX):
+            if name.endswith(SUFFIX) and not name.endswith(KNOWN_SUFFIX):
                 files.append(Path(where, name))
     return files
 
 
 def load(path: Path | str, *, is_limited: bool = True) -> Trace:
-    """Return the trace of a scenario file; `is_limited` refuses what would cost too much to run.
+    """Return the trace of a scenario file; with `is_limited`, refuse one that would cost too much to run.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or is not a trace that an engine could run.
@@ -84,7 +86,7 @@ def load(path: Path | str, *, is_limited: bool = True) -> Trace:
 
 
 def line_of(path: Path | str, where: Where) -> int:
-    """Return the line on which a value of a scenario file stands, or what it lies in."""
+    """Return the line of a value in a scenario file, or of the nearest key above it that has one."""
     _, lines = read(_text(path), str(path))
     return next(lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines)
 
@@ -173,6 +175,6 @@ def _flow(value: Any) -> str:
 
 
 def comment(lines: list[str]) -> str:
-    """Return lines as a YAML comment; what YAML forbids even there becomes a question mark."""
+    """Return lines as a YAML comment; characters that YAML forbids become question marks."""
     parts = (part[:COMMENT_LINE_MAX] for line in lines for part in line.splitlines())
     return "".join(f"# {''.join(char if char.isprintable() else '?' for char in part)}\n" for part in parts)

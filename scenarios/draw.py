@@ -15,7 +15,7 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 
 @lru_cache(maxsize=1024)
 def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return the two words of the key in each of the ten rounds; few keys are drawn from many times."""
+    """Return the two key words of each of the ten rounds; cached, since few keys are used for many draws."""
     return tuple(((key[0] + n * _WEYL_0) & _MASK32, (key[1] + n * _WEYL_1) & _MASK32) for n in range(10))
 
 
@@ -31,7 +31,7 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
 
 @lru_cache(maxsize=65536)
 def label_key(site: str, key: str) -> tuple[int, int]:
-    """Return the two words of a label that key its draws; the rest of it is in the counter."""
+    """Return the Philox key of a label's site and key; its seed and index are in the counter."""
     digest = blake2b(f"{site}\x00{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
@@ -46,7 +46,7 @@ def draw(seed: int, site: str, key: str, index: int) -> int:
 
 
 def words(seed: int, site: str, key: str, index: int) -> tuple[int, int, int, int]:
-    """Return all that a label draws: four words of 32 uniform bits, of which `draw` takes two."""
+    """Return the four words of 32 uniform bits of a label; `draw` takes the first two."""
     counter = (index & _MASK32, (index >> 32) & _MASK32, seed & _MASK32, (seed >> 32) & _MASK32)
     return philox4x32(counter, label_key(site, key))
 
@@ -58,24 +58,24 @@ def below(bound: int, seed: int, site: str, key: str, index: int) -> int:
 
 
 class Draws(Protocol):
-    """Small numbers that are drawn under one label, one after the other."""
+    """A stream of small random numbers under one label."""
 
     def below(self, bound: int) -> int:
         """Return the next number in [0, bound)."""
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return one of some numbers; a number that stands there twice comes twice as often."""
+        """Return an item of `numbers`, each place equally likely."""
 
     def one_in(self, count: int) -> bool:
-        """Return true one time in so many; false is the simpler answer."""
+        """Return true with probability 1 / `count`; false is the simpler result."""
 
 
-# Draws under a label: what they are for, and which of several.
+# Maps a label, which is a site and an index, to its draws.
 Source: TypeAlias = Callable[[str, int], Draws]
 
 
 class Digits:
-    """The 64 bits of one label, spent on several small numbers."""
+    """Draws from the 64 bits of one label, as digits of mixed radix."""
 
     __slots__ = ("_rest",)
 
@@ -88,9 +88,9 @@ class Digits:
         return number
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return one of some numbers; a number that stands there twice comes twice as often."""
+        """Return an item of `numbers`, each place equally likely."""
         return numbers[self.below(len(numbers))]
 
     def one_in(self, count: int) -> bool:
-        """Return true one time in so many."""
+        """Return true with probability 1 / `count`."""
         return self.below(count) == 0

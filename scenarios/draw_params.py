@@ -1,4 +1,4 @@
-"""Sampling parameters of generated requests: made from one number, which comes from a seed; 0 is none of them."""
+"""Sampling parameters of generated requests, decoded from one random number; 0 stands for the defaults."""
 
 from collections.abc import Callable
 from typing import NamedTuple, get_args
@@ -9,19 +9,19 @@ from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 
 METHODS: tuple[SamplingMethod, ...] = get_args(SamplingMethod)
 _RATES = 1 + RATE_STEPS
-# The bit of a request's number by which it follows a grammar.
+# Bit of a request's number that gives it a grammar.
 GRAMMAR = 1 << 6
 
 
 def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
-    """Return a few states with a few edges each; in every other grammar the last state is an end."""
+    """Draw a grammar of 2 to 5 states with up to 8 edges each; in every other grammar the last state is an end."""
     num_states = 2 + pick("states", 4, 0)
     states = []
     for state in range(num_states):
         tokens = {pick(f"edge {state}", spec.vocab_size, index) for index in range(1 + pick("edges", 8, state))}
         states.append(tuple((token, pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
     if pick("free", 2, 0) == 0:
-        # It begins in the middle of an output: anything may come until one of some tokens does.
+        # The first state allows every token, and some of them lead out of it.
         states[0] = tuple(
             (token, 0 if pick("off", 3, token) else pick("to 0", num_states, token)) for token in range(spec.vocab_size)
         )
@@ -29,7 +29,7 @@ def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
 
 
 def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
-    """Return parameters with those of drawing tokens by chance that a number stands for: 0 is none of them."""
+    """Return parameters with temperature, top-k, top-p and seed decoded from a number; 0 leaves them greedy."""
     if not number:
         return params
 
@@ -38,7 +38,7 @@ def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> Sampli
 
     return params.model_copy(
         update={
-            # Logits lie below 16: in the middle of these the likeliest of 32 tokens has half of all probability.
+            # Logits lie below 16: at the middle temperatures the likeliest of 32 tokens has half of the probability.
             "temperature": (0.0625, 0.5, 0.7, 1.0, 1.0, 2.0, 4.0, 8.0)[pick("temperature", 8)],
             "top_k": 1 + pick("top_k", min(spec.vocab_size, 8)) if pick("has_top_k", 3) == 0 else 0,
             "top_p": (1 + pick("top_p", 99)) / 100 if pick("has_top_p", 3) == 0 else 1.0,
@@ -48,7 +48,7 @@ def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> Sampli
 
 
 def params_of(number: int, spec: EngineSpec) -> SamplingParams:
-    """Return the parameters a number stands for: its low bits say which there are, all of it what they are."""
+    """Return the parameters decoded from a number: its low bits choose which are set, all of it their values."""
     if not number:
         return SamplingParams()
 
@@ -59,10 +59,10 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
         return tuple(pick(what, spec.vocab_size, index) for index in range(count))
 
     def word(index: int, allowed: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a bad word, one of four a long one; of allowed tokens, where some are."""
+        """Draw a bad word, in one of four cases a long one; of allowed tokens, if there are any."""
         is_long = pick("is_long", 4, index) == 0
         length = 4 + pick("long", BAD_WORD_LENGTH_MAX - 3, index) if is_long else 1 + pick("length", 3, index)
-        # Of single ones too many would be forbidden.
+        # Words of one token would ban too many of the allowed ones.
         length = max(2, length) if allowed else length
         found = tokens(f"word {index}", length)
         return tuple(allowed[token % len(allowed)] for token in found) if allowed else found
@@ -73,7 +73,7 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
     has_min, has_words, has_allowed, has_presence, has_frequency, has_repetition, has_grammar = (
         bool(number >> bit & 1) for bit in range(7)
     )
-    # Few tokens repeat themselves soon, so that bad words of several tokens are met.
+    # A small set of tokens repeats soon, so that bad words of several tokens occur.
     has_few = has_words and pick("few", 3) > 0
     num_allowed = 2 + pick("how few", 2) if has_few else 1 + pick("allowed", 6)
     allowed = tokens("allowed", num_allowed) if has_allowed or has_few else ()
@@ -91,17 +91,17 @@ def params_of(number: int, spec: EngineSpec) -> SamplingParams:
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:
-    """Return the method of verification that a number stands for, and two rates where it has some."""
+    """Return the verification method decoded from a number, and its two rates if it is synthetic."""
     method, rates = METHODS[number % len(METHODS)], number // len(METHODS)
     given = (rates % _RATES / RATE_STEPS, rates // _RATES % _RATES / RATE_STEPS)
     return method, given if method == "synthetic" else ()
 
 
 class Chance(NamedTuple):
-    """Whether some requests of a trace have tokens that are drawn, and how drafts are verified, and drawn, there.
+    """Use of randomness in a trace: whether requests have a temperature, how drafts are verified and drawn.
 
-    `method` is the number of a method and of rates. Where a drafter `needs_guesses`, drafts are kept now and then only
-    if it predicts: uploaded ones know another output.
+    `method` encodes a method and its rates. `needs_guesses` asks for a drafter that predicts: drafts uploaded by script
+    follow the largest logits, and so are seldom kept where tokens are drawn.
     """
 
     exists: bool = False
@@ -111,11 +111,11 @@ class Chance(NamedTuple):
 
 
 def chance_of(source: Source) -> Chance:
-    """Return how much of a trace is left to chance: nothing in two of five, else drafts too in one of three."""
+    """Draw the chance of a trace: none in two of five traces; of the others, drafts are drawn too in one of three."""
     if source("chance", 0).below(5) < 2:
         return Chance()
     digits, draws_drafts = source("method", 0), source("drafts", 0).one_in(3)
-    # Only where drafts are weighed does it matter what they were drawn from.
+    # Only methods that weigh drafts depend on what these were drawn from.
     numbers = (1, 0, 1, 3, 1, 2, 3, 3) if draws_drafts else (0, 0, 0, 1, 1, 2, 3, 3)
     method = digits.of(numbers) + len(METHODS) * digits.below(_RATES * _RATES)
     is_weighed = method_of(method)[0] in ("standard", "block")
@@ -123,9 +123,9 @@ def chance_of(source: Source) -> Chance:
 
 
 class Params:
-    """Numbers of sampling parameters: of some kinds in one trace of two, a grammar in one of three.
+    """Encoded sampling parameters of a trace's requests: some kinds in one trace of two, grammars in one of three.
 
-    Where drafts are drawn, one of two traces has grammars: whoever follows one has drafts that are certain.
+    Where drafts are drawn, one of two traces has grammars: the drafts of a request with a grammar are not drawn.
     """
 
     def __init__(self, source: Source, chance: Chance) -> None:
@@ -135,7 +135,7 @@ class Params:
         self._chance, self._source = chance, source
 
     def number(self, who: int) -> int:
-        """Return the number of a request's sampling parameters."""
+        """Return the encoded sampling parameters of a request."""
         number = 0
         if self._exist and self._kinds:
             digits = self._source("params", 1 + who)
@@ -146,7 +146,7 @@ class Params:
         return number
 
     def chance_number(self, who: int) -> int:
-        """Return the number of how a request's tokens are drawn; one of three is greedy."""
+        """Return the encoded temperature, top-k, top-p and seed of a request; one of three is greedy."""
         if not self._chance.exists:
             return 0
         digits = self._source("chance", 1 + who)

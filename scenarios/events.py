@@ -48,10 +48,10 @@ class Event(Value):
 
 
 class Submit(Event):
-    """A request arrives. Its name may have been used before: while the one before it is alive, nothing happens.
+    """A request arrives. While an earlier request of its name is alive, nothing happens.
 
-    Events name requests: they mean whoever bears the name when they happen. With policy `priority` a request of lower
-    `priority` goes first, and among equals the one submitted first.
+    An event means the request that has the name when it happens. With policy `priority` a request of lower `priority`
+    goes first, and among equals the one submitted first.
     `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
     `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10. Where tokens depend on drafts,
     a draft is right if it is what the largest logits would lead to.
@@ -68,14 +68,14 @@ class Submit(Event):
 
 
 class Abort(Event):
-    """The client gives a request up."""
+    """The client aborts a request."""
 
     do: Literal["abort"] = "abort"
     request: RequestName
 
 
 class Preempt(Event):
-    """A running request loses its blocks and its state and is to be recomputed.
+    """A running request is preempted: it loses its blocks and its state and is recomputed later.
 
     With `deliver` its results in flight count, and it waits for them; with `drop` they are thrown away and sampled
     again, and it may go on at once.
@@ -112,7 +112,7 @@ class SetK(Event):
 
 
 class ResetPrefixCache(Event):
-    """The prefix cache forgets everything; with `running`, whoever runs is preempted in drop mode first."""
+    """The prefix cache is emptied; with `running`, running requests are preempted in drop mode first."""
 
     do: Literal["reset_prefix_cache"] = "reset_prefix_cache"
     running: Annotated[bool, Field(strict=True)] = False
@@ -133,17 +133,17 @@ class NanLogits(Event):
 
 
 class Spoil(Event):
-    """Something that the next step computes of a request becomes unusable."""
+    """One value that the next step computes for a request becomes unusable."""
 
     request: RequestName
     token: Index = 0
 
 
 class SpoilLogit(Spoil):
-    """One logit that the next step which samples for this request computes is no number, or infinite.
+    """One logit of the next step that samples for this request becomes NaN or infinite.
 
-    It is that of `token`, modulo the vocabulary, in column `column` or the last that the step has. Where the request's
-    parameters forbid the token nothing comes of it; elsewhere nothing can be drawn from that column.
+    It is that of `token`, modulo the vocabulary, in column `column` or the last that the step has. If the request's
+    parameters forbid the token this has no effect; otherwise no token can be chosen from that column.
     """
 
     do: Literal["spoil_logit"] = "spoil_logit"
@@ -152,11 +152,11 @@ class SpoilLogit(Spoil):
 
 
 class SpoilDraft(Spoil):
-    """One draft that the next step which verifies drafts of this request finds cannot be verified.
+    """One draft of the next step that verifies drafts of this request becomes impossible to verify.
 
-    It is number `draft`, or the last there is. Its id is `above` or `below` those of the vocabulary; or a logit that it
-    was drawn from, that of `token` modulo the vocabulary, is no number or infinite, if it was drawn. Nothing happens to
-    drafts that nobody proposed in the step before, or that the host has checked against a grammar.
+    It is number `draft`, or the last there is. Its id is `above` or `below` those of the vocabulary; or, if it was
+    drawn, the logit of `token` modulo the vocabulary that it was drawn from is NaN or infinite. This has no effect on
+    drafts that were not proposed in the step before, or that the host has checked against a grammar.
     """
 
     do: Literal["spoil_draft"] = "spoil_draft"
@@ -167,7 +167,7 @@ class SpoilDraft(Spoil):
 class DummyStep(Event):
     """The next step that schedules nothing is not skipped: the target model runs over a batch of padding alone.
 
-    So does an idle worker for the sake of others that are not. It commits nothing and changes no request's state.
+    An idle data-parallel worker does so while others are busy. It commits nothing and changes no request's state.
     """
 
     do: Literal["dummy_step"] = "dummy_step"
@@ -211,7 +211,7 @@ Policy: TypeAlias = Literal["eager", "lazy", "lane_order", "random"]
 
 
 class Schedule(Value):
-    """In which order lanes advance: a base policy and sparse labelled exceptions.
+    """Order in which lanes advance: a base policy and sparse labelled exceptions.
 
     `order` belongs to `lane_order` (first is most urgent), `seed` to `random`.
     """

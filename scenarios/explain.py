@@ -22,9 +22,9 @@ _NAME = "text of 1 to 64 letters, digits and _ . -"
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One thing that is wrong: the line it is on, the path of keys and indexes to it, and what to say.
+    """An error in a scenario file: its line, its path of keys and indexes, and its message.
 
-    `is_shape` tells that the value as a whole is of the wrong kind, which a complaint about its inside outdoes.
+    `is_shape`: the value as a whole is of the wrong kind; complaints about its inside replace this one.
     """
 
     line: int
@@ -34,19 +34,20 @@ class Complaint:
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """Reading order; a key that is missing may only be misspelt, and that is said first."""
+        """Sort key: by line; on one line a missing key comes after an unknown one, which may be that key misspelt."""
         return self.line, " lacks " in self.message
 
 
 def of_problem(problem: Problem, lines: Lines) -> Complaint:
-    """Return a problem of a whole trace with its line."""
+    """Return the complaint about a problem of a trace, with its line."""
     return Complaint(_line(lines, problem.path), problem.path, f"{_dotted(problem.path)}: {problem.message}")
 
 
 def of_validation(error: ValidationError, data: Data, lines: Lines) -> tuple[list[Complaint], int]:
-    """Return one complaint a place, and how many errors were not looked at.
+    """Return one complaint per place, and the number of errors left unexplained.
 
-    Of a union's, those of the member that got deepest. Of very many errors the first of the file are explained.
+    Of a union's errors those of the member that matched deepest are kept. At most EXPLAINED_MAX errors, the first of
+    the file, are explained.
     """
     kept: dict[tuple[Where, str], Complaint] = {}
     items = error.errors(include_url=False, include_context=False, include_input=False)
@@ -126,7 +127,7 @@ def _schema_at(path: Where, data: Data) -> Schema:
 
 
 def _resolved(schema: Schema, value: Data) -> Schema:
-    """Follow references, and choose the member of a union that the value's shape is meant for."""
+    """Follow references, and choose the member of a union that has the value's shape."""
     if "$ref" in schema:
         return _resolved(_SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], value)
     if "discriminator" in schema and isinstance(value, dict):
@@ -144,7 +145,7 @@ def _items_of(schema: Schema) -> Schema | None:
 
 
 def _wanted(schema: Schema | None) -> str:
-    """Return in words what a schema allows."""
+    """Describe what a schema allows."""
     schema = _resolved(schema or {}, None)
     if members := schema.get("anyOf"):
         return " or ".join(map(_wanted, members))

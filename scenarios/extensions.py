@@ -1,7 +1,7 @@
-"""What random traces ask for only of engines that can do it: their numbers know nothing of it, and stay as they are.
+"""Extensions of random traces: features that only some engines have, added by draws of their own.
 
-Every draw is labelled by the trace's seed and by what it is about, so an extended trace is a function of the trace and
-of what the engine can do. Of an engine that can do nothing beside what numbers stand for it is the trace itself.
+Every draw is labelled by the trace's seed and by its subject, so an extended trace is a function of the trace and the
+engine's capabilities, and the trace's own numbers stay as they are. Without such features it is the trace itself.
 """
 
 from scenarios.capabilities import Capabilities, NothingBeside
@@ -14,14 +14,14 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 _SITE = "extension"
-# Half of the drafters with weights predict well: what is kept and what is not meet.
+# Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
 
 def extended(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace that asks besides for what only some engines can do, as far as this one can."""
+    """Return a trace with features added that only some engines have, as far as this one has them."""
     spec = _extended_spec(trace.spec, trace.seed, capabilities)
     events = [
         _extended_submit(event, index, trace.seed, spec, capabilities) if isinstance(event, Submit) else event
@@ -32,9 +32,9 @@ def extended(trace: Trace, capabilities: Capabilities) -> Trace:
 
 
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:
-    """Return a specification with a quality of its drafter, and one of the drafters that numbers do not know.
+    """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
-    An engine whose hybrid models do without something has such a model in one trace of so many.
+    An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
     update: dict[str, object] = {}
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
@@ -42,17 +42,17 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     if without:
         if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
             nothing = {key: type(getattr(spec, key))() for key in without}
-            # Nobody drafts, whoever would.
+            # Nothing is drafted, so the drafter is the default one.
             drafter = EngineSpec.model_fields["drafter"].default
             return spec.model_copy(update={"layers": "hybrid", "drafter": drafter, **nothing})
-        # Else what does without by chance would be hybrid nearly always.
+        # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
     qualities = capabilities.allowed("drafter_quality")
     if qualities is None or len(qualities) > 1:
         update["drafter_quality"] = QUALITIES[below(len(QUALITIES), seed, _SITE, "quality", 0)]
     drafters = capabilities.allowed("drafter") or DRAFTERS
     others = [drafter for drafter in drafters if drafter not in DRAFTERS]
-    # In place of one that the engine does not have either.
+    # Replaces only a drafter that this engine lacks.
     if others and spec.drafter not in drafters and below(2, seed, _SITE, "has drafter", 0):
         other = others[below(len(others), seed, _SITE, "drafter", 0)]
         if not refusals(spec.model_copy(update={"drafter": other}), ()):
@@ -61,7 +61,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
 
 
 def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, capabilities: Capabilities) -> AnyEvent:
-    """Return a submit that asks for logprobs of its prompt in one trace of four, and for biases in half of all."""
+    """Return a submit with prompt logprobs in one trace of four, and with logit biases in one of two."""
     update: dict[str, object] = {}
 
     def pick(what: str, bound: int, number: int = 0) -> int:

@@ -12,9 +12,9 @@ _ASYNCHRONOUS = ", ".join(drafter for drafter in get_args(Drafter) if drafter no
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A combination no engine runs: the key to blame, what is allowed there, and why.
+    """A combination of features that no engine runs: the key at fault, its allowed values, and the reason.
 
-    A trace that switches the fault `lifted_by` on is let through: it is there to show what the refusal is for.
+    A trace with the fault `lifted_by` on is accepted: it shows what goes wrong without the refusal.
     """
 
     key: str
@@ -24,7 +24,7 @@ class Refusal:
     lifted_by: str | None = None
 
     def message(self, spec: EngineSpec) -> str:
-        """Say what was seen, what is allowed, and why."""
+        """Format what was seen, what is allowed, and why."""
         return f"{self.key} is {getattr(spec, self.key)}; allowed are {self.allowed}: {self.reason}"
 
 
@@ -94,15 +94,15 @@ REFUSED: tuple[Refusal, ...] = (
 
 
 def refusals(spec: EngineSpec, faults: tuple[str, ...]) -> list[Refusal]:
-    """Return everything about a specification that is refused while these faults are on."""
+    """Return the refusals that apply to a specification while these faults are on."""
     return [rule for rule in REFUSED if rule.applies(spec) and rule.lifted_by not in faults]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchedOff:
-    """A switch that an engine leaves off although it was asked for: the key, when, and why.
+    """A feature that an engine switches off although it is asked for: the key, when, and why.
 
-    A trace that switches the fault `lifted_by` on has it on: it is there to show what would go wrong.
+    A trace with the fault `lifted_by` on keeps it on, to show what goes wrong.
     """
 
     key: str
@@ -112,7 +112,7 @@ class SwitchedOff:
     lifted_by: str | None = None
 
     def message(self, spec: EngineSpec) -> str:
-        """Say what was asked for, that it has no effect, and why."""
+        """Format what was asked for, that it has no effect, and why."""
         return f"{self.key} is {getattr(spec, self.key)}, but switched off {self.when}: {self.reason}"
 
 
@@ -128,7 +128,7 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
 
 
 def switched_off(spec: EngineSpec, faults: tuple[str, ...]) -> list[SwitchedOff]:
-    """Return everything a specification asks for that has no effect while these faults are on."""
+    """Return the features of a specification that are switched off while these faults are on."""
     return [rule for rule in SWITCHED_OFF if rule.applies(spec) and rule.lifted_by not in faults]
 
 

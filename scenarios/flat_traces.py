@@ -47,19 +47,19 @@ KINDS = (
     "spoil_draft",
 )
 _HOW = get_args(Reorder.model_fields["how"].annotation)
-# Those of our own engine.
+# Drafters of Specstorm's own engine.
 DRAFTERS: tuple[Drafter, ...] = tuple(drafter for drafter in get_args(Drafter) if drafter not in FOREIGN)
 _MODES = get_args(PreemptMode)
 _VALUES = get_args(SpoilLogit.model_fields["value"].annotation)
 _WHATS = get_args(SpoilDraft.model_fields["what"].annotation)
-# Those after which a draft was drawn from what is no distribution.
+# Indexes in `_WHATS` of what leaves a draft without a distribution that it was drawn from.
 UNDEFINED = (_WHATS.index("nan"), _WHATS.index("inf"))
 CONV_WIDTHS = (3, 2, 4, 5, 8)
-# More than a word of a mask holds; with small blocks more than there may be of them. Some drafters repeat what was
-# there before, which comes again only where there are few tokens.
+# Sizes past one word of a mask and, with small blocks, past the largest number of blocks. Drafters that repeat earlier
+# tokens find a repetition only among few tokens.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 130)
 FEW_TOKENS = (3, 2, 4, 5, 33)
-# Sizes of tiles and blocks of the vocabulary.
+# Pairs of vocab_tile and vocab_block.
 CUTS = ((128, 4096), (4, 8), (8, 16), (8, 32), (16, 16), (4, 4))
 POLICIES = get_args(Schedule.model_fields["policy"].annotation)
 PATTERNS: tuple[str | AcceptRate, ...] = (
@@ -71,7 +71,7 @@ PATTERNS: tuple[str | AcceptRate, ...] = (
 
 
 class SpecNumbers(NamedTuple):
-    """What a specification, its seed and its schedule are made from; each number is clamped, 0 is the simplest."""
+    """Numbers that encode a specification, its seed and its schedule; each is clamped, 0 is the simplest."""
 
     k: int = 0
     is_synchronous: int = 0
@@ -103,19 +103,20 @@ class SpecNumbers(NamedTuple):
 
 
 class FlatEvent(NamedTuple):
-    """One event; `a` to `i`: length, max_tokens, pattern, stop, variant, params, common, priority, chance of a submit.
+    """An event as integers; the meaning of `a` to `i` depends on its kind.
 
-    Of any other event `a` is its size; of a spoiled logit or draft `a` to `c` say which, of which token, and how.
+    Of a submit: length, max_tokens, pattern, stop, variant, params, common, priority, chance. Of a spoiled logit or
+    draft `a` to `c` are its index, token and kind; of any other event `a` is its size.
     """
 
     kind: int
     tick: int
     place: int
     who: int
-    a: int
-    b: int
-    c: int
-    d: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
     e: int = 0
     f: int = 0
     g: int = 0
@@ -124,7 +125,7 @@ class FlatEvent(NamedTuple):
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
-    """Return the trace that numbers stand for."""
+    """Decode a trace."""
     numbers = SpecNumbers(*spec_numbers)
     spec = spec_of(numbers)
     events = [_event(FlatEvent(*flat), spec) for flat in flat_events]
@@ -139,11 +140,11 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 
 
 def spec_of(numbers: SpecNumbers) -> EngineSpec:
-    """Return the specification that numbers stand for."""
+    """Decode a specification."""
     drafter = "draft_model" if numbers.is_drawing else DRAFTERS[numbers.drafter % len(DRAFTERS)]
-    # A prefix cache is refused beside a drafter that carries words.
+    # A prefix cache is refused beside a drafter that carries hidden words from step to step.
     has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
-    # So it is where a draft model has a recurrent state, and where those of the target are not kept with blocks.
+    # It is also refused where a draft model has a recurrent state, or where the target's are not kept with blocks.
     has_states = not has_prefix_cache or drafter != "draft_model"
     k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
     sampling, rates = draw_params.method_of(numbers.method)

@@ -1,6 +1,6 @@
 """Limits on what a trace may cost, estimated from its values before anything runs.
 
-Verifies: that no scenario takes memory or time beyond all measure by the sizes that are written in it.
+Verifies: that no scenario takes excessive memory or time by the sizes that are written in it.
 Does not verify: what preemption for want of blocks costs, which depends on the run.
 """
 
@@ -13,7 +13,10 @@ from scenarios.trace import Problem, Trace
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """One thing that a trace may have only so much of; what half a minute or a gigabyte holds of it on one core."""
+    """A bound on one cost of a trace: about what half a minute or a gigabyte allows on one core.
+
+    `measure` returns the cost and the path of its largest contributor.
+    """
 
     maximum: int
     what: str
@@ -82,7 +85,7 @@ LIMITS: tuple[CostLimit, ...] = (
 
 
 def over_limits(trace: Trace) -> list[Problem]:
-    """Return a problem for each limit that a trace is beyond, at the place that weighs most."""
+    """Return a problem for each limit that a trace exceeds, at the path of its largest contributor."""
     measured = [(limit, *limit.measure(trace)) for limit in LIMITS]
     return [
         Problem(where, f"{count:,} {limit.what}; allowed are {limit.maximum:,} (--no-limits lifts this)")

@@ -1,4 +1,4 @@
-"""Generator of random traces: what a trace is made of, whoever draws the numbers.
+"""Generator of random traces, from numbers of any source.
 
 The numbers come from a `Source`: labelled ones from a seed alone (`random_trace`), or those that Hypothesis draws.
 What kinds of things exist in a trace is drawn first (swarm testing: features that are absent make room for others), and
@@ -28,7 +28,7 @@ from scenarios.flat_traces import (
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
-# Tables of 64 positions are passed by longer ones.
+# Lengths of prompts past tables of 64 positions.
 LONG_MIN, LONG_MAX = 56, 100
 
 
@@ -42,9 +42,9 @@ def trace_of(source: Source, seed: int) -> Trace:
     chance = draw_params.chance_of(source)
     numbers = _random_spec(source, seed, chance)
     spec = spec_of(numbers)
-    urges = spec.policy == "priority" and source("urgency", 0).one_in(2)
-    if urges:
-        # Three rows want more than there is, so that what one gives back matters.
+    later_first = spec.policy == "priority" and source("urgency", 0).one_in(2)
+    if later_first:
+        # Three rows ask for more than the budget, so that what one gives back is used.
         k, digits = spec.num_speculative_tokens, source("urgency", 1)
         numbers = numbers._replace(num_rows=2 + digits.below(3), budget=(1 + k) * (1 + digits.below(2)), chunk=0)
         spec = spec_of(numbers)
@@ -55,16 +55,16 @@ def trace_of(source: Source, seed: int) -> Trace:
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
     events = _random_events(source, spec, len(requests))
     if spec.prefix_cache:
-        requests = _alike(source, spec, requests)
+        requests = _with_common_prompts(source, spec, requests)
     if spec.policy == "priority":
-        requests = _with_priorities(source, requests, urges)
+        requests = _with_priorities(source, requests, later_first)
     events += _spoiled_proposals(source, spec, requests)
-    requests, taken_back = _taken_back(source, spec, requests)
-    events += taken_back
+    requests, preemption = _with_early_preemption(source, spec, requests)
+    events += preemption
     reuse = _random_reuse(source, requests)
     for aborted in _aborted_at_end(source, spec, len(requests)):
-        reuse.append(FlatEvent(0, aborted.tick, 0, aborted.who, aborted.num_prompt - 1, aborted.max_tokens - 1, 0, 0))
-        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.who, 0, 0, 0, 0))
+        reuse.append(FlatEvent(0, aborted.tick, 0, aborted.who, aborted.num_prompt - 1, aborted.max_tokens - 1))
+        reuse.append(FlatEvent(KINDS.index("abort"), aborted.abort_tick, aborted.abort_place, aborted.who))
     return interpret(numbers, (*requests, *events, *reuse))
 
 
@@ -73,7 +73,7 @@ def _random_spec(source: Source, seed: int, chance: Chance) -> SpecNumbers:
     has_prefix_cache = source("prefix_cache", 0).one_in(4)
     drafters = source("drafter", 0)
     k = _many_drafts(source, sizes.of((0, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5)))
-    # In the order of the digits that they take.
+    # Draws come in this order: each takes the next digit of `sizes`.
     num_rows = sizes.of((0, 1, 1, 2, 2, 2, 3, 3, 4, 5))
     # A hit takes at least two blocks of a prompt.
     block_size = sizes.of((0, 1, 1, 2, 2, 3, 3, 3) if has_prefix_cache else (0, 1, 2, 3, 3, 3, 3, 7))
@@ -85,7 +85,7 @@ def _random_spec(source: Source, seed: int, chance: Chance) -> SpecNumbers:
     return SpecNumbers(
         k=k,
         is_synchronous=is_synchronous,
-        # A hit on a block of the same step goes on from no recurrent state.
+        # A hit on a block of the same step has no recurrent state to go on from.
         is_attention_only=is_attention_only or (has_prefix_cache and source("at_once", 0).one_in(2)),
         is_host_counted=switches.below(5) < 2,
         is_unpadded=switches.one_in(5),
@@ -109,14 +109,14 @@ def _random_spec(source: Source, seed: int, chance: Chance) -> SpecNumbers:
         method=chance.method,
         conv_width=source("conv_width", 0).of((0, 0, 0, 0, 1, 2, 3, 4)),
         is_drawing=chance.draws_drafts,
-        vocabulary=_boundary(source, "vocabulary", 4, len(VOCABULARIES)),
-        cuts=_boundary(source, "cuts", 2, len(CUTS)),
+        vocabulary=_seldom_nonzero(source, "vocabulary", 4, len(VOCABULARIES)),
+        cuts=_seldom_nonzero(source, "cuts", 2, len(CUTS)),
         takes_last_match=takes_last_match,
     )
 
 
-def _boundary(source: Source, site: str, one_in: int, count: int) -> int:
-    """Return a number below a count that is not 0 in one trace of so many."""
+def _seldom_nonzero(source: Source, site: str, one_in: int, count: int) -> int:
+    """Return 0, or in one trace of `one_in` a number from 1 to `count` - 1."""
     digits = source(site, 0)
     return 1 + digits.below(count - 1) if digits.one_in(one_in) else 0
 
@@ -128,7 +128,7 @@ def _many_drafts(source: Source, usual: int) -> int:
 
 
 def _model_length(source: Source, usual: int, k: int) -> int:
-    """Return by how much the longest model is longer: in one trace of 16 it has fewer positions than a run and two."""
+    """Return 128 less the number of the model's positions; in one trace of 16 those are K + 3 at most."""
     digits = source("model_length", 0)
     return 128 - max(2, k + digits.below(4)) if digits.one_in(16) else usual
 
@@ -175,7 +175,7 @@ def _random_submits(source: Source, spec: EngineSpec, chance: Chance) -> tuple[F
 
 
 def _random_reuse(source: Source, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
-    """Return submits under names used before, in one trace of three; half of them give the old one up first."""
+    """Return submits under names used before, in one trace of three; half of them abort the old request first."""
     swarm = source("reuse", 0)
     count, exists = swarm.below(4), swarm.one_in(3)
     flats = []
@@ -196,7 +196,7 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
     flats = []
     for kind in range(1, len(KINDS)):
         exists, most = swarm.below(2), swarm.of((1, 2, 4))
-        # A request ends where its logits are no numbers: that often would leave too little of the others.
+        # NaN logits end their request: more of them would leave too little of the other events.
         if KINDS[kind] in ("nan_logits", "spoil_logit"):
             exists &= source(KINDS[kind], -1).one_in(2 if KINDS[kind] == "spoil_logit" else 4)
         if KINDS[kind] == "reset_prefix_cache" and not spec.prefix_cache:
@@ -212,7 +212,7 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
                     who=digits.below(num_requests),
                     a=digits.below(size),
                     b=digits.below(spec.vocab_size),
-                    # What is no number comes of nan_logits, too.
+                    # Three of four are infinite: nan_logits covers NaN.
                     c=min(1, digits.below(4)) if KINDS[kind] == "spoil_logit" else digits.below(4),
                     d=0,
                 )
@@ -221,7 +221,7 @@ def _random_events(source: Source, spec: EngineSpec, num_requests: int) -> list[
 
 
 def _spoiled_proposals(source: Source, spec: EngineSpec, requests: Sequence[FlatEvent]) -> list[FlatEvent]:
-    """Return events that spoil what drafts were drawn from, in one of two traces that draw some."""
+    """Return events that spoil the logits drafts were drawn from, in one of two traces that draw drafts."""
     swarm = source("proposals", 0)
     drawing = [flat for flat in requests if flat.i] if spec.draft_sampling == "probabilistic" else []
     flats = []
@@ -243,13 +243,13 @@ def _spoiled_proposals(source: Source, spec: EngineSpec, requests: Sequence[Flat
     return flats
 
 
-def _taken_back(
+def _with_early_preemption(
     source: Source, spec: EngineSpec, requests: tuple[FlatEvent, ...]
 ) -> tuple[tuple[FlatEvent, ...], list[FlatEvent]]:
-    """Return requests, one of which is preempted behind the launch of its first step, and the events that do so.
+    """Return requests of which one is preempted right after the launch of its first step, and the events for it.
 
-    So it is in one of two traces in which the host keeps drafts, for a drafter of its own or a grammar: the request has
-    one token, and is then given up, or held back until the step has been processed.
+    This is in one of two traces in which the host keeps drafts (suffix drafter or a grammar): the request has one
+    prompt token, and is then aborted, or stalled until the step has been processed.
     """
     digits = source("taken_back", 0)
     kept = [flat for flat in requests if spec.drafter == "suffix" or flat.f & draw_params.GRAMMAR]
@@ -257,24 +257,24 @@ def _taken_back(
         return requests, []
     request = kept[digits.below(len(kept))]
     who, tick, mode = request.who, request.tick, digits.below(2)
-    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), who, mode, 0, 0, 0)
-    given_up = FlatEvent(KINDS.index("abort"), tick + 1, 0, who, 0, 0, 0, 0)
-    held_back = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, who, 1, 0, 0, 0)
+    preempted = FlatEvent(KINDS.index("preempt"), tick, 1 + digits.below(2), who, mode)
+    aborted = FlatEvent(KINDS.index("abort"), tick + 1, 0, who)
+    stalled = FlatEvent(KINDS.index("stall"), tick, len(PLACES) - 1, who, 1)
     changed = tuple(flat._replace(place=0, a=0) if flat is request else flat for flat in requests)
-    return changed, [preempted, given_up if digits.below(2) else held_back]
+    return changed, [preempted, aborted if digits.below(2) else stalled]
 
 
 def _boundary_lengths(num_speculative_tokens: int, block_size: int) -> tuple[int, ...]:
-    """Return the lengths of prompts beside which an index may be off by one."""
+    """Return the lengths of prompts at which an index may be off by one."""
     k, block = num_speculative_tokens, block_size
     return (1, k, k + 1, block - 1, block, block + 1)
 
 
-def _alike(source: Source, spec: EngineSpec, requests: Sequence[FlatEvent]) -> tuple[FlatEvent, ...]:
-    """Return requests whose prompts, longer by some blocks, begin as others do: with all tokens or with some blocks.
+def _with_common_prompts(source: Source, spec: EngineSpec, requests: Sequence[FlatEvent]) -> tuple[FlatEvent, ...]:
+    """Return requests whose prompts, longer by some blocks, share prefixes: of all their tokens or of some blocks.
 
-    In half of the traces in which one may find what another registers in the same step they come together; in half of
-    all, most prompts are alike as far as they go, and end one token behind a block.
+    In half of the traces in which a request may hit a block registered in the same step all arrive together; in half of
+    all traces most prompts are prefixes of one another, and end one token behind a block.
     """
     together = source("together", 0)
     are_together, are_alike = together.one_in(4 if spec.is_aligned else 2), together.one_in(2)
@@ -294,18 +294,18 @@ def _alike(source: Source, spec: EngineSpec, requests: Sequence[FlatEvent]) -> t
     return tuple(found)
 
 
-def _with_priorities(source: Source, requests: Sequence[FlatEvent], urges: bool) -> tuple[FlatEvent, ...]:
-    """Return requests of some urgency; where it `urges`, whoever comes later is more urgent.
+def _with_priorities(source: Source, requests: Sequence[FlatEvent], later_first: bool) -> tuple[FlatEvent, ...]:
+    """Return requests with priorities; with `later_first` each is more urgent than those before it.
 
-    So one gives way that has its share of the step already.
+    Then a request is preempted that has its share of the step already.
     """
-    if urges:
+    if later_first:
         return tuple(flat._replace(tick=flat.who, place=0, h=len(requests) - flat.who) for flat in requests)
     return tuple(flat._replace(h=source("priority", flat.who).below(3)) for flat in requests)
 
 
 class _AbortedAtEnd(NamedTuple):
-    """A request under the name of number `who`, and when and where an abort names it, about when it ends."""
+    """A request under the name of number `who`, and the tick and place of its abort, about when it ends."""
 
     who: int
     tick: int
@@ -316,10 +316,10 @@ class _AbortedAtEnd(NamedTuple):
 
 
 def _aborted_at_end(source: Source, spec: EngineSpec, num_requests: int) -> list[_AbortedAtEnd]:
-    """Return some requests in one trace of four; they come when most others have ended, so it is known when they end.
+    """Return some late requests in one trace of four, each with an abort about when it ends.
 
-    All their drafts are right, and most end with a whole run, so that a step is in flight. An abort comes in the tick
-    that ends with their last token, or in one of the next two.
+    They arrive when most others have ended, so their last tick is known. All their drafts are right, and most end with
+    a whole run, so that a step is in flight. The abort comes in that tick, or in one of the next two.
     """
     swarm = source("late", 0)
     found = []

@@ -52,7 +52,7 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
 
 
 def _place(length: int, old: int, new: int) -> int:
-    """Return the length that is as far in blocks of the new size as another in those of the old one."""
+    """Return the length at the same place in blocks of size `new` as `length` in blocks of size `old`."""
     blocks, rest = divmod(length, old)
     if rest == old - 1 and old > 1:
         return blocks * new + new - 1

@@ -11,7 +11,7 @@ PENALTY_STEPS = 64
 BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
 BIASES_MAX = 64
-# A bias of so much lets a token come whatever its logit is, or never.
+# A bias of this size forces or bans a token, whatever its logit is.
 BIAS_MAX = 100.0
 TEMPERATURE_MIN = 1 / 16
 TEMPERATURE_MAX = 8.0
@@ -20,22 +20,22 @@ REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
 Bias: TypeAlias = Annotated[float, Field(strict=True, ge=-BIAS_MAX, le=BIAS_MAX)]
 Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
 Tokens: TypeAlias = tuple[Index, ...]
-# The edges of each state, [token, next state]; a state without any is an end.
+# For each state its edges [token, next state]; a state without edges is an end.
 Grammar: TypeAlias = tuple[tuple[Tokens, ...], ...]
 
 
 class SamplingParams(Value):
-    """What is done to the target's logits before a token is chosen; the defaults leave them as they are.
+    """Parameters by which a token is chosen from the target's logits; the defaults choose the largest.
 
     No stop token is chosen among the first `min_tokens` output tokens, no token that completes one of `bad_words`,
     and none outside `allowed_tokens`, if there are any. Every token of prompt and output has its logit divided by
     `repetition_penalty` (multiplied, where it is negative); from those of the output, `presence_penalty` and
-    `frequency_penalty` for each occurrence are subtracted. Before that each token of `logit_bias` has its bias added:
-    one of -100 never comes while another one may, and while one of 100 may come only such do.
+    `frequency_penalty` for each occurrence are subtracted. Before that each token of `logit_bias` has its bias added: a
+    token of bias -100 is never chosen while another may be, and while one of 100 may be, only such are.
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
-    but the first comes with `num_prompt_logprobs` of them, by what stands before it alone.
-    With a `grammar`, a token is one that an edge of the state reached bears; state 0 is the first, and the output ends
-    in a state without edges.
+    but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone.
+    With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
+    state without edges.
     At a `temperature` above 0 the token is drawn: of the `top_k` largest logits (0: of all), and of those the fewest
     that have `top_p` of their probability, by numbers that follow from `seed` and the token's position.
     Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
@@ -73,7 +73,7 @@ class SamplingParams(Value):
         return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
 
     def problems(self, vocab_size: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield where something is asked for that no engine does: a path of keys and indexes, and a message."""
+        """Yield each value that no engine supports: its path of keys and indexes, and a message."""
         for key in ("presence_penalty", "frequency_penalty"):
             penalty = getattr(self, key)
             if not (penalty * PENALTY_STEPS).is_integer():

@@ -22,7 +22,7 @@ Profile: TypeAlias = Literal["mixed", "labelled", "hypothesis"]
 
 
 class Parent(Value):
-    """A trace of a corpus whose turn it is for the `turn`-th time: at turn 0 as it is, later varied."""
+    """A trace of a corpus in its use number `turn`: unchanged at turn 0, varied later."""
 
     trace: Trace
     turn: int
@@ -47,7 +47,7 @@ class Shard(Value):
 
     @property
     def generator(self) -> Generator:
-        """Who draws the traces of this shard."""
+        """Generator of this shard's traces."""
         return GENERATORS[self.number % len(GENERATORS)] if self.profile == "mixed" else self.profile
 
     def generate(self, capabilities: Capabilities | None = None) -> list[Trace]:
@@ -58,7 +58,7 @@ class Shard(Value):
         return [self._descendant(index, trace) for index, trace in enumerate(fresh, self.first)]
 
     def _descendant(self, index: int, fresh: Trace) -> Trace:
-        """Return a parent, a trace between it and the fresh one that stands in its place, or the fresh one."""
+        """Return the parent of an index, its variant mixed with `fresh`, or `fresh` if there is no parent."""
         if index >= len(self.parents):
             return fresh
         parent = self.parents[index]
@@ -66,7 +66,7 @@ class Shard(Value):
         return variant(parent.trace, fresh, seed) if parent.turn else parent.trace
 
     def _fresh(self) -> list[Trace]:
-        """Return traces that no corpus has a part in."""
+        """Generate traces without parents."""
         if self.generator == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
             return [random_trace(self.seed << 32 | first + index) for index in range(self.traces)]
@@ -77,9 +77,9 @@ class Shard(Value):
 def _drawn(seed: int, num_traces: int) -> list[Trace]:
     """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults.
 
-    Its first example is always the simplest there is: one request, which finds nothing, and that once a shard.
+    Its first example, always a single trivial request, is dropped: it finds nothing, and comes once a shard.
     """
-    # Hypothesis takes longer to load than all the rest, and only who generates with it needs it.
+    # Hypothesis takes longer to load than all the rest, and only this generator needs it.
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
     from hypothesis import seed as seeded  # noqa: PLC0415
 
@@ -116,7 +116,7 @@ def traces_of(seed: int, profile: Profile = "mixed") -> Iterator[Trace]:
 
 
 def fitted(trace: Trace, requires: tuple[tuple[str, str | int], ...], faults: tuple[str, ...]) -> Trace:
-    """Return a trace with faults on and the specification they require, or as it was where that is impossible.
+    """Return a trace with faults on and the specification they require, or its own where that is impossible.
 
     Whatever is refused together with what they require goes back to its default.
     """

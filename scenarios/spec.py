@@ -8,17 +8,17 @@ INTEGER_MAX = 2**63 - 1
 Drafter = Literal[
     "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa", "eagle3"
 ]
-# Only other engines have them: a head over hidden states of several layers of the target.
+# Drafters that only other engines have: a head over hidden states of several layers of the target.
 FOREIGN: tuple[Drafter, ...] = ("eagle3",)
-# They look into tokens that the host has seen.
+# Drafters that run on the host, over the tokens it has seen.
 ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
-# Their drafts come to the next step from the host, with its inputs; none of them has a cache on the device.
+# Drafters whose drafts reach the next step from the host, with its inputs; none has a cache on the device.
 THROUGH_THE_HOST: tuple[Drafter, ...] = (*ON_THE_HOST, "medusa")
-# They propose tokens that were there before.
+# Drafters that repeat earlier tokens.
 REPEATING: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
-# Neither they nor heads over one hidden word have positions that could run out.
+# Drafters that run no model with positions that could run out; medusa's heads read one hidden word.
 WITHOUT_POSITIONS: tuple[Drafter, ...] = (*REPEATING, "medusa")
-# What they keep for a token depends on the token behind it.
+# Drafters whose cache entry of a token depends on the next token.
 SHIFTED: tuple[Drafter, ...] = ("eagle",)
 SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
 RATE_STEPS = 64
@@ -40,12 +40,12 @@ class EngineSpec(Value):
     `sampling` says when a draft of a request with a temperature is kept: if it is what its position samples (strict),
     with probability min(1, p / q) (standard), together with those before it (block), or, whatever the request, at the
     rates of `synthetic_rates`, one a draft, of which the last repeats: multiples of 1/64.
-    `draft_sampling` says how a draft model proposes for such a request: the token it is surest of (greedy), or one that
-    is drawn from its distribution at the request's temperature, by which verification weighs it (probabilistic).
-    Whoever follows a grammar gets the former.
+    `draft_sampling` says how a draft model proposes for such a request: its likeliest token (greedy), or one drawn from
+    its distribution at the request's temperature, by which verification weighs it (probabilistic). A request with a
+    grammar gets the former.
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
-    `last_match` says whether a request takes the last block that it finds in the prefix cache over. Where the drafter
-    keeps for its last token what depends on the token behind it, that may be another one here.
+    `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
+    entry of its last token may depend on the next token, which may be another one here.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for traces, for a hunt and for anybody's own `@given` tests.
+"""Hypothesis strategies for traces, for fuzzing campaigns and for users' own `@given` tests.
 
 What Hypothesis draws follows from its seed alone, too: `BACKEND`.
 """
@@ -20,7 +20,7 @@ BACKEND = "specstorm"
 
 
 class Provider(HypothesisProvider):
-    """Hypothesis as it is, but for the constants that it finds in the source of modules that happen to be loaded.
+    """Hypothesis's provider without constants from the source of loaded modules.
 
     A worker, the coordinator and a replay load different modules; the traces of a shard are the same in all of them.
     """
@@ -34,7 +34,7 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Provider"
 
 
 class _Drawn:
-    """Small numbers that Hypothesis draws, which shrink towards 0, to the first of some, and to what is not there."""
+    """Draws by Hypothesis, which shrink towards 0, the first item and false."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
         self._draw = draw
@@ -44,18 +44,18 @@ class _Drawn:
         return self._draw(st.integers(0, bound - 1)) if bound > 1 else 0
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return one of some numbers."""
+        """Return an item of `numbers`."""
         return numbers[self.below(len(numbers))]
 
     def one_in(self, count: int) -> bool:
-        """Return true one time in so many."""
+        """Return true for one of `count` numbers, the largest."""
         return self.below(count) == count - 1
 
 
 def traces(capabilities: Capabilities | None = None) -> st.SearchStrategy[Trace]:
     """Return a strategy for valid traces, within what an engine can do, if its capabilities are given.
 
-    They are generators still: `Trace.explicit` draws their prompts and scripts.
+    Their prompts and scripts are still generators, which `Trace.explicit` expands.
     """
 
     @st.composite

@@ -39,7 +39,7 @@ class ScenarioError(ValueError):
 def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Lines]:
     """Return the only document of a text, and the line of every key and item by its path.
 
-    `name` stands for the file in messages; of keys and values together there may be `nodes_max`.
+    `name` stands for the file in messages; `nodes_max` bounds the number of keys and values together.
 
     Raises:
         ScenarioError: the text is anything but one strict document.
@@ -49,7 +49,7 @@ def read(text: str, name: str, nodes_max: int | None = None) -> tuple[Data, Line
 
 
 def seen(value: Data) -> str:
-    """Return in a few words what a value is, on one line of ASCII."""
+    """Describe a value in a few words, on one line of ASCII."""
     match value:
         case None:
             return "empty"
@@ -74,7 +74,7 @@ def escaped(text: str) -> str:
 
 @dataclass
 class _Reader:
-    """The events of a text on their way to plain data."""
+    """Converter of a text's YAML events to plain data and the line of each path."""
 
     text: str
     name: str

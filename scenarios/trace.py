@@ -13,14 +13,14 @@ from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a trace: where (a path of keys and indexes), what was seen, what is allowed."""
+    """An error in a trace: its path of keys and indexes, and a message of what was seen and what is allowed."""
 
     path: tuple[str | int, ...]
     message: str
 
 
 class Trace(Value):
-    """Engine specification, events, schedule, faults switched on, and what must have happened.
+    """Engine specification, events, schedule, faults switched on, and counts of probes to expect.
 
     `expect` maps a probe to the least number of times it must be hit; a run that hits it less often is `Vacuous`.
     """
@@ -45,7 +45,7 @@ class Trace(Value):
         return tuple(event for event in self.events if isinstance(event, Submit))
 
     def explicit(self) -> "Trace":
-        """Return the same trace with every generator replaced by what it stands for."""
+        """Return the trace with every generator expanded."""
         events = tuple(self._explicit_event(event) for event in self.events)
         return self.model_copy(update={"events": events})
 
@@ -61,7 +61,7 @@ class Trace(Value):
 
 
 def problems(trace: Trace) -> list[Problem]:
-    """Return everything about a well-formed trace that no engine could run, in reading order."""
+    """Return the reasons why no engine could run a well-formed trace, in reading order."""
     found = _spec_problems(trace)
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):

@@ -23,14 +23,14 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
 _SITE = "variant"
-# The largest values that events may have.
+# The longest name and the largest number in an event.
 NAME_MAX, NUMBER_MAX = 64, 1_000_000
 
 
 def variant(parent: Trace, other: Trace, seed: int) -> Trace:
-    """Return a trace between two, mostly like `parent`, without faults and expectations.
+    """Return a mix of two traces, mostly of `parent`, without faults and expectations.
 
-    The prompts and scripts of `other` may be generators still: they are drawn for the specification that comes of it.
+    Generators in `other` stay generators, to be expanded for the mixed specification.
     """
     base = parent.model_copy(update={"seed": other.seed, "schedule": other.schedule, "faults": (), "expect": {}})
     base = base.model_copy(update={"spec": _mixed_spec(base, other.spec, seed)})
@@ -45,7 +45,7 @@ def variant(parent: Trace, other: Trace, seed: int) -> Trace:
 
 
 def _mixed_spec(base: Trace, other: EngineSpec, seed: int) -> EngineSpec:
-    """Return the specification of a trace with some keys of another's, each where it fits what it has by then."""
+    """Return the specification of a trace with some keys of another's, each if the result so far stays possible."""
     spec = base.spec
     eighths = below(5, seed, _SITE, "spec", 0)
     for index, key in enumerate(EngineSpec.model_fields):
@@ -80,7 +80,7 @@ def _at(event: AnyEvent, tick: int) -> AnyEvent:
 
 
 def _resized(event: Submit, seed: int, index: int) -> Submit:
-    """Return a submit with a prompt that is a token shorter or longer, or with one more or one less to come."""
+    """Return a submit whose prompt or max_tokens is one token longer or shorter."""
     by = -1 if below(2, seed, _SITE, "size", index) else 1
     if below(2, seed, _SITE, "part", index) or isinstance(event.prompt, PromptDraw):
         return event.model_copy(update={"max_tokens": min(max(1, event.max_tokens + by), NUMBER_MAX)})
@@ -89,7 +89,7 @@ def _resized(event: Submit, seed: int, index: int) -> Submit:
 
 
 def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
-    """Yield some events of another trace: about requests of its own, or about those that have the same names here."""
+    """Yield half of another trace's events, about renamed requests or about those of the same names here."""
     are_strangers = below(2, seed, _SITE, "strangers", 0)
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):

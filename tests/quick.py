@@ -9,7 +9,7 @@ QUICK_PARAMETERS = 1
 # Start a Ray, load PyTorch, run kernels under an interpreter, or compare whole processes.
 NOT_QUICK = (
     "benchmarks",
-    "cluster/campaigns/test_hunt.py",
+    "cluster/campaigns/hunt/test_planner.py",
     "cluster/cli",
     "cluster/dispatch/test_chaos.py",
     "cluster/dispatch/test_nodes.py",

@@ -56,11 +56,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.faults",
         "workers.targets",
     ),
-    # It runs in a process of its own, beside an engine that is not ours.
-    "workers.targets.vllm.child": ("scenarios", "workers.targets.simulated_torch", "workers.targets.vllm"),
+    # They run in a process of its own, beside an engine that is not ours.
+    "workers.targets.child.inside": ("scenarios", "workers.targets.simulated_torch", "workers.targets.child"),
+    "workers.targets.vllm.inside": (
+        "scenarios",
+        "workers.targets.simulated_torch",
+        "workers.targets.child",
+        "workers.targets.vllm",
+    ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
-    # What follows from a request alone knows neither a model nor how anybody computes.
+    # Contracts follow from a request alone: they know neither a model nor how an engine computes.
     "workers.judge.contracts": ("scenarios", "workers.record", "workers.judge.contracts"),
     "workers.shrink": ("scenarios", "workers.record", "workers.shrink"),
     "workers.run": ("scenarios", "workers"),
@@ -95,7 +101,8 @@ TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
     "workers.targets.simulated_torch",
-    "workers.targets.vllm.child",
+    "workers.targets.child.inside",
+    "workers.targets.vllm.inside",
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
     "tests.workers.targets.test_devices",
@@ -107,7 +114,12 @@ MAY_IMPORT_TRITON = (
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
 # Devices on which something else than `sim` runs: nothing else loads them before it is asked for them.
-NOT_ON_SIM = ("workers.lanes.cuda", "workers.targets.simulated_torch", "workers.targets.vllm.child")
+NOT_ON_SIM = (
+    "workers.lanes.cuda",
+    "workers.targets.simulated_torch",
+    "workers.targets.child.inside",
+    "workers.targets.vllm.inside",
+)
 LOADED_ON_SIM = ("scenarios", "workers")
 
 
@@ -189,12 +201,12 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
     ("module", "imported"),
     [
         ("scenarios.codec", "workers.record.verdict"),
-        ("workers.kernels.attention.vectorised", "workers.record.model"),
+        ("workers.kernels.attention.numpy", "workers.record.model"),
         ("workers.kernels.attention.triton", "scenarios.spec"),
         ("workers.lanes.simulated", "scenarios.spec"),
         ("workers.oracle.state_oracle", "workers.engine.engine"),
-        ("workers.oracle.state_oracle", "workers.kernels.arithmetic.vectorised"),
-        ("workers.oracle.tape", "workers.kernels.arithmetic.vectorised"),
+        ("workers.oracle.state_oracle", "workers.kernels.arithmetic.numpy"),
+        ("workers.oracle.tape", "workers.kernels.arithmetic.numpy"),
         ("workers.engine.engine", "workers.oracle.state_oracle"),
         ("workers.oracle.anything_new", "workers.judge.checker"),
         ("workers.judge.anything_new", "workers.engine.rules"),
@@ -208,10 +220,10 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.faults.counts", "workers.oracle.tape"),
         ("workers.faults.counts", "workers.judge.referee"),
         ("workers.targets.devices", "workers.judge.checker"),
-        ("workers.targets.vllm.child.session", "workers.record.observation"),
+        ("workers.targets.vllm.inside.session", "workers.record.observation"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),
-        ("cluster.storage.store", "cluster.campaigns.hunter"),
+        ("cluster.storage.store", "cluster.campaigns.hunt.hunt"),
         ("workers.run.check", "cluster.dispatch.job"),
         ("workers.run.check", "tests.cluster"),
         ("cluster.cli.main", "a relative import"),

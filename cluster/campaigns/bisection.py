@@ -20,22 +20,22 @@ class Change(NamedTuple):
 
 
 class Bisection:
-    """The releases, oldest first, and what is known of those that were tried."""
+    """Search among releases, oldest first; `known` has the status of those that were tried."""
 
     def __init__(self, versions: Sequence[str]) -> None:
         assert len(versions) == len(set(versions)) > 0, "releases, each once"
         self.versions = tuple(versions)
         self.known: dict[str, Status] = {}
 
-    def tell(self, version: str, status: Status) -> None:
-        """Take in what a release has shown."""
+    def record(self, version: str, status: Status) -> None:
+        """Record what a release has shown."""
         assert version in self.versions, f"{version} is among the releases"
         assert version not in self.known, f"{version} was tried before"
         self.known[version] = status
 
     def next(self) -> str | None:
-        """Return the release to try next, None if nothing more can be learnt."""
-        for end in (self._first_that_tells(reversed(self.versions)), self._first_that_tells(self.versions)):
+        """Return the release to try next, None when no other can tell more."""
+        for end in (self._first_conclusive(reversed(self.versions)), self._first_conclusive(self.versions)):
             if end is not None and end not in self.known:
                 return end
         change = self.change()
@@ -51,5 +51,5 @@ class Bisection:
         changes = [Change(*pair) for pair in pairwise(tried)]
         return next((each for each in reversed(changes) if self.known[each.older] != self.known[each.newer]), None)
 
-    def _first_that_tells(self, versions: Iterable[str]) -> str | None:
+    def _first_conclusive(self, versions: Iterable[str]) -> str | None:
         return next((version for version in versions if self.known.get(version) != "skipped"), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """So many seconds from `begin` on, or no bound; the clock is `time.monotonic` outside tests."""
+    """Time budget: seconds from `begin` on, None for no bound; the clock is `time.monotonic` outside tests."""
 
     seconds: float | None
     begin: float
@@ -29,7 +29,7 @@ class Budget:
         return left is None or left > 0
 
 
-def spoken(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration in the largest unit that fits it: 40 s, 12 min, 7.5 h."""
     if seconds < 120:
         return f"{seconds:.3g} s"

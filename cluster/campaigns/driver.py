@@ -25,17 +25,17 @@ WAIT_SECONDS = 0.25
 
 
 class Progress(Protocol):
-    """Tells people how far a campaign is."""
+    """Display of how far a campaign is."""
 
     def update(self, counts: Counts) -> None:
         """Take the newest counts; called several times a second."""
 
 
 class Quiet:
-    """Progress that tells nothing."""
+    """Progress that shows nothing."""
 
     def update(self, counts: Counts) -> None:
-        """Do nothing."""
+        pass
 
 
 QUIET = Quiet()
@@ -81,7 +81,7 @@ class _Driver:
         self._jobs: dict[str, AnyJob] = {}
 
     def add_tasks(self) -> None:
-        """Give the planner's next tasks to the coordinator; one more than there are slots waits at hand."""
+        """Give the planner's next tasks to the coordinator, which holds one more than there are slots."""
         slots = self._pool.slots
         for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
             key = task.job.key
@@ -91,9 +91,9 @@ class _Driver:
             self._carry_out(self._coordinator.handle(JobAdded(key, attempts, task.losses_max, task.avoid)))
 
     def wait(self) -> None:
-        """Wait for the pool and carry out what follows from what has happened there."""
+        """Wait for events of the pool and carry out the coordinator's instructions."""
         events = self._pool.wait(WAIT_SECONDS)
-        with self._store.together() if self._store is not None else nullcontext():
+        with self._store.transaction() if self._store is not None else nullcontext():
             for event in events:
                 self._carry_out(self._coordinator.handle(event))
         assert len(self._jobs) == self._coordinator.backlog, "a job without a result is the coordinator's"

@@ -14,7 +14,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Measurement:
-    """Trials of faults in a campaign directory; one that was stopped goes on where it was."""
+    """Planner of trials of faults in a campaign directory, which goes on where it was stopped."""
 
     def __init__(
         self,
@@ -38,18 +38,15 @@ class Measurement:
         self.lost: list[str] = []
 
     def tasks(self, slots: int, room: int) -> list[Task]:
-        """Return every trial that has not been run, at once."""
         new = [job for key, job in self._jobs.items() if key not in self._asked]
         self._asked |= {job.key for job in new}
         self._out |= {job.key for job in new}
         return [Task(job) for job in new]
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write an attempt down; a trial is derived again from its job."""
         self._store.begin_attempt(job.key, attempt, slot)
 
     def take(self, record: Record) -> None:
-        """Write a trial down, or note that it was lost."""
         self._out.remove(record.job)
         job, result = self._jobs[record.job], record.result
         if isinstance(result, Lost):
@@ -60,11 +57,9 @@ class Measurement:
         self._trials[job.key] = result
 
     def is_done(self) -> bool:
-        """Whether every trial was run or lost."""
         return not self._out and self._asked == self._jobs.keys()
 
     def counts(self) -> Counts:
-        """Return the number of trials done, of all, and of those that found their fault."""
         found = sum(trial.detected.at is not None for trial in self._trials.values())
         return Counts(len(self._trials), len(self._jobs), found)
 
@@ -74,6 +69,6 @@ class Measurement:
 
 
 def measured_code(measurement: Measurement, lines: Sequence[Line], num_faults: int) -> int:
-    """Return what a measurement comes to: a fault that some trial did not find was not judged to the end."""
+    """Return the exit code of a measurement: a fault that some trial did not find was not judged to the end."""
     found = all(line.detected == measurement.num_trials for line in lines) and len(lines) == num_faults
     return EXIT_AGREED if found and not measurement.lost else EXIT_NOT_JUDGED

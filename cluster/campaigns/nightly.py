@@ -5,7 +5,7 @@ Each trace must still be found, and the clean engine must agree on it.
 
 from collections.abc import Iterator, Mapping
 
-from cluster.campaigns.budget import spoken
+from cluster.campaigns.budget import duration_text
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
@@ -27,10 +27,10 @@ _NAMED = 5
 
 
 def division(hours: float, num_faults: int) -> str:
-    """Return in a sentence how a night is divided."""
+    """Return the division of a night's time between its parts, in a sentence."""
     if not hours:
         return f"nightly: no bound: the regressions, no hunt, {num_faults} faults measured"
-    ends = (spoken(3600 * hours * share) for share in (REPLAY_END, TRACES_END, HUNT_END, NIGHT_END))
+    ends = (duration_text(3600 * hours * share) for share in (REPLAY_END, TRACES_END, HUNT_END, NIGHT_END))
     replay, traces, hunt, night = ends
     return (
         f"nightly: {night} in all: regressions until {replay} at most, then the hunt (last trace begun at {traces}, "
@@ -44,7 +44,7 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
 
 
 class RegressionEntry(Value):
-    """A trace of known faults: the plane they were found in, and what the clean engine came to."""
+    """A trace of known faults: the plane they were found in, and the verdict on the clean engine."""
 
     file: str
     faults: tuple[str, ...]
@@ -53,7 +53,7 @@ class RegressionEntry(Value):
 
 
 class Regressions:
-    """Traces of known faults by file, and what each came to, with its faults on and without, under its own schedule.
+    """Traces of known faults by file, and the verdicts on each, with its faults on and without, under its own schedule.
 
     `suite` is their planner. `refused` are those that no engine runs without their faults, `elsewhere` those whose
     faults do not exist on the device; the clean engine runs these too.
@@ -74,12 +74,12 @@ class Regressions:
 
     @property
     def faulty(self) -> dict[str, Verdict | None]:
-        """Return what each trace came to with its faults."""
+        """Return the verdict on each trace with its faults on."""
         return dict(zip(self._faulty, self.suite.verdicts(), strict=False))
 
     @property
     def clean(self) -> dict[str, Verdict | None]:
-        """Return what each trace came to without its faults."""
+        """Return the verdict on each trace without its faults."""
         return dict(zip(self._clean, self.suite.verdicts()[len(self._faulty) :], strict=True))
 
     @property
@@ -100,7 +100,7 @@ class Regressions:
         return [name for name, verdict in self.clean.items() if not isinstance(verdict, Agreed)]
 
     def exit_code(self) -> int:
-        """Return what the replay comes to: a clean engine that fails weighs more than a fault that is missed."""
+        """Return the exit code of the replay: a clean engine that fails outweighs a fault that is missed."""
         if any(verdict is not None and is_finding(verdict) for verdict in self.clean.values()):
             return EXIT_FOUND
         return EXIT_NOT_JUDGED if self.failing or self.missed else EXIT_AGREED

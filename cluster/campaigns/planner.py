@@ -1,4 +1,4 @@
-"""Planner: what a campaign runs next and what the results come to, knowing nothing of pools and processes."""
+"""Planner: decides what a campaign runs next and takes the results; it knows nothing of pools and processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,4 +46,4 @@ class Planner(Protocol):
         """Whether nothing is left to run or to wait for, as of the last `tasks`."""
 
     def counts(self) -> Counts:
-        """Return how far it is."""
+        """Return how far the campaign is, in units of its own: scenarios, traces, trials or candidates."""

@@ -19,16 +19,11 @@ class Recurrence(Value):
     known: tuple[str, ...]
     gone: tuple[str, ...]
 
-    @property
-    def counts(self) -> bool:
-        """Whether there is a finding that is not known."""
-        return bool(self.new or self.again)
-
 
 def recurrence(
     bugs: Sequence[str], known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], today: date
 ) -> Recurrence:
-    """Tell the findings of tonight apart; `seen` is what earlier nights saw, and may hold tonight already."""
+    """Classify the findings of tonight; `seen` is what earlier nights saw, and may hold tonight already."""
     tonight = tuple(dict.fromkeys(bugs))
     held = tuple(bug for bug in tonight if bug in known and known[bug].holds(today))
     before = {bug for bug, sighting in seen.items() if sighting.first < today}

@@ -46,23 +46,20 @@ class Suite:
         return [None if result is None else result.judgement.verdict for result in results]
 
     def exit_code(self) -> int:
-        """Return what the scenarios come to so far; attempts that contradict each other leave them unjudged."""
+        """Return the exit code of the scenarios so far; attempts that contradict each other leave them unjudged."""
         code = exit_code(self.verdicts())
         return EXIT_NOT_JUDGED if code == EXIT_AGREED and self._store.contradictions() else code
 
     def tasks(self, slots: int, room: int) -> list[Task]:
-        """Return every scenario that has no result, at once."""
         jobs = [] if self._is_asked else self.missing
         self._is_asked = True
         return [Task(job) for job in jobs]
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write the trace down before it runs."""
         scenario = self._by_key[job.key]
         self._store.begin(scenario.job, attempt, slot, scenario.name)
 
     def take(self, record: Record) -> None:
-        """Write a result down; it is on the disk when it counts."""
         scenario, judgement = self._by_key[record.job], record.result
         if isinstance(judgement, Lost):
             judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
@@ -73,9 +70,7 @@ class Suite:
         self.results[record.job] = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
 
     def is_done(self) -> bool:
-        """Whether every scenario has a result."""
         return len(self.results) == len(self._by_key)
 
     def counts(self) -> Counts:
-        """Return the number of scenarios with results, of all, and of findings."""
         return Counts(len(self.results), len(self._by_key), self._num_findings)

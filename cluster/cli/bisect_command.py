@@ -21,7 +21,7 @@ from workers.targets.target import VLLM, Device, DeviceError, RunConfig
 from workers.targets.vllm.releases import RELEASES, VERSION, InstallError, environment_of
 from workers.targets.vllm.target import FIRST_RUNNER, HOME, ROOT, keeper_of
 
-# What follows the user's own folder of caches.
+# Folder of installed releases below the user's home.
 CACHE = Path(".cache", "specstorm", "engines")
 
 
@@ -50,10 +50,10 @@ def bisect(
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     home = Path(engine_home).resolve() if engine_home else ROOT / HOME
-    tried = Tried(trace, config, home, folder if folder is not None else Path.home() / CACHE)
+    tried = TriedReleases(trace, config, home, folder if folder is not None else Path.home() / CACHE)
     while (version := bisection.next()) is not None:
         entry = tried.entry(version)
-        bisection.tell(version, entry.status)
+        bisection.record(version, entry.status)
         if not as_json:
             print(f"{entry.version:<12} {entry.status:<8} {entry.seen}", flush=True)
     document = _document(file, bisection, tried)
@@ -82,8 +82,8 @@ def _versions(text: str) -> list[str]:
     return versions
 
 
-class Tried:
-    """A trace on one release after the other; the first finding is the bug that is looked for."""
+class TriedReleases:
+    """Verdicts on a trace by release; the first finding is the bug that is looked for."""
 
     def __init__(self, trace: Trace, config: RunConfig, home: Path, folder: Path) -> None:
         self._trace, self._config, self._home, self._folder = trace, config, home, folder
@@ -122,7 +122,7 @@ class Tried:
         return "skipped", f"another finding: {escaped(signature.bug)}"
 
 
-def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
+def _document(file: Path, bisection: Bisection, tried: TriedReleases) -> BisectDocument:
     statuses, change = bisection.known, bisection.change()
     code = EXIT_NOT_JUDGED
     if "bad" in statuses.values():
@@ -153,7 +153,7 @@ def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
 
 
 def _conclusion(document: BisectDocument) -> str:
-    """Say what came out, in a line."""
+    """Format the result as a line."""
     left = f"; {', '.join(document.between)} between them cannot tell" if document.between else ""
     if document.first_bad is not None:
         return f"first bad: {document.first_bad}; last good: {document.last_good}{left}"

@@ -1,4 +1,4 @@
-"""Campaign folder of a command: made or found, refused if it is another's, removed if nothing was begun in it."""
+"""Campaign folder of a command: made or found, refused if it holds something else, removed if it stayed unused."""
 
 import os
 import shlex
@@ -21,8 +21,8 @@ from cluster.storage.store import Store, new_campaign_folder
 PARENT = Path("campaigns")
 # Either of them is there from the first moment of a campaign.
 _OWN = ("campaign.sqlite", "campaign.lock")
-# A volume of its own may have this in its root.
-_NOBODYS = ("lost+found",)
+# Names that an empty folder may hold: the root of a volume has this one.
+_IGNORED = ("lost+found",)
 StorageError = OSError, StoreError
 
 
@@ -61,7 +61,7 @@ def campaign_folder(out: Path | None, stem: str) -> Path:
 
 @contextmanager
 def open_store(folder: Path, seed: int | None = None) -> Iterator[Store]:
-    """Open a campaign for writing; say what was damaged in it, and at the end which attempts were lost.
+    """Open a campaign for writing; print what was damaged in it, and at the end which attempts were lost.
 
     Its results are left as JSON lines, too.
 
@@ -115,7 +115,7 @@ def _new_folder(stem: str) -> Path:
 
 def _check_folder(folder: Path) -> None:
     try:
-        names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and name not in _NOBODYS)
+        names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and name not in _IGNORED)
     except OSError as error:
         raise CampaignError(f"{folder}: cannot be used: {error.strerror}; give another --out") from error
     if names and not any(own in names for own in _OWN):
@@ -124,17 +124,17 @@ def _check_folder(folder: Path) -> None:
 
 
 def cause(error: OSError | StoreError, folder: Path) -> str:
-    """Return in one sentence why a campaign cannot be written."""
+    """Describe in one sentence why a campaign cannot be written."""
     return str(error if isinstance(error, StoreError) else store_error(folder, error))
 
 
 def report_failure(error: OSError | StoreError, folder: Path, context: typer.Context) -> None:
-    """Say why a campaign was given up, and how to go on with it."""
+    """Print why a campaign was given up, and how to go on with it."""
     print(f"specstorm: {cause(error, folder)}; {resumed(context, folder)}", file=sys.stderr)
 
 
 def resumed(context: typer.Context, folder: Path) -> str:
-    """Return the sentence that tells how to go on with a campaign that was not brought to its end."""
+    """Return the command that goes on with an unfinished campaign, in a sentence."""
     given: Sequence[str] = context.find_root().obj or ()
     named = any(word == "--out" or word.startswith("--out=") for word in given)
     words = [*given, *([] if named else ["--out", str(folder)])]

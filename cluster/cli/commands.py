@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.campaigns.budget import Budget, spoken
+from cluster.campaigns.budget import Budget, duration_text
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
@@ -144,14 +144,14 @@ def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
     if not suite.missing:
         return []
     if not budget.has_time():
-        return [f"the time limit of {spoken(budget.seconds or 0)} is over; {how}"]
+        return [f"the time limit of {duration_text(budget.seconds or 0)} is over; {how}"]
     findings = suite.counts().findings
-    # Without any, it was given up for what has been told already.
+    # Without findings, the reason has been printed already.
     return [f"stopped after {findings} findings; {how}"] if findings else []
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
-    """Say once of each switch that is left off although it was asked for, where and why."""
+    """Print a warning for each feature that is switched off although it was asked for: where and why."""
     named: dict[str, list[str]] = {}
     for name, trace in traces.items():
         for rule in switched_off(trace.spec, trace.faults):
@@ -206,7 +206,7 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    """Return what is to be said about the whole campaign."""
+    """Return the remarks on the whole campaign."""
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")

@@ -1,4 +1,4 @@
-"""Defaults of options from `[tool.specstorm]` in the nearest pyproject.toml; the command line outdoes them."""
+"""Defaults of options from `[tool.specstorm]` in the nearest pyproject.toml; the command line overrides them."""
 
 import difflib
 import tomllib
@@ -60,7 +60,7 @@ def _defaults(table: Mapping[str, Any], group: Any, file: str) -> dict[str, Any]
 
 
 def _options(command: Any) -> dict[str, str]:
-    """Return the parameter behind each long option of a command, by the option's name without dashes."""
+    """Return the parameter of each long option of a command, by the option's name without dashes."""
     return dict(_named(command))
 
 

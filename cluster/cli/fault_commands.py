@@ -95,7 +95,7 @@ def _write(
     context: typer.Context,
     code: int,
 ) -> int:
-    """Write what was measured, with pictures of trials if there are any; return the code, or what kept it from that."""
+    """Write a measurement, with pictures of trials if some are given; return the exit code, changed if that failed."""
     try:
         write_documents(folder, text, report)
         if pictured:

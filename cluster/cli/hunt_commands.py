@@ -13,9 +13,9 @@ import typer
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
-from cluster.campaigns.findings import FindingState, Pursuit, Shrink
-from cluster.campaigns.hunt import Hunt, keep_seldom_hit
-from cluster.campaigns.hunter import CANARY, HuntSettings, canary_of
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.seldom import keep_seldom_hit
+from cluster.campaigns.hunt.settings import CANARY, HuntSettings, canary_of
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import (
     HUNT_END,
@@ -28,7 +28,9 @@ from cluster.campaigns.nightly import (
     division,
     part_of_the_faults,
 )
+from cluster.campaigns.triage import FindingState, ShrinkPlanner, Triage
 from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
+from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
     check_fault,
@@ -54,7 +56,6 @@ from cluster.cli.options import (
     Ray,
     Workers,
 )
-from cluster.cli.over_nights import OverNights, known_folder
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
@@ -105,25 +106,25 @@ def hunt(
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     begun_from = _corpus(corpus, out)
-    over_nights = OverNights(known_folder(known, engine), is_night=False)
+    history = FindingHistory(known_folder(known, engine), is_night=False)
     address = ray_address(ray, workers, config)
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
         folder = store.folder
-        hunting = _hunt_of(settings, store, num_traces, begun_from)
+        planner = _hunt_of(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
 
         budget = Budget.of(seconds or None)
 
         def work(pool: WorkerPool) -> None:
-            hunting.may_begin = lambda: seconds != 0 and budget.has_time()
-            _hunt(hunting, store, pool, stop, seconds, num_traces)
+            planner.may_begin = lambda: seconds != 0 and budget.has_time()
+            _hunt(planner, store, pool, stop, seconds, num_traces)
 
         code = _carry_out((work,), address, workers, deadline, stop, config, context, folder)
-        recurring = over_nights.tell(hunting.bugs())
-        code = weightiest(code, hunting.exit_code(recurring.known))
-        text = "\n".join([*hunt_lines(hunting.hunter, folder), *over_nights.lines])
-    document = hunt_document(hunting.hunter, code, recurring.known)
+        recurring = history.update(planner.bugs())
+        code = weightiest(code, planner.exit_code(recurring.known))
+        text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines])
+    document = hunt_document(planner.hunt, code, recurring.known)
     print(document.model_dump_json(indent=2) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
@@ -159,7 +160,7 @@ def nightly(
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = _corpus(corpus, out)
-    over_nights = OverNights(known_folder(known, engine, is_night=True))
+    history = FindingHistory(known_folder(known, engine, is_night=True))
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
     print(division(hours, len(tonight)), file=sys.stderr)
@@ -167,18 +168,18 @@ def nightly(
     with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config)
-        hunting = _hunt_of(settings, store, None, begun_from)
+        planner = _hunt_of(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
-        works = _parts_of_a_night(replayed, hunting, measurement, stop, hours)
+        works = _parts_of_a_night(replayed, planner, measurement, stop, hours)
         code = _carry_out(works, address, workers, deadline, stop, config, context, folder)
         taken = measurement.trials()
         lines = list(by_fault(taken))
-        recurring = over_nights.tell(hunting.bugs())
+        recurring = history.update(planner.bugs())
         judged = measured_code(measurement, lines, len(tonight))
-        code = weightiest(code, replayed.exit_code(), hunting.exit_code(recurring.known), judged)
-        hunt_text = hunt_lines(hunting.hunter, folder)
-        text = "\n".join([*replayed.lines(), "", *hunt_text, *over_nights.lines, "", *table(lines)])
-        values = hunt_document(hunting.hunter, code, recurring.known)
+        code = weightiest(code, replayed.exit_code(), planner.exit_code(recurring.known), judged)
+        hunt_text = hunt_lines(planner.hunt, folder)
+        text = "\n".join([*replayed.lines(), "", *hunt_text, *history.lines, "", *table(lines)])
+        values = hunt_document(planner.hunt, code, recurring.known)
         measured = fault_values(lines, taken, measurement.lost)
         night = NightDocument(
             exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
@@ -186,13 +187,13 @@ def nightly(
         report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-    code = _leave_report(folder, text, report, over_nights.folder, context, code)
+    code = _leave_report(folder, text, report, history.folder, context, code)
     print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     return code
 
 
 def _leave_report(folder: Path, text: str, report: str, known: Path, context: typer.Context, code: int) -> int:
-    """Write the report of a night; return the code, or what kept it from that."""
+    """Write the report of a night; return the code, or another if that fails."""
     try:
         write_atomically(folder / "report.txt", text + "\n")
         write_atomically(folder / "report.json", report + "\n")
@@ -204,21 +205,21 @@ def _leave_report(folder: Path, text: str, report: str, known: Path, context: ty
 
 
 def _parts_of_a_night(
-    replayed: Regressions, hunting: Hunt, measurement: Measurement, stop: Stop, hours: float
+    replayed: Regressions, planner: HuntPlanner, measurement: Measurement, stop: Stop, hours: float
 ) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return what a night does, one after another; the budget begins with the first."""
+    """Return the parts of a night, in their order; the budget begins with the first."""
     seconds = 3600 * hours
     budget = Budget.of(seconds or None)
-    suite, kept, store = replayed.suite, replayed.store, hunting.store
+    suite, kept, store = replayed.suite, replayed.store, planner.store
 
     def replay_on(pool: WorkerPool) -> None:
         with _progress("regressions") as progress:
             drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
 
     def hunt_on(pool: WorkerPool) -> None:
-        hunting.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)
+        planner.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)
         left = budget.left(TRACES_END)
-        _hunt(hunting, store, pool, stop, 0 if left is None else left, None, lambda: budget.has_time(HUNT_END))
+        _hunt(planner, store, pool, stop, 0 if left is None else left, None, lambda: budget.has_time(HUNT_END))
 
     def measure_on(pool: WorkerPool) -> None:
         with _progress("trials of faults") as progress:
@@ -229,7 +230,7 @@ def _parts_of_a_night(
 
 @contextmanager
 def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
-    """Show how far one part of a command is, and take that away at its end."""
+    """Show the progress of one part of a command, and clear it at the end."""
     progress = progress_for(sys.stderr, units)
     try:
         yield progress
@@ -260,12 +261,12 @@ def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     return corpus
 
 
-def _hunt_of(settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus) -> Hunt:
-    return Hunt(settings.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
+def _hunt_of(settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus) -> HuntPlanner:
+    return HuntPlanner(settings.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
 
 
 def _hunt(
-    hunting: Hunt,
+    planner: HuntPlanner,
     store: Store,
     pool: WorkerPool,
     stop: Stop,
@@ -275,14 +276,14 @@ def _hunt(
 ) -> None:
     """Hunt on an open pool until nothing may begin, or all traces are judged, and every finding is closed.
 
-    Traces that hit what few hit are kept. With `has_time`, findings may stay open: the campaign goes on with them.
+    Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
     progress = HuntLine(sys.stderr, seconds, num_traces)
     try:
-        drive(hunting, pool, stop, progress, store, has_time)
+        drive(planner, pool, stop, progress, store, has_time)
     finally:
         progress.close()
-    keep_seldom_hit(hunting.hunter, store.folder)
+    keep_seldom_hit(planner.hunt, store.folder)
 
 
 def _carry_out(
@@ -295,7 +296,7 @@ def _carry_out(
     context: typer.Context,
     folder: Path,
 ) -> int:
-    """Do one work after another, each on a pool of its own; return 0, or the exit code of what kept it from ending."""
+    """Do the works in their order, each on a pool of its own; return 0, or the exit code of what interrupted them."""
     try:
         with open_pools(address, workers, MANY, deadline, stop, config) as pools:
             for work in works:
@@ -335,23 +336,23 @@ def shrink(
     folder = out if out is not None else file.parent
     check_writable(folder)
     stop = Stop()
-    pursuit = Pursuit(FindingState.unseen(trace.explicit()), limit, config)
+    triage = Triage(FindingState.unseen(trace.explicit()), limit, config)
     address = ray_address(ray, workers, config)
     try:
         with _progress("candidates") as progress, open_pool(address, workers, MANY, deadline, stop, config) as pool:
-            drive(Shrink(pursuit), pool, stop, progress)
+            drive(ShrinkPlanner(triage), pool, stop, progress)
         code = EXIT_AGREED if stop.signum is None else 128 + stop.signum
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
         code = EXIT_NOT_JUDGED
-    judgement = pursuit.smallest()
+    judgement = triage.smallest()
     if judgement is None:
         print(f"specstorm: {escaped(str(file))}: was not judged", file=sys.stderr)
         return code or EXIT_NOT_JUDGED
-    line, remarks = _shrunk(file, folder, pursuit, judgement, config)
+    line, remarks = _shrunk(file, folder, triage, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
-        print(_shrink_document(line, code, pursuit).model_dump_json(indent=2))
+        print(_shrink_document(line, code, triage).model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
     else:
         print_report([line], sys.stdout, remarks)
@@ -359,32 +360,32 @@ def shrink(
 
 
 def _shrunk(
-    file: Path, folder: Path, pursuit: Pursuit, judgement: Judgement, config: RunConfig
+    file: Path, folder: Path, triage: Triage, judgement: Judgement, config: RunConfig
 ) -> tuple[Line, list[str]]:
-    """Write the artefact of a trace that fails, and return what is to be said about it."""
+    """Write the artefact of a trace that fails; return its line of the report, and remarks."""
     if not is_finding(judgement.verdict):
         return Line(escaped(str(file)), judgement), ["nothing to shrink: the trace does not fail"]
-    shrinking = pursuit.state.shrinking
+    shrinking = triage.state.shrinking
     spent = shrinking.spent if shrinking is not None else 0
-    remarks = [f"{pursuit.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
+    remarks = [f"{triage.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
     try:
         path = write_artefact(folder, judgement, str(file), config)
     except OSError as error:
-        # The disk may have filled up while it was worked on; what came out is not lost with it.
+        # The disk may have filled up meanwhile; the shrunk trace is not lost with it.
         print(artefact_text(judgement, str(file), config), file=sys.stderr)
         return Line(escaped(str(file)), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
-    if pursuit.is_open:
+    if triage.is_open:
         remarks.append(f"stopped before the end; go on with: {typed('shrink', path, config)}")
     return Line(escaped(str(file)), judgement, str(path), typed("replay", path, config)), remarks
 
 
-def _shrink_document(line: Line, code: int, pursuit: Pursuit) -> ShrinkDocument:
+def _shrink_document(line: Line, code: int, triage: Triage) -> ShrinkDocument:
     assert line.judgement is not None, "a trace without a judgement is not reported"
-    shrinking = pursuit.state.shrinking
+    shrinking = triage.state.shrinking
     return ShrinkDocument(
         **dict(document([line], code)),
-        events_before=pursuit.state.size,
+        events_before=triage.state.size,
         events=len(line.judgement.trace.events),
         checks=shrinking.spent if shrinking is not None else 0,
-        complete=not pursuit.is_open,
+        complete=not triage.is_open,
     )

@@ -33,7 +33,7 @@ BUNDLED = ("smoke", "seeds", "regressions", "vllm")
 
 
 class InputError(ValueError):
-    """Something a command was given is wrong; the message is one line for the user."""
+    """Wrong input of a command; the message is one line for the user."""
 
 
 class Chosen(NamedTuple):
@@ -57,20 +57,21 @@ def config_of(asked: RunConfig) -> RunConfig:
         InputError: an engine is unknown, has no installation of its own, or a folder does not hold it.
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
+    package = kind_of(engine).package
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
-        if folder and engine == SPECSTORM:
+        if folder and not package:
             raise InputError(f"{option} is {folder}; engine {engine} is this program itself")
         if folder and not Path(folder).is_dir():
             raise InputError(f"{option} is {folder}; there is no such folder")
-    if path and not Path(path, engine, "__init__.py").is_file():
-        raise InputError(f"--engine-path is {path}; it holds no package {engine}, wanted the root of its sources")
+    if path and not Path(path, package, "__init__.py").is_file():
+        raise InputError(f"--engine-path is {path}; it holds no package {package}, wanted the root of its sources")
     return RunConfig(
         engine=engine,
         device=asked.device,
         engine_home=os.path.abspath(home) if home else "",
         engine_path=os.path.abspath(path) if path else "",
-        engine_digest=code_digest(Path(path), (engine,)) if path else "",
+        engine_digest=code_digest(Path(path), (package,)) if path else "",
     )
 
 
@@ -114,7 +115,7 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
 
 
 def bundled(path: Path) -> Path:
-    """Return a path, or that of our own scenarios which it names where there is none: smoke, seeds, regressions."""
+    """Return a path, or if there is none that of the bundled scenarios it names: smoke, seeds, regressions."""
     ours = SCENARIOS / path
     if os.path.lexists(path) or path.is_absolute() or path.parts[:1] not in {(name,) for name in BUNDLED}:
         return path
@@ -122,7 +123,7 @@ def bundled(path: Path) -> Path:
 
 
 def name_of(path: Path) -> str:
-    """Return how a scenario is called: its path as it was given, one of ours as it can be given anywhere."""
+    """Return the name of a scenario: its path as it was given, or a bundled one's path as it can be given anywhere."""
     ours = path.relative_to(SCENARIOS) if path.is_absolute() and path.is_relative_to(SCENARIOS) else path
     return escaped(str(ours if ours.parts[0] in BUNDLED else path))
 

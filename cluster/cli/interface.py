@@ -1,4 +1,4 @@
-"""Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` is its door.
+"""Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` provides it.
 
 Wrong input raises ValueError with the message that the command line would print; what a trace does is a verdict.
 `config` says which engine runs, on which device.
@@ -14,8 +14,8 @@ from pathlib import Path
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, weightiest
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import HuntSettings, canary_of
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.settings import HuntSettings, canary_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.inputs import (
     check_engine,
@@ -75,10 +75,10 @@ def run(
     time_limit: float | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> RunDocument:
-    """Run scenarios, each under many schedules, and return what each came to, with the exit code of it all.
+    """Run scenarios, each under many schedules, and return their judgements and the exit code.
 
     Raises:
-        ValueError: a path is no scenario, or there is nobody at the address of Ray.
+        ValueError: a path is no scenario, or nothing answers at the address of Ray.
     """
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
@@ -106,10 +106,10 @@ def hunt(
     out: Path | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> HuntDocument:
-    """Judge so many generated traces, shrink every finding, and return what was found.
+    """Judge generated traces, shrink every finding, and return the results.
 
     Raises:
-        ValueError: a fault or an engine is unknown, or there is nobody at the address of Ray.
+        ValueError: a fault or an engine is unknown, or nothing answers at the address of Ray.
     """
     check_engine(config.engine)
     canary = canary_of(config)
@@ -117,10 +117,10 @@ def hunt(
     settings = HuntSettings(seed=seed, faults=tuple(faults), canary=canary, config=config)
     address, stop = ray_address(ray, workers, config), Stop()
     with _folder(out) as folder, Store(folder, seed) as store:
-        hunting = Hunt(settings, store, traces)
+        planner = HuntPlanner(settings, store, traces)
         with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
-            drive(hunting, pool, stop, QUIET, store)
-        return hunt_document(hunting.hunter, hunting.exit_code())
+            drive(planner, pool, stop, QUIET, store)
+        return hunt_document(planner.hunt, planner.exit_code())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Commands `validate` and `probes list`: what is read and looked up without anything being run."""
+"""Commands `validate` and `probes list`, which run nothing."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Main function: check the installation, run a command, turn what escapes it into an exit code.
+"""Main function: check the installation, run a command, turn exceptions that escape it into an exit code.
 
 Nothing of ours is imported before an exception can be caught: an import that fails is no finding.
 """
@@ -87,7 +87,7 @@ def _refuse(message: str) -> int:
 
 
 def _internal(error: BaseException) -> int:
-    """Say that Specstorm itself failed; the code is never that of a finding."""
+    """Print that Specstorm itself failed; the exit code is never that of a finding."""
     print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
     traceback.print_exception(error)
     return 3

@@ -1,15 +1,17 @@
 """Command `merge`: one campaign of several."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED, exit_code, weightiest
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
+from cluster.campaigns.triage import FindingState
 from cluster.cli.campaign import campaign_folder, say
+from cluster.reports.report import findings_text
 from cluster.storage.campaign import Campaign
+from cluster.storage.errors import reading_values
 from cluster.storage.merging import merge as merge_campaigns
 from workers.record.verdict import Verdict
 
@@ -26,37 +28,30 @@ def merge(
     folder = campaign_folder(out, "merged")
     for remark in merge_campaigns(campaigns, folder):
         say(remark)
-    with Campaign(folder) as merged:
+    with Campaign(folder) as merged, reading_values(folder, "merge"):
         lines, code = _summary(merged)
     print("\n".join([*lines, f"results: {folder}"]))
     return code
 
 
 def _summary(merged: Campaign) -> tuple[list[str], int]:
-    """Return what a merged campaign holds, a line each, and what it comes to."""
+    """Return what a merged campaign holds, a line each, and its exit code."""
     verdicts: list[Verdict] = [result.judgement.verdict for result in merged.results()]
-    kinds = Counter(verdict.kind for verdict in verdicts)
-    lines = [f"{len(verdicts):,} results: {', '.join(f'{count:,} {kind}' for kind, count in sorted(kinds.items()))}"]
-    codes = [exit_code(verdicts)]
-    traces, bugs = sum(shard.report.traces for shard in merged.shards() if shard.role == "hunt"), _open_bugs(merged)
+    lines, codes = [], [exit_code(verdicts)]
+    if verdicts:
+        kinds = Counter(verdict.kind for verdict in verdicts)
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        lines.append(f"{len(verdicts):,} results: {counts}")
+    traces = sum(shard.report.traces for shard in merged.shards() if shard.role == "hunt")
     if traces:
-        lines.append(f"{traces:,} traces of hunts, {len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}")
-        codes.append(1 if bugs else 0)
+        states = [FindingState.model_validate_json(state) for _, state in merged.findings()]
+        num_findings = sum(state.is_distinct for state in states)
+        lines.append(f"{traces:,} traces of hunts, {findings_text(num_findings)}")
+        codes.append(EXIT_FOUND if num_findings else EXIT_AGREED)
     trials = sum(1 for _ in merged.trials())
-    lines += [f"{trials:,} trials of faults"] if trials else []
+    if trials:
+        lines.append(f"{trials:,} trials of faults")
     contradictions = merged.contradictions()
     lines += [f"two attempts of job {job} came to different results" for job in contradictions]
-    codes.append(EXIT_NOT_JUDGED if contradictions else 0)
-    return [line for line in lines if not line.startswith("0 results")], weightiest(*codes)
-
-
-def _open_bugs(merged: Campaign) -> set[str]:
-    """Return the findings of hunts that neither came to nothing nor came out as others."""
-    bugs = set()
-    for bug, text in merged.findings():
-        state = json.loads(text)
-        judgement = state["judgement"]
-        is_refuted = judgement is not None and judgement["verdict"]["kind"] == "lost"
-        if state["same_as"] is None and not is_refuted:
-            bugs.add(bug)
-    return bugs
+    codes.append(EXIT_NOT_JUDGED if contradictions else EXIT_AGREED)
+    return lines, weightiest(*codes)

@@ -30,8 +30,8 @@ Known = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder of known findings, and of when nights saw each. Default: known, of another engine known/ENGINE, "
-        "where it exists.",
+        help="Folder of known findings, and of when nights saw each. Default: scenarios/known, of another engine "
+        "scenarios/known/ENGINE, where it exists.",
     ),
 ]
 NoLimits = Annotated[

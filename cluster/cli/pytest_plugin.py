@@ -1,4 +1,4 @@
-"""pytest plugin: collects scenario files as tests, where `--specstorm`, or `specstorm = true` in the settings, asks.
+"""pytest plugin: collects scenario files as tests, with `--specstorm` or `specstorm = true` in the settings.
 
 Without that it does nothing and loads nothing of Specstorm. It is loaded by `-p cluster.cli.pytest_plugin`: of a
 distribution that registers a plugin pytest rewrites every assertion, and an engine is to run as it is.
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 SUFFIX = ".yaml"
-# What a file says that is a scenario and not somebody else's YAML.
+# A line that distinguishes a scenario from other YAML files begins with this.
 MARK = "events:"
 
 
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioFile | None":
-    """Take a file whose lines have a key `events`."""
+    """Collect a file that has a key `events`."""
     config = parent.config
     if file_path.suffix != SUFFIX or not (config.getoption("--specstorm") or config.getini("specstorm")):
         return None
@@ -49,7 +49,7 @@ class ScenarioItem(pytest.Item):
 
     def runtest(self) -> None:
         """Judge the scenario."""
-        # Not before a scenario is run: whoever tests something else waits for none of it.
+        # Imported when a scenario runs, so that other tests do not wait for it.
         from cluster.cli.inputs import read_trace  # noqa: PLC0415
         from cluster.cli.interface import check  # noqa: PLC0415
         from cluster.reports.report import Line, block  # noqa: PLC0415
@@ -69,5 +69,5 @@ class ScenarioItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Return how the test is named."""
+        """Return the file and the name of the test."""
         return self.path, None, self.name

@@ -1,4 +1,4 @@
-"""Commands `report` and `explain`: what campaigns came to as one page, and what a word in it means."""
+"""Commands `report` and `explain`: a page on campaigns, and the meaning of a word in it."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
+from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError
 from cluster.cli.options import Known
-from cluster.cli.over_nights import known_folder
 from cluster.reports.annotations import annotations
 from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import read_campaigns

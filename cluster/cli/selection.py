@@ -15,7 +15,7 @@ _PART = re.compile(r"\s*(?:([()])|([^\s()]+))")
 
 
 def matcher(text: str) -> Matcher:
-    """Return what tells whether a name fits; a word fits where the name has it, whatever the case.
+    """Return a predicate of names from an expression; a word matches names that contain it, whatever the case.
 
     Raises:
         SelectionError: the text is no such expression.
@@ -41,14 +41,14 @@ class _Parser:
         return self._parts[self._at] if self._at < len(self._parts) else None
 
     def error(self) -> SelectionError:
-        """Return what is said of a text that cannot be read on."""
+        """Return the error at the next part."""
         seen = "its end" if self.next() is None else repr(self.next())
         return SelectionError(
             f"-k is {self._text!r}: {seen} is unexpected; wanted words joined by and, or, not, ( and )"
         )
 
     def either(self) -> Matcher:
-        """Read alternatives."""
+        """Parse alternatives, joined by `or`."""
         found = self._both()
         while self.next() == "or":
             self._at += 1

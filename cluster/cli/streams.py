@@ -1,7 +1,7 @@
 """Standard streams of a command that survive a closed pipe, a full disk and unprintable text.
 
 Verifies: that what is written arrives; the first error is kept.
-Does not verify: that anybody reads it.
+Does not verify: that it is read.
 """
 
 import errno
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-# What a reader who has left, as `head` does, makes of a write; nothing is wrong then.
+# Errors of a write whose reader has left, as `head` does; they are not reported.
 _READER_LEFT = (errno.EPIPE, errno.ESHUTDOWN, errno.ECONNRESET)
 
 
@@ -71,7 +71,7 @@ class GuardedStream(io.TextIOBase):
                 self._fail(error)
 
     def _fail(self, error: OSError | ValueError) -> None:
-        """Keep the error and turn the descriptor to nowhere: what is buffered would fail again at exit."""
+        """Keep the error and redirect the descriptor to the null device: buffered text would fail again at exit."""
         assert self._stream is not None, "a stream that is closed does not fail"
         # A stream that was closed raises ValueError.
         self.error = error if isinstance(error, OSError) else OSError(errno.EBADF, os.strerror(errno.EBADF))

@@ -1,4 +1,4 @@
-"""Commands `submit`, `attach` and `extract`: campaigns as jobs of a Ray cluster, and their results at home."""
+"""Commands `submit`, `attach` and `extract`: campaigns as jobs of a Ray cluster, and their results on this machine."""
 
 import os
 import shlex
@@ -34,9 +34,9 @@ from cluster.storage.artefact import write_atomically
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
-# A log that another line was written into is printed again.
+# Attempts to fetch: another line written into the log spoils one.
 FETCHES = 2
-# Characters of a log that are read: a device that never ends would fill the memory.
+# Limit on the characters of a log: a device file that never ends would fill the memory.
 LOG_MAX = 64 << 20
 # Commands that make a campaign and take --out.
 SUBMITTABLE = ("run", "hunt", "nightly", "faults measure")
@@ -97,7 +97,7 @@ def submit(
     if detach:
         print(f"go on with: {_attach_line(name, server)}", file=sys.stderr)
         return EXIT_AGREED
-    return _see_through(server, name, on_interrupt)
+    return _follow_and_fetch(server, name, on_interrupt)
 
 
 def attach(
@@ -106,7 +106,7 @@ def attach(
     on_interrupt: OnInterrupt = "detach",
 ) -> int:
     """Follow a job to its end and bring its campaign home; the exit code is the job's own."""
-    return _see_through(JobServer(_address(address)), job, on_interrupt)
+    return _follow_and_fetch(JobServer(_address(address)), job, on_interrupt)
 
 
 def extract(
@@ -134,7 +134,7 @@ def _extracted(artefacts: dict[Path, str], source: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A command that is to be a job: its name, its words as its working folder needs them, and what it asks for."""
+    """A command that becomes a job: its name, its words as its working folder needs them, its --out, its extra."""
 
     name: str
     words: tuple[str, ...]
@@ -143,7 +143,7 @@ class _Parsed:
 
 
 def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
-    """Read a command as this program would, without running it."""
+    """Parse a command as this program would, without running it."""
     name = " ".join(words[:2]) if words[0] == "faults" else words[0]
     if name not in SUBMITTABLE:
         raise InputError(f"{name!r} is no job; a job is one of {', '.join(SUBMITTABLE)}")
@@ -199,7 +199,7 @@ def _address(given: str | None) -> str:
 
 
 def _environment(server: JobServer, job: str, install: Install, extras: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """Return the runtime environment of a job, and in words what it is and why."""
+    """Return the runtime environment of a job, and a description of it."""
     wanted = requirements_of(ROOT, extras)
     if install == "no":
         return runtime_env(ROOT, ()), "the working tree alone, as --install no says"
@@ -245,7 +245,7 @@ def _resume_line(server: JobServer, state: JobState) -> str:
     return f"go on with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
 
 
-def _see_through(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
+def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
     """Follow a job, bring home what it found, and return its exit code."""
     stop = Stop()
     printer = LinePrinter(WithoutArtefacts(lambda line: print(line, flush=True)))

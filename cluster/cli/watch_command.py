@@ -1,4 +1,4 @@
-"""Command `watch`: how far a campaign is that another process runs."""
+"""Command `watch`: progress of a campaign that another process runs."""
 
 import sys
 import time
@@ -44,7 +44,7 @@ def watch(
 
 
 def _line(campaign: Path, is_running: bool, progress: Snapshot | None, losses: int) -> str:
-    """Return how far a campaign is, on one line."""
+    """Format the progress of a campaign on one line."""
     parts = [f"{campaign}: {'running' if is_running else 'not running'}"]
     if progress is not None:
         of = "" if progress.total is None else f" of {progress.total:,}"

@@ -1,4 +1,4 @@
-"""Planner that is watched: how long each scenario took, a line for each as it ends, and when it is enough."""
+"""Suite that is watched: it times each scenario, prints a line as each ends, and says when to stop."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +12,13 @@ from cluster.dispatch.job import AnyJob
 
 
 class WatchedSuite:
-    """A suite, timed from outside; `told` gets a line for each result, None for silence."""
+    """Planner around a suite that times it; `stream` gets a line for each result, None for silence."""
 
     def __init__(
-        self, suite: Suite, told: TextIO | None, maxfail: int | None, clock: Callable[[], float] = time.monotonic
+        self, suite: Suite, stream: TextIO | None, maxfail: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._suite = suite
-        self._told = told
+        self._stream = stream
         self._maxfail = maxfail
         self._clock = clock
         self._names: Mapping[str, str] = {scenario.job.key: scenario.name for scenario in suite.scenarios}
@@ -26,34 +26,29 @@ class WatchedSuite:
         self.seconds: dict[str, float] = {}
 
     def tasks(self, slots: int, room: int) -> Sequence[Task]:
-        """Return what the suite asks for."""
         return self._suite.tasks(slots, room)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Note when an attempt began; of several the last counts."""
         self._suite.begin(job, attempt, slot)
         self._begun[job.key] = self._clock()
 
     def take(self, record: Record) -> None:
-        """Note when a result came."""
         self._suite.take(record)
         name = self._names[record.job]
         if record.job in self._begun:
             self.seconds[name] = self._clock() - self._begun[record.job]
-        if self._told is not None:
+        if self._stream is not None:
             verdict = self._suite.results[record.job].judgement.verdict
-            print(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", file=self._told, flush=True)
+            print(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", file=self._stream, flush=True)
 
     def is_done(self) -> bool:
-        """Whether every scenario has a result."""
         return self._suite.is_done()
 
     def counts(self) -> Counts:
-        """Return how far the suite is."""
         return self._suite.counts()
 
     def may_go_on(self, budget: Budget) -> bool:
-        """Whether there is time left and not yet the number of findings after which to stop."""
+        """Whether time is left and there are fewer findings than `maxfail`."""
         return budget.has_time() and (self._maxfail is None or self._suite.counts().findings < self._maxfail)
 
     def slowest(self, count: int) -> list[str]:

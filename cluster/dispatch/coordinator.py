@@ -84,17 +84,17 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write down the only result of a job, and how many workers died of it or had to be killed."""
+    """Write down the only result of a job; `deaths` says how each worker died of it, or why it had to be killed."""
 
     job: str
     attempt: int
     result: Answer | Lost
-    deaths: int = 0
+    deaths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NoteLoss:
-    """Write down that an attempt was lost."""
+    """Record that an attempt was lost."""
 
     job: str
     attempt: int
@@ -104,7 +104,7 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Write down an answer that came after its attempt was given up; it must equal the recorded one."""
+    """Record an answer that came after its attempt was given up; it must equal the recorded one."""
 
     job: str
     attempt: int
@@ -137,7 +137,7 @@ class _Job:
 
 
 class Coordinator:
-    """Jobs, slots and who runs what; `handle` is the only door."""
+    """State of jobs and slots, changed by `handle` alone."""
 
     def __init__(self, num_slots: int) -> None:
         assert num_slots >= 1
@@ -161,11 +161,11 @@ class Coordinator:
         return {index: slot.job for index, slot in enumerate(self._slots) if slot.job is not None}
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take one event in and return what is to be done, in order."""
+        """Apply one event and return the instructions that follow, in order."""
         match event:
             case JobAdded():
                 self._add(event)
-                instructions = self._give_up_if_no_slot_is_left("no worker is left")
+                instructions = self._fail_waiting_if_all_retired("no worker is left")
             case WorkerReady():
                 instructions = self._ready(event)
             case WorkerLost():
@@ -197,17 +197,17 @@ class Coordinator:
         job = slot.job
         slot.job, slot.ready = None, False
         slot.idle_losses = 0 if event.had_begun else slot.idle_losses + 1
-        instructions = [] if job is None else self._lose(job, event)
+        instructions = [] if job is None else self._requeue_or_quarantine(job, event)
         if slot.idle_losses < IDLE_LOSSES_MAX:
             slot.worker += 1
             return [*instructions, Replace(event.slot, slot.worker)]
         slot.retired = True
-        return instructions + self._give_up_if_no_slot_is_left(event.reason)
+        return instructions + self._fail_waiting_if_all_retired(event.reason)
 
-    def _lose(self, key: str, event: WorkerLost) -> list[Instruction]:
-        """Queue a job again after a lost attempt, before all others, or quarantine it after the third.
+    def _requeue_or_quarantine(self, key: str, event: WorkerLost) -> list[Instruction]:
+        """Queue a job again after a lost attempt, before all others, or quarantine it after `losses_max` of them.
 
-        A worker that died before it began the job says nothing about the job.
+        A worker that died before it began the job does not count against the job.
         """
         job = self._open[key]
         assert key not in self._queue, f"job {key} waits, and was lost by a slot"
@@ -249,12 +249,12 @@ class Coordinator:
     def _record(self, key: str, result: Answer | Lost) -> Record:
         assert key in self._open, f"job {key} has its result already"
         job = self._open.pop(key)
-        return Record(key, job.attempt, result, len(job.lost))
+        return Record(key, job.attempt, result, tuple(reason for _, reason in job.lost))
 
-    def _give_up_if_no_slot_is_left(self, reason: str) -> list[Instruction]:
+    def _fail_waiting_if_all_retired(self, reason: str) -> list[Instruction]:
         if not all(slot.retired for slot in self._slots):
             return []
-        assert not self.in_flight, "a slot that is given up runs nothing"
+        assert not self.in_flight, "a retired slot runs nothing"
         waiting, self._queue = list(self._queue), deque()
         return [self._record(key, Lost(reason=f"no worker could be started: {reason}")) for key in waiting]
 
@@ -274,7 +274,7 @@ class Coordinator:
         return dispatched
 
     def _may_run(self, key: str, index: int) -> bool:
-        """Whether no slot is left that has not lost this job yet or is to be avoided, or this is one of them."""
+        """Whether a job may run on a slot: it neither lost the job nor is to be avoided, or no such slot is left."""
         job = self._open[key]
         lost_on = {slot for slot, _ in job.lost} | ({job.avoid} if job.avoid is not None else set())
         if not lost_on:

@@ -15,7 +15,7 @@ GAUGE_SECONDS = 0.5
 
 
 class Exporter:
-    """The metrics of one pool. They are for watching: what counts is in the store."""
+    """The metrics of one pool, for monitoring alone: results are in the store."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         from ray.util.metrics import Counter, Gauge, Histogram  # noqa: PLC0415  not without a Ray
@@ -32,11 +32,11 @@ class Exporter:
                     boundaries = list(metric.boundaries)
                     self._metrics[metric.name] = Histogram(metric.name, boundaries=boundaries, **options)
         self._bugs: set[str] = set()
-        self._workers, self._told = -1, 0.0
+        self._workers, self._set_at = -1, 0.0
         self._clock = clock
 
     def answered(self, job: AnyJob, answer: Answer, seconds: float) -> None:
-        """Count a job that was answered, and what its answer says."""
+        """Count an answered job, its seconds, its steps and its new findings."""
         assert seconds >= 0, f"an answer {seconds} s after its question"
         self._metrics[JOBS.name].inc(tags={"kind": job.kind})
         self._metrics[JOB_SECONDS.name].observe(seconds, tags={"kind": job.kind})
@@ -54,11 +54,11 @@ class Exporter:
         self._metrics[LOST_JOBS.name].inc()
 
     def workers(self, count: int) -> None:
-        """Tell how many workers are ready or run a job."""
+        """Export the number of workers that are ready or run a job."""
         assert count >= 0, f"{count} workers"
-        # Ray forgets a gauge that is not told again; here and there is often enough.
-        if count != self._workers or self._clock() > self._told + GAUGE_SECONDS:
-            self._workers, self._told = count, self._clock()
+        # Ray drops a gauge that is not set again, so it is set now and then.
+        if count != self._workers or self._clock() > self._set_at + GAUGE_SECONDS:
+            self._workers, self._set_at = count, self._clock()
             self._metrics[WORKERS.name].set(count)
 
 
@@ -72,7 +72,7 @@ def _steps(answer: Answer) -> int:
 
 
 def _findings(job: AnyJob, answer: Answer) -> list[Signature]:
-    """Return what an answer says is wrong, less what comes from faults that were switched on."""
+    """Return the signatures of an answer's findings, none where faults were switched on."""
     match job, answer:
         case Job(), Judgement() if not job.trace.faults:
             signature = signature_of(answer.verdict, answer.trace)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from cluster.dispatch.job import Answer, AnyJob, Huntsman, Job, ShardJob, TrialJob, TryJob, build, command, load_judge
+from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, ShardJudge, TrialJob, TryJob, build, command, load_judge
 from cluster.dispatch.origin import foreign_packages
 from scenarios import codec
 from scenarios.codec import comment
@@ -41,7 +41,7 @@ class EngineHost:
         prepare_process()
 
     def ready(self) -> tuple[str, int]:
-        """Return which code this worker runs, and its process."""
+        """Return the build of this worker's code, and its process id."""
         return build(), os.getpid()
 
     def perform(self, job: str) -> str:
@@ -53,7 +53,7 @@ class EngineHost:
             return self._judge.judge(job.trace, job.sweep, job.config)
         if isinstance(job, TrialJob):
             return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), config=job.config)
-        assert isinstance(self._judge, Huntsman), "this judge does not hunt"
+        assert isinstance(self._judge, ShardJudge), "this judge knows no shards"
         if isinstance(job, TryJob):
             return self._judge.attempt(list(job.candidates), job.target, job.config)
         file = running_file(Path(job.running), job.key)
@@ -65,12 +65,12 @@ class EngineHost:
 
 
 def running_file(folder: Path, job: str) -> Path:
-    """Return where the trace that a job runs lies, and stays when the process dies."""
+    """Return the file of the trace that a job runs, which stays if the process dies."""
     return folder / f"{job}.yaml"
 
 
 def read_answer(job: AnyJob, text: str) -> Answer:
-    """Return the answer to a job from what `EngineHost.perform` returned."""
+    """Parse the answer to a job that `EngineHost.perform` returned."""
     kinds: dict[type[AnyJob], type[Answer]] = {
         Job: Judgement,
         ShardJob: ShardReport,

@@ -36,18 +36,18 @@ WORKER = "workers.run.worker:Worker"
 
 @runtime_checkable
 class Judge(Protocol):
-    """What a worker process hosts; `workers.run.worker.Worker` is the one that matters."""
+    """Judge of traces that a worker process hosts; outside of tests `workers.run.worker.Worker`."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Run a trace, under many schedules if `sweep`, and say what it came to."""
+        """Run a trace, under many schedules if `sweep`, and return its judgement."""
 
 
 @runtime_checkable
-class Huntsman(Judge, Protocol):
-    """A judge that also hunts and shrinks."""
+class ShardJudge(Judge, Protocol):
+    """A judge that also judges shards of generated traces and tries candidates of the shrinker."""
 
     def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
-        """Judge a shard of generated traces; `begin` is told of each before it runs."""
+        """Judge a shard of generated traces; `begin` is called with each before it runs."""
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
         """Try candidates in order until one fails as the target does."""
@@ -131,7 +131,7 @@ def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CO
 
 
 def command(what: str, file: Path | str, config: RunConfig) -> str:
-    """Return the command line that does something with a trace as configured."""
+    """Return the command line of subcommand `what` for a trace file under a configuration."""
     return " ".join(map(_quoted, ["specstorm", *what.split(), *config.flags(), str(file)]))
 
 
@@ -143,9 +143,9 @@ def _quoted(word: str) -> str:
 
 
 def program() -> str:
-    """Return how this process was started, as a line typed in the working directory can start it again.
+    """Return the command that starts this program again from the working directory.
 
-    In a Ray job, how who reads its log starts it.
+    In a Ray job, the one that starts it where the job's log is read.
     """
     reader = reader_program(os.environ)
     if reader is not None:
@@ -186,7 +186,7 @@ def version() -> str:
 
 @cache
 def build() -> str:
-    """Return the version with a digest of the code that judges, so that edited code never meets old results."""
+    """Return the version with a digest of the code that judges, so that edited code never reuses old results."""
     return f"{version()}+{code_digest(ROOT, ('scenarios', 'workers'))}"
 
 

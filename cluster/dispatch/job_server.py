@@ -1,4 +1,4 @@
-"""Client of a Ray job server: submit, follow, stop, and what became of a job.
+"""Client of a Ray job server: submit, follow and stop jobs, and read their state and log.
 
 Ray is imported when a client is made.
 """
@@ -26,23 +26,23 @@ ADDRESS_DEFAULT = "http://127.0.0.1:8265"
 POLL_SECONDS = 0.3
 # A log that cannot be streamed is read anew as a whole, at this interval.
 READ_SECONDS = 5.0
-# Log every file that is not uploaded, and how a stream ended.
-TALKATIVE = (
+# Loggers that report every file that is not uploaded, and how a stream ended.
+VERBOSE_LOGGERS = (
     "ray.dashboard.modules.job.sdk",
     "ray.dashboard.modules.dashboard_sdk",
     "ray._private.runtime_env.packaging",
     "ray._private.runtime_env.working_dir",
 )
-# What was written last reaches the stream late; what it lacks by then is read from the whole log.
+# The end of a log reaches the stream late; what is missing after this is read from the whole log.
 TAIL_SECONDS = 1.0
 REACH_SECONDS = 30.0
-# A head that has just started takes jobs so much later than it answers.
+# A head that has just started takes jobs by this much later than it answers.
 AGENT_SECONDS = 30.0
 NO_AGENT = "No available agent"
 NO_AGENT_HINT = (
     "; where another Ray of this host holds port 52365, give the head another one: --dashboard-agent-listen-port N"
 )
-# A server that does not answer for so long is given up; its job may go on.
+# A server that is silent for this long is given up; its job may go on.
 SILENT_SECONDS_MAX = 60.0
 OWN_CODES = (0, 1, 2, 3, 130, 143)
 NOT_JUDGED = 3
@@ -60,7 +60,7 @@ class SilenceError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What a job server says of a job; `exit_code` is the driver's own, where it exited by itself."""
+    """State of a job on its server; `exit_code` is the driver's own, where it exited by itself."""
 
     status: Status
     exit_code: int | None
@@ -69,11 +69,11 @@ class JobState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether the job has ended."""
         return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
 
     def own_code(self, signum: int | None) -> tuple[int, str]:
-        """Return the exit code of who waited for an ended job, and what is to be said of it, if anything.
+        """Return the exit code of a command that waited for an ended job, and a remark about it or an empty text.
 
         `signum` is the signal by which it was stopped from here. A code that is no driver's own says that nothing was
         judged to its end: a driver that is killed, a command that is not found.
@@ -144,7 +144,7 @@ class JobServer:
             raise ServerError(f"job {job} exists already, {before.status.lower()}; it is not run twice: {how}")
 
     def state(self, job: str) -> JobState | None:
-        """Return what is known of a job, None if there is none of that id."""
+        """Return the state of a job, None if there is none of that id."""
         from requests import RequestException  # noqa: PLC0415  comes with Ray's client
 
         began = time.monotonic()
@@ -164,7 +164,7 @@ class JobServer:
                 return JobState(details.status.value, code, details.message or "", metadata)
 
     def known(self, job: str) -> JobState:
-        """Return what is known of a job.
+        """Return the state of a job that must exist.
 
         Raises:
             ServerError: there is none of that id.
@@ -175,7 +175,7 @@ class JobServer:
         return found
 
     def log(self, job: str) -> str:
-        """Return all that a job has printed so far, nothing where that cannot be had."""
+        """Return the log of a job so far, empty if it cannot be read."""
         try:
             return str(self._client.get_job_logs(job))
         except Exception:  # a log that is gone with its node is none; the SDK raises what its HTTP library does
@@ -189,7 +189,7 @@ class JobServer:
             raise SilenceError(f"job {job} could not be stopped: {_line(str(error))}") from error
 
     def follow(self, job: str, printer: "LinePrinter", stop: Stop, stops_job: bool) -> JobState:
-        """Print what a job prints until it has ended, and return its state; a signal stops it, or our following it."""
+        """Print the log of a job until it ends, and return its state; a signal stops the job, or only the printing."""
         tail = _Tail(self._client, job)
         asked, read_at = False, time.monotonic() + READ_SECONDS
         while True:
@@ -243,7 +243,7 @@ class LinePrinter:
         self._rest = ""
 
     def feed(self, text: str) -> None:
-        """Take the next piece of the stream."""
+        """Print the lines that the next piece of the stream completes."""
         assert "\n" not in self._rest, "a line that has ended is printed at once"
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
@@ -251,7 +251,7 @@ class LinePrinter:
             self._show(line)
 
     def catch_up(self, log: str) -> None:
-        """Take the log from its beginning, as far as there is one."""
+        """Print the lines of the whole log that have not been printed yet."""
         *lines, rest = log.split("\n")
         if len(lines) >= self._num_lines:
             new, self._rest = lines[self._num_lines :], rest
@@ -261,7 +261,7 @@ class LinePrinter:
                 self._show(line)
 
     def close(self) -> None:
-        """Print the last line, should it have no end."""
+        """Print the last line, if it has no line break."""
         assert "\n" not in self._rest, "a line that has ended is printed at once"
         if self._rest:
             self._show(self._rest)
@@ -299,7 +299,7 @@ class _Tail:
 
 
 def _connected(address: str) -> Any:
-    """Return Ray's client of a server; a token that lies where Ray looks for one is shown to who asks for it."""
+    """Return Ray's client of a server, which sends Ray's token if the server asks for one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray reads the mode once in a process: what the server asks for must be known before it is loaded.
     if asks_for_token(address):
@@ -310,20 +310,20 @@ def _connected(address: str) -> Any:
     from ray.exceptions import AuthenticationError  # noqa: PLC0415
     from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
 
-    for name in TALKATIVE:
+    for name in VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         seen = "its token is not the cluster's" if has_token() else "there is no token"
         where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
-        raise ServerError(f"{address} lets nobody in without its token, and {seen}: put it into {where}") from error
+        raise ServerError(f"{address} requires its token, and {seen}: put it into {where}") from error
     except Exception as error:  # the SDK raises ConnectionError, and what its HTTP library does
         raise ServerError(f"{address} is no Ray job server: {_line(str(error))}") from error
 
 
 def asks_for_token(address: str) -> bool:
-    """Whether a server answers nobody without a token.
+    """Whether a server requires a token.
 
     Raises:
         ServerError: nothing answers.
@@ -340,7 +340,7 @@ def asks_for_token(address: str) -> bool:
 
 
 def has_token() -> bool:
-    """Whether a token lies where Ray looks for one."""
+    """Whether there is a token where Ray looks for one."""
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     return bool(os.environ.get("RAY_AUTH_TOKEN")) or Path(path or Path.home() / ".ray" / "auth_token").is_file()
 

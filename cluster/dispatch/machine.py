@@ -27,14 +27,14 @@ from scenarios.spec import Value
 
 State: TypeAlias = Literal["yes", "limited", "no"]
 GIB = 1 << 30
-# What an engine's process takes, with what it needs beside it; with PyTorch it takes more.
+# Memory of an engine's process and of what it needs beside it; more with PyTorch.
 WORKER_BYTES = 300 << 20
 OPEN_FILES_MIN = 4096
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Check(Value):
-    """One thing that a machine has or lacks: what was seen, and what gets the rest."""
+    """A check of one property of a machine: what was seen, and the remedy for what is missing."""
 
     name: str
     state: State
@@ -43,12 +43,12 @@ class Check(Value):
 
 
 def checks_of_machine(folder: Path) -> list[Check]:
-    """Return what there is, for campaigns in a folder."""
+    """Check Python, processors, memory, disk, limits and GPUs for campaigns in a folder."""
     return [_python(), _processors(), _memory(), _shared_memory(), _disk(folder), _open_files(), _gpus()]
 
 
 def checks_of_packages() -> list[Check]:
-    """Return the packages that are wanted, the optional ones too."""
+    """Check the required packages, and the optional ones."""
     found = [_package(wanted, "") for wanted in _wanted(())]
     for extra, names in {"gpu": ("torch", "triton"), "figures": ("matplotlib",)}.items():
         found += [_package(wanted, extra) for wanted in _wanted((extra,)) if wanted.name in names]
@@ -56,7 +56,7 @@ def checks_of_packages() -> list[Check]:
 
 
 def checks_of_servers() -> list[Check]:
-    """Return what can be reached: the cluster that `--ray auto` joins, and the server that takes jobs."""
+    """Check Ray's token, the cluster that `--ray auto` joins, and the job server."""
     return [_token(), _cluster(), _job_server()]
 
 
@@ -75,7 +75,7 @@ def _python_wanted() -> SpecifierSet:
 
 
 def _wanted(extras: Sequence[str]) -> list[Requirement]:
-    """Return the distributions that we want; of some of our optional parts, if any are named, else of us."""
+    """Return the requirements of some extras of this distribution, or its own if none is named."""
     if (ROOT / "pyproject.toml").is_file():
         plain = requirements_of(ROOT, ()).packages
         return [each for each in requirements_of(ROOT, extras).packages if not extras or each not in plain]
@@ -98,7 +98,7 @@ def _package(wanted: Requirement, extra: str) -> Check:
 
 
 def usable_processors() -> float:
-    """Return how many processors this process may use: its affinity, and the share that a container has."""
+    """Return the number of processors this process may use, by its affinity and its container's share."""
     own = float(len(os.sched_getaffinity(0)))
     try:
         quota, period = (_CGROUP / "cpu.max").read_text().split()
@@ -116,7 +116,7 @@ def _processors() -> Check:
 
 
 def available_memory() -> tuple[int, int]:
-    """Return the bytes of memory that can be had, and of all; a container's limit counts."""
+    """Return the available and the total bytes of memory, within a container's limit."""
     values = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, text = line.partition(":")

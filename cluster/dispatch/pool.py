@@ -1,4 +1,4 @@
-"""Worker pools: run jobs in this process or on Ray actors, and tell what became of them.
+"""Worker pools: run jobs in this process or on Ray actors, and report the outcomes as events.
 
 Ray is imported when a `RayPool` starts, after its environment is set, and nowhere else. A pool never retries and never
 judges: whatever happens to a worker becomes an event.
@@ -28,7 +28,7 @@ START_SECONDS = 120.0
 class WorkerPool(Protocol):
     """Slots with a worker each; slot numbers go from 0, and each slot starts with worker number 0.
 
-    A pool tells each worker once that it is ready: it serves one coordinator.
+    A pool reports each worker as ready once: it serves one coordinator.
     """
 
     slots: int
@@ -40,7 +40,7 @@ class WorkerPool(Protocol):
         """Kill the slot's worker, if it still lives, and start number `worker`."""
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return what has happened, after at most about `seconds` if that is nothing."""
+        """Return the events since the last call; if there are none, wait for some for about `seconds` at most."""
 
     def close(self) -> None:
         """Kill all workers."""
@@ -74,7 +74,7 @@ class InProcessPool:
             (job, attempt), self._waiting = self._waiting, None
             try:
                 answer = read_answer(job, self._host.perform(job.model_dump_json()))
-            except Exception as error:  # whatever the worker's own code raises is told, as on a cluster
+            except Exception as error:  # whatever the worker's own code raises becomes an event, as on a cluster
                 self._events.append(AttemptRaised(job.key, attempt, _raised(error)))
             else:
                 self._events.append(ResultArrived(job.key, attempt, answer))
@@ -83,7 +83,7 @@ class InProcessPool:
         return events
 
     def close(self) -> None:
-        """Hold no worker: an attempt runs while somebody waits for it."""
+        """Do nothing: an attempt runs inside `wait` alone."""
 
 
 @dataclass(slots=True)
@@ -273,7 +273,7 @@ _DEATHS: Mapping[str, str] = {
 
 
 def _death(error: Exception, started: bool) -> str:
-    """Say in words, without process ids or addresses, how an actor ended."""
+    """Describe how an actor ended, without process ids or addresses."""
     if not started and "creation task" in str(error):
         return f"it could not start: {_last_line(str(error))}"
     return _DEATHS.get(type(error).__name__, "its process died")
@@ -376,7 +376,7 @@ class _PrivateEnvironment:
         os.environ.update(settings)
 
     def close(self) -> None:
-        """Put the environment back as it was, once."""
+        """Restore the environment, once."""
         assert self._before, "it was put back before"
         before, self._before = self._before, {}
         for name, value in before.items():

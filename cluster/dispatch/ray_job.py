@@ -1,7 +1,7 @@
 """Ray job whose driver this process is: its id, where its campaigns outlive it, its progress in Ray's job table.
 
 The working folder of a job is a copy of what was submitted, and Ray takes it away. So `campaigns` is made a link there
-to a folder that stays on the node, and a path below it means the same to the driver and to whoever takes it home.
+to a folder that stays on the node, and a path below it means the same to the driver and to the job that fetches it.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 CAMPAIGNS = Path("campaigns")
 FOLDER_VARIABLE = "SPECSTORM_CAMPAIGNS"
 FOLDER_DEFAULT = "specstorm-campaigns"
-# What a shell on the head node reads as the folder that `campaigns` of a job is.
+# Shell expression, on the head node, for the folder behind `campaigns` of a job.
 FOLDER_IN_SHELL = f'"${{{FOLDER_VARIABLE}:-$HOME/{FOLDER_DEFAULT}}}"'
 PUT_SECONDS = 2.0
 _CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -25,7 +25,7 @@ _ID = "job_submission_id"
 
 
 def job_metadata(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what is known of the Ray job whose driver has an environment, nothing if it is no job's."""
+    """Return the metadata of the Ray job whose driver has an environment, empty if it is no job's."""
     try:
         metadata = json.loads(environment.get(_CONFIG_VARIABLE, "{}")).get("metadata", {})
     except (ValueError, AttributeError):
@@ -41,7 +41,7 @@ def job_id(environment: Mapping[str, str]) -> str | None:
 
 
 def reader_program(environment: Mapping[str, str]) -> str | None:
-    """Return how specstorm is started where the log of a job is read, None outside of a job."""
+    """Return the command that starts specstorm where the log of a job is read, None outside of a job."""
     metadata = job_metadata(environment)
     return metadata.get("program", "specstorm") if metadata.get(_ID) else None
 
@@ -66,7 +66,7 @@ class _JobTable:
     """The entry of one job in the table that Ray's job server reads; only its metadata is written.
 
     Ray has no public call for this. The server itself writes the entry before the driver starts and after it has ended,
-    so nobody else writes meanwhile.
+    so there is no other writer meanwhile.
     """
 
     gcs: Any
@@ -83,9 +83,9 @@ class _JobTable:
 
 
 class JobProgress:
-    """Writes how far a campaign is into the metadata of the job, at most every `PUT_SECONDS`; elsewhere does nothing.
+    """Writer of a campaign's progress into its job's metadata, at most every `PUT_SECONDS`; does nothing without a job.
 
-    It is for people to look at: where it cannot be written, the campaign goes on without.
+    The progress is for display alone: where it cannot be written, the campaign goes on without.
     """
 
     def __init__(self, campaign: Path | None) -> None:
@@ -95,7 +95,7 @@ class JobProgress:
         self._last: dict[str, str] = {}
 
     def update(self, done: int, total: int | None, findings: int) -> None:
-        """Take the newest counts; called several times a second."""
+        """Write the newest counts, unless others were written just now; called several times a second."""
         assert done >= 0 <= findings, f"{done} done, {findings} findings"
         if self._table is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PUT_SECONDS

@@ -60,7 +60,7 @@ def reach(address: str) -> None:
 
 
 def _ask(address: str) -> tuple[str, str]:
-    """Return the kind and the words of the error that a Ray client meets, or two empty texts."""
+    """Return the type and the message of the error that a Ray client gets, or two empty texts."""
     asking = [sys.executable, "-c", _ASK, address]
     try:
         done = subprocess.run(asking, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
@@ -71,7 +71,7 @@ def _ask(address: str) -> tuple[str, str]:
 
 
 def _token_problem(text: str) -> str:
-    """Say what is wrong with the token that this process would send, and where it would come from."""
+    """Describe what is wrong with the token that this process would send, and where it would come from."""
     mode = os.environ.get("RAY_AUTH_MODE", "not set")
     wanted = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token (mode 0600)"
     if mode != "token":
@@ -87,5 +87,5 @@ def _token_problem(text: str) -> str:
 
 
 def default_token() -> Path:
-    """Return where Ray looks for a token if it is told nothing."""
+    """Return the file in which Ray looks for a token by default."""
     return Path.home() / ".ray" / "auth_token"

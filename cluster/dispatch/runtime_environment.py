@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 _MARK = "specstorm-packages "
-# Run by the cluster's own Python, before anything of ours is there.
+# Run by the cluster's own Python, before any package of this project is there.
 PROBE = (
     "python -c 'import importlib.metadata as m, json, sys; "
     f'print("{_MARK}" + json.dumps({{"python": sys.version.split()[0], "packages": '
@@ -36,13 +36,13 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What the project wants of a Python: its version, and distributions."""
+    """Requirements of the project: the version of Python, and distributions."""
 
     python: SpecifierSet
     packages: tuple[Requirement, ...]
 
     def misfits(self, installed: Installed) -> list[str]:
-        """Return a sentence for each thing that installing cannot mend: the Python itself, and Ray."""
+        """Return a sentence for each unmet requirement that a job cannot install: Python itself, and Ray."""
         found = []
         if installed.python not in self.python:
             found.append(f"its Python is {installed.python}, wanted {self.python}")
@@ -53,7 +53,7 @@ class Requirements:
         return found
 
     def lacking(self, installed: Installed) -> list[str]:
-        """Return the distributions that are missing, or of a version that does not do."""
+        """Return the distributions that are missing or of a wrong version."""
         found = []
         for wanted in self.packages:
             version = installed.packages.get(canonicalize_name(wanted.name))
@@ -67,7 +67,7 @@ class Requirements:
 
 
 def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
-    """Return what the checkout at a folder wants, with some of its optional parts."""
+    """Return the requirements of the checkout at a folder, with some of its extras."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = list(project["dependencies"])
     for extra in extras:
@@ -76,7 +76,7 @@ def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
 
 
 def read_probe(log: str) -> Installed | None:
-    """Return what the job `PROBE` has printed, None if it printed nothing of the kind."""
+    """Parse the log of the job `PROBE`; None if it has no such line."""
     for line in log.splitlines():
         if line.startswith(_MARK):
             values = json.loads(line.removeprefix(_MARK))

@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(slots=True)
 class Stop:
-    """A wish to stop, set by a signal handler; `signum` says by which."""
+    """A request to stop, set by a signal handler to its signal's number."""
 
     signum: int | None = None
 

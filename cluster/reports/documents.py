@@ -37,7 +37,7 @@ class FaultsDocument(Value):
 
 
 def faults_document(names: Sequence[str]) -> FaultsDocument:
-    """Return what is known about some faults."""
+    """Return the document of some faults."""
     entries = tuple(
         FaultEntry(
             id=fault.id,
@@ -54,7 +54,7 @@ def faults_document(names: Sequence[str]) -> FaultsDocument:
 
 
 class ProbeEntry(Value):
-    """Something that is counted where it happens in a run."""
+    """A probe: its id, and what is counted."""
 
     id: str
     meaning: str
@@ -68,20 +68,20 @@ class ProbesDocument(Value):
 
 
 def probes_document() -> ProbesDocument:
-    """Return all probes."""
+    """Return the document of all probes."""
     entries = tuple(ProbeEntry(id=name, meaning=meaning) for name, meaning in PROBES.items())
     return ProbesDocument(specstorm=build(), probes=entries)
 
 
 class ValidEntry(Value):
-    """One scenario file, and what is wrong with it if anything is."""
+    """One scenario file, and its first problem if it has one."""
 
     file: str
     problem: str | None
 
 
 class ValidateDocument(Value):
-    """What scenario files were read to."""
+    """Results of validating scenario files."""
 
     specstorm: str
     exit_code: int
@@ -89,7 +89,7 @@ class ValidateDocument(Value):
 
 
 class DoctorDocument(Value):
-    """What a machine can run: what was seen of each thing, and what gets it where it is missing."""
+    """Checks of what a machine can run."""
 
     specstorm: str
     exit_code: int
@@ -97,7 +97,7 @@ class DoctorDocument(Value):
 
 
 class ReleaseEntry(Value):
-    """One release of an engine, whether it shows a bug, and what it showed or why it could not tell."""
+    """One release of an engine, whether it shows a bug, and what was seen or why it was skipped."""
 
     version: str
     status: Literal["bad", "good", "skipped"]
@@ -105,7 +105,7 @@ class ReleaseEntry(Value):
 
 
 class BisectDocument(Value):
-    """Which release shows a bug first, or last; `between` are those that could not tell, in the middle."""
+    """The first or last release with a bug; `between` are skipped ones beside the change."""
 
     specstorm: str
     exit_code: int
@@ -147,7 +147,7 @@ def document_schema(name: str) -> dict[str, Any]:
 def scenario_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario file, for editors.
 
-    It allows what the codec allows key by key; what only several keys together forbid the codec alone knows.
+    It has the codec's rules for single keys; rules over several keys are the codec's alone.
     """
     schema = Trace.model_json_schema(mode="validation")
     schema["title"] = "Specstorm scenario"

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from cluster.campaigns.findings import Pursuit
-from cluster.campaigns.hunt import SELDOM_FOLDER, seldom_hit
-from cluster.campaigns.hunter import Hunter
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
+from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, command
 from cluster.reports.report import INDENT, LINE_SECONDS
 from cluster.statistics.fault_table import FaultValues
@@ -27,56 +27,56 @@ from workers.targets.target import RunConfig
 _ERASE = "\r\x1b[2K"
 
 
-def hunt_lines(hunter: Hunter, folder: Path) -> Iterator[str]:
+def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     """Yield the report of a hunt, a line at a time."""
-    settings, tally = hunter.settings, hunter.tally
+    settings, tally = hunt.settings, hunt.totals.tally
     faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
     changed = "".join(f", {name} {value}" for name, value in settings.config.changed().items())
     yield f"hunt: profile {settings.profile}, seed {settings.seed}{faults}{changed}, specstorm {build()}"
     yield (
-        f"{tally.traces:,} traces (median {_median(hunter)} engine steps), {tally.runs:,} runs, "
+        f"{tally.traces:,} traces (median {_median(hunt)} engine steps), {tally.runs:,} runs, "
         f"{tally.steps:,} steps and {tally.captures:,} observations checked"
     )
     if settings.corpus:
         share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
-        yield f"corpus {settings.corpus} of {len(hunter.corpus.traces)} traces: {share}"
+        yield f"corpus {settings.corpus} of {len(hunt.jobs.corpus.traces)} traces: {share}"
     if settings.faults:
         yield f"every fault was reached in {tally.reached:,} traces"
-    yield _canary_line(hunter)
-    yield _determinism_line(hunter)
+    yield _canary_line(hunt)
+    yield _determinism_line(hunt)
     hit = [probe for probe in PROBES if tally.probes[probe]]
     never = [probe for probe in PROBES if not tally.probes[probe]]
-    yield from _share_lines(hunter)
+    yield from _share_lines(hunt)
     yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
-    if seldom := seldom_hit(hunter):
+    if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
-    yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunter.unjudged.items()))
-    for number, pursuit in enumerate(hunter.findings, 1):
-        yield from _finding_lines(number, pursuit, folder, settings.config)
+    yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
+    for number, triage in enumerate(hunt.findings, 1):
+        yield from _finding_lines(number, triage, folder, settings.config)
     yield ""
-    count = len(hunter.findings)
+    count = len(hunt.findings)
     yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
 
 
-def _share_lines(hunter: Hunter) -> Iterator[str]:
+def _share_lines(hunt: Hunt) -> Iterator[str]:
     """Yield, of each generator of a hunt that has several, how many traces it drew and what they hit and met."""
-    shares = {name: tally for name, tally in hunter.shares.items() if tally.traces}
+    shares = {name: tally for name, tally in hunt.totals.shares.items() if tally.traces}
     for name, tally in shares.items() if len(shares) > 1 else ():
-        share, hit = tally.traces / hunter.tally.traces, sum(probe in PROBES for probe in tally.probes)
+        share, hit = tally.traces / hunt.totals.tally.traces, sum(probe in PROBES for probe in tally.probes)
         bugs, met = len(tally.bugs), sum(tally.bugs.values())
-        what = f"{bugs} of {len(hunter.tally.bugs)} bugs in {met:,} traces" if hunter.tally.bugs else "no bug"
+        what = f"{bugs} of {len(hunt.totals.tally.bugs)} bugs in {met:,} traces" if hunt.totals.tally.bugs else "no bug"
         yield f"{name}: {tally.traces:,} traces ({share:.0%}), {hit} probes hit, {what} met"
 
 
-def _median(hunter: Hunter) -> int:
-    lengths = sorted(hunter.tally.lengths.elements())
+def _median(hunt: Hunt) -> int:
+    lengths = sorted(hunt.totals.tally.lengths.elements())
     return lengths[len(lengths) // 2] if lengths else 0
 
 
-def _canary_line(hunter: Hunter) -> str:
-    canary, name = hunter.canary, hunter.settings.canary
+def _canary_line(hunt: Hunt) -> str:
+    canary, name = hunt.canary, hunt.settings.canary
     if not name:
-        return f"no canary: no fault can be switched on in engine {hunter.settings.config.engine}"
+        return f"no canary: no fault can be switched on in engine {hunt.settings.config.engine}"
     if canary.is_blind:
         return f"BLIND: the canary {name} was not found in {canary.tried} shards; a hunt that misses it proves nothing"
     if canary.first is None:
@@ -85,21 +85,21 @@ def _canary_line(hunter: Hunter) -> str:
     return f"canary {name}: found at trace {canary.traces} ({where}), {canary.rounds} of {canary.rounds} times"
 
 
-def _determinism_line(hunter: Hunter) -> str:
-    if not hunter.mismatches:
+def _determinism_line(hunt: Hunt) -> str:
+    repeats = hunt.repeats
+    if not repeats.mismatches:
         return (
-            f"determinism: {hunter.num_again} shards were judged twice, "
-            f"{hunter.num_again_elsewhere} of them on another worker; all alike"
+            f"determinism: {repeats.num_judged} shards were judged twice, "
+            f"{repeats.num_elsewhere} of them on another worker; all alike"
         )
-    first = hunter.mismatches[0]
-    count = len(hunter.mismatches)
+    first, count = repeats.mismatches[0], len(repeats.mismatches)
     return f"NOT DETERMINISTIC: {count} shards differ; first at trace {first.trace}: {first.first}, then {first.again}"
 
 
-def _finding_lines(number: int, pursuit: Pursuit, folder: Path, config: RunConfig) -> Iterator[str]:
-    state = pursuit.state
+def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig) -> Iterator[str]:
+    state = triage.state
     yield ""
-    times = f"met by {pursuit.count:,} {'trace' if pursuit.count == 1 else 'traces'}, first by trace {state.first}"
+    times = f"met by {triage.count:,} {'trace' if triage.count == 1 else 'traces'}, first by trace {state.first}"
     if state.same_as is not None:
         yield f"FINDING {number}  {state.bug}: {times}; shrunk, it is {state.same_as}"
         return
@@ -118,7 +118,7 @@ def _finding_lines(number: int, pursuit: Pursuit, folder: Path, config: RunConfi
 
 
 class CanaryEntry(Value):
-    """The search for the planted fault: `found` is what gave it away, at trace number `traces`."""
+    """The search for the planted fault: `found` is its first finding, at trace number `traces`."""
 
     fault: str
     blind: bool
@@ -127,7 +127,7 @@ class CanaryEntry(Value):
 
 
 class MismatchEntry(Value):
-    """A trace that was judged twice and came out otherwise, by the digests of its captures."""
+    """A trace that was judged twice with different digests of its captures."""
 
     trace: int
     first: str
@@ -135,7 +135,7 @@ class MismatchEntry(Value):
 
 
 class FindingEntry(Value):
-    """One bug: how often and where it was met, and what it was shrunk to.
+    """One bug: how often and where it was met, and its shrunk trace.
 
     `same_as` names the finding that it turned out to be; `artefact` is a path inside the campaign directory.
     """
@@ -156,7 +156,7 @@ class FindingEntry(Value):
 
 
 class ShareEntry(Value):
-    """What the traces of one generator came to: how many there were, and how many of them met each bug."""
+    """Results of one generator: the number of its traces, and of those that met each bug."""
 
     traces: int
     probes_hit: int
@@ -164,11 +164,11 @@ class ShareEntry(Value):
 
 
 class HuntDocument(Value):
-    """What a hunt came to.
+    """Results of a hunt.
 
-    `generators` has what the traces of each came to; `judged_twice` counts shards, `not_judged` names the others by
-    number, with the reason; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the first
-    trace of each that few hit.
+    `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
+    was not judged, by number; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the
+    first trace that hit each seldom-hit one.
     """
 
     specstorm: str
@@ -197,9 +197,9 @@ class HuntDocument(Value):
     known: tuple[str, ...]
 
 
-def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
+def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
     """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
-    settings, tally, canary = hunter.settings, hunter.tally, hunter.canary
+    settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
     return HuntDocument(
         specstorm=build(),
@@ -210,7 +210,7 @@ def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -
         config=settings.config,
         corpus=settings.corpus,
         traces=tally.traces,
-        steps_median=_median(hunter),
+        steps_median=_median(hunt),
         runs=tally.runs,
         steps=tally.steps,
         commits=tally.commits,
@@ -223,29 +223,29 @@ def hunt_document(hunter: Hunter, exit_code: int, known: tuple[str, ...] = ()) -
                 probes_hit=sum(probe in PROBES for probe in share.probes),
                 bugs=dict(sorted(share.bugs.items())),
             )
-            for name, share in hunter.shares.items()
+            for name, share in hunt.totals.shares.items()
         },
-        judged_twice=hunter.num_again,
+        judged_twice=hunt.repeats.num_judged,
         mismatches=tuple(
-            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunter.mismatches
+            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunt.repeats.mismatches
         ),
-        not_judged={str(number): reason for number, reason in sorted(hunter.unjudged.items())},
+        not_judged={str(number): reason for number, reason in sorted(hunt.unjudged.items())},
         probes={probe: tally.probes[probe] for probe in PROBES},
-        probes_seldom_hit={probe: hunter.firsts[probe] for probe in seldom_hit(hunter)},
+        probes_seldom_hit={probe: hunt.totals.firsts[probe] for probe in seldom_hit(hunt)},
         probes_never_hit=tuple(probe for probe in PROBES if not tally.probes[probe]),
-        findings=tuple(_finding_entry(pursuit) for pursuit in hunter.findings),
+        findings=tuple(_finding_entry(triage) for triage in hunt.findings),
         known=known,
     )
 
 
-def _finding_entry(pursuit: Pursuit) -> FindingEntry:
-    state = pursuit.state
-    judgement = pursuit.smallest()
+def _finding_entry(triage: Triage) -> FindingEntry:
+    state = triage.state
+    judgement = triage.smallest()
     verdict, trace = (state.verdict, state.trace) if judgement is None else (judgement.verdict, judgement.trace)
     assert verdict is not None, "a finding of a hunt has been seen"
     return FindingEntry(
         bug=state.bug,
-        count=pursuit.count,
+        count=triage.count,
         first_trace=state.first,
         stage=state.stage,
         same_as=state.same_as,
@@ -261,7 +261,7 @@ def _finding_entry(pursuit: Pursuit) -> FindingEntry:
 
 
 class NightDocument(Value):
-    """What a night came to: the regressions, the hunt, and the faults that were measured."""
+    """Results of a night: the regressions, the hunt, and the faults that were measured."""
 
     exit_code: int
     regressions: tuple[RegressionEntry, ...]
@@ -271,7 +271,7 @@ class NightDocument(Value):
 
 
 class HuntLine:
-    """How far a hunt is, on one line: again and again in its place on a terminal, else a line every ten seconds."""
+    """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class HuntLine:
         return f"about {left:,.0f} s left" if left > 0 else "finishing"
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._on_terminal:
             self._stream.write(_ERASE)
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Artefacts in the log of a Ray job: written there small, and read from it when nothing else is left of the job."""
+"""Artefacts in the log of a Ray job: the first ones are printed there, to be recovered if only the log is left."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _REPLAY = "# replay: "
 
 
 def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
-    """In a Ray job, print the first artefacts of a campaign as text from which `from_log` has them back."""
+    """In a Ray job, print the first artefacts of a campaign, so that `from_log` can recover them."""
     if job_id(environment) is None:
         return
     left, more = BYTES_MAX, []
@@ -38,7 +38,7 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
 
 
 def from_log(log: str) -> dict[Path, str]:
-    """Return the artefacts in a job's log, each under the path that it has at home; a later one of a path wins."""
+    """Return the artefacts in a job's log by their path on this machine; a later one of a path wins."""
     found: dict[Path, str] = {}
     path: Path | None = None
     lines: list[str] = []
@@ -55,7 +55,7 @@ def from_log(log: str) -> dict[Path, str]:
 
 
 def home_of(campaign: str) -> Path:
-    """Return where a campaign of a job lies at home: below `campaigns`, whatever the job's own path."""
+    """Return the path of a job's campaign on this machine: below `campaigns`, whatever the job's own path."""
     path = Path(campaign)
     if not path.is_absolute() and path.parts[:1] == CAMPAIGNS.parts and ".." not in path.parts:
         return path
@@ -63,14 +63,14 @@ def home_of(campaign: str) -> Path:
 
 
 class WithoutArtefacts:
-    """Shows the lines of a log but for the artefacts in it: for who has them otherwise."""
+    """Filter that shows the lines of a log without the artefacts in it."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._is_inside = False
 
     def __call__(self, line: str) -> None:
-        """Take the next line."""
+        """Show the next line, unless it belongs to an artefact."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
         if not self._is_inside and not line.startswith(_REMARK):
             self._show(line)
@@ -78,7 +78,7 @@ class WithoutArtefacts:
 
 
 def replay_lines(artefacts: Mapping[Path, str]) -> list[str]:
-    """Return the command that replays each artefact where it lies, as the artefact itself has it for its own folder."""
+    """Return the command that replays each artefact at its path, made from the one in the artefact."""
     found = []
     for path, text in sorted(artefacts.items()):
         line = next((each for each in text.splitlines() if each.startswith(_REPLAY)), "")

@@ -12,7 +12,7 @@ _FINDINGS = ("diverged", "crashed", "stuck")
 
 
 def junit_xml(campaigns: Sequence[Campaign]) -> str:
-    """Return the document; a finding is a failure, and what was not judged is an error."""
+    """Return the document; a finding is a failure, and a scenario that was not judged is an error."""
     root = Element("testsuites", name="specstorm")
     for campaign in campaigns:
         suite = SubElement(root, "testsuite", name=visible_text(campaign.name))
@@ -44,8 +44,8 @@ def _cases(campaign: Campaign) -> Iterator[Element]:
         case = _case(campaign, name)
         SubElement(case, "error", type="missed", message="its fault was not found any more")
         yield case
-    if campaign.hunted is not None:
-        settings = campaign.hunted.settings
+    if campaign.hunt is not None:
+        settings = campaign.hunt.settings
         case = _case(campaign, f"hunt {settings.profile} {settings.seed}")
         for gap in campaign.gaps[:1]:
             SubElement(case, "error", type="gap", message=visible_text(gap))

@@ -20,14 +20,14 @@ from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is
 
 INDENT = " " * 10
 LINE_SECONDS = 10.0
-# Between two columns; and the least of a name that is worth a line.
+# Characters between two columns, and the least width of a name.
 GAP, NAME_MIN = 2, 12
 _COLUMNS = ("requests", "steps", "captures", "schedules", "run-ahead")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is known about one scenario; `judgement` is None when it has no result.
+    """Result of one scenario; `judgement` is None when there is none.
 
     `artefact` is a path inside the campaign directory, `replay` a command that shows the verdict again.
     """
@@ -66,9 +66,9 @@ def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] =
 
 
 def _table(lines: Sequence[Line], width: int) -> Table:
-    """Return the table in so many characters: where it is too wide, columns go from the left, verdict and name never.
+    """Return the table within a width: columns are dropped from the left, never name and verdict.
 
-    A name that is still too long is cut at its begin, since its end tells it apart.
+    A name that is still too long is cut at its beginning, since names differ at their ends.
     """
     rows = [(_numbers(line.judgement), line) for line in lines]
     widths = [max(len(head), *(len(numbers[n]) for numbers, _ in rows)) for n, head in enumerate(_COLUMNS)]
@@ -107,7 +107,7 @@ def _numbers(judgement: Judgement | None) -> tuple[str, ...]:
 
 
 def block(line: Line) -> Iterator[str]:
-    """Yield what was found in a scenario and how to see it again; nothing if it agreed to its end or was not run."""
+    """Yield the finding of a scenario and how to replay it; nothing if it agreed to its end or was not run."""
     if line.judgement is None:
         return
     if isinstance(line.judgement.verdict, Agreed):
@@ -137,7 +137,7 @@ def summary(lines: Sequence[Line]) -> str:
 
 
 class ScenarioEntry(Value):
-    """What is known about one scenario; nothing but its name if it has no result.
+    """Result of one scenario; nothing but its name if there is none.
 
     `artefact` is a path inside the campaign directory.
     """
@@ -152,7 +152,7 @@ class ScenarioEntry(Value):
 
 
 class RunDocument(Value):
-    """What scenarios came to; `summary` counts them by kind of verdict."""
+    """Results of scenarios; `summary` counts them by kind of verdict."""
 
     specstorm: str
     exit_code: int
@@ -161,7 +161,7 @@ class RunDocument(Value):
 
 
 class ShrinkDocument(RunDocument):
-    """What a trace was shrunk to.
+    """Result of shrinking a trace.
 
     `events_before` of it became `events` in `checks`; `complete` says that nothing was left to try.
     """
@@ -220,7 +220,7 @@ class LineProgress:
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Do nothing: each line stands."""
 
 
 class BarProgress:
@@ -244,7 +244,7 @@ class BarProgress:
         self._bar.update(self._task, completed=counts.done, total=counts.total, findings=found, rate=rate)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
 

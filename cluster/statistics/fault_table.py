@@ -1,4 +1,4 @@
-"""Fault table: what trials of each fault come to, as text and as JSON documents."""
+"""Fault table: the results of trials of each fault, as text and as JSON documents."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ REGRESSIONS = ROOT / "scenarios" / "regressions"
 
 
 class Line(Value):
-    """What all trials of one fault come to: medians over trials (Kaplan-Meier) with 95 % bounds, and totals.
+    """Results of all trials of one fault: medians over trials (Kaplan-Meier) with 95 % bounds, and totals.
 
     `planes` counts the trials by what found the fault, as plane:variable.
     """
@@ -41,9 +41,17 @@ class Line(Value):
     shrunk_events: int | None
     shrunk_holds: int | None
 
+    @property
+    def by_plane(self) -> Counter[str]:
+        """Return the number of trials that found the fault in each plane."""
+        counts: Counter[str] = Counter()
+        for by, count in self.planes.items():
+            counts[by.partition(":")[0]] += count
+        return counts
+
 
 class FaultValues(Value):
-    """What trials of faults came to, fault by fault and trial by trial; `lost` says which were not judged."""
+    """Results of trials of faults, fault by fault and trial by trial; `lost` says which were not judged."""
 
     faults: tuple[Line, ...]
     trials: tuple[Trial, ...]
@@ -94,7 +102,7 @@ def line_of(trials: Sequence[Trial]) -> Line:
 
 
 def table(lines: Sequence[Line]) -> list[str]:
-    """Return the lines of a table for the terminal, and what they come to."""
+    """Return the lines of a table for the terminal, and their totals."""
     width = max((len(line.fault) for line in lines), default=0)
     columns = "found  traces to detection  steps  seconds  reached triggered  outputs: sync correct  events  by"
     printed = [f"{'fault':{width}}  {columns}"]
@@ -108,9 +116,7 @@ def table(lines: Sequence[Line]) -> list[str]:
             f"{_number(line.shrunk_events):>6}  {by}"
         )
     found = sum(line.detected == line.trials for line in lines)
-    as_expected = sum(
-        count for line in lines for by, count in line.planes.items() if by.split(":")[0] == line.expected_plane
-    )
+    as_expected = sum(line.by_plane[line.expected_plane] for line in lines)
     total = sum(line.detected for line in lines)
     printed.append("")
     printed.append(
@@ -128,7 +134,7 @@ def table(lines: Sequence[Line]) -> list[str]:
 
 
 def elsewhere_line(count: int, config: RunConfig) -> str:
-    """Return what is to be said of faults that do not exist on the device."""
+    """Return the remark on faults that do not exist on the device."""
     return f"not measured: {count} faults that do not exist on --device {config.device}"
 
 
@@ -149,19 +155,19 @@ def _share(part: int, whole: int) -> str:
 
 
 def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str]) -> FaultValues:
-    """Return everything that was measured."""
+    """Return the results of all trials."""
     return FaultValues(faults=tuple(lines), trials=tuple(trials), lost=tuple(lost))
 
 
 def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> MeasureDocument:
-    """Return everything that was measured as a document of its own."""
+    """Return the results of all trials as a document of its own."""
     return MeasureDocument(
         specstorm=build(), exit_code=code, faults=tuple(lines), trials=tuple(trials), lost=tuple(lost)
     )
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
-    """Yield the line of each fault of which there are trials."""
+    """Yield the line of each fault that has trials."""
     for fault in dict.fromkeys(trial.fault for trial in trials):
         yield line_of([trial for trial in trials if trial.fault == fault])
 

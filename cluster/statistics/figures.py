@@ -19,7 +19,7 @@ _INCHES_PER_FAULT = 0.22
 
 
 def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
-    """Return how many traces each trial took to find its fault, by each way of checking."""
+    """Return the number of traces that each trial took to find its fault, by each way of checking."""
     ways = {
         "every check": [(trial.detected.at, trial.traces_max) for trial in trials],
         "outputs against correct code": [(trial.against_correct.at, trial.traces_max) for trial in trials],
@@ -60,7 +60,7 @@ def draw_kill_matrix(lines: Sequence[Line], path: Path) -> None:
     """Draw, for each fault, the share of trials that each plane, and each comparison of outputs, found it in."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    planes = sorted({by.split(":")[0] for line in lines for by in line.planes})
+    planes = sorted({plane for line in lines for plane in line.by_plane})
     columns = [*planes, *OUTPUTS]
     shares = [[share_found(line, column) for column in columns] for line in lines]
     figure = Figure(figsize=(3.2 + 0.55 * len(columns), 1.6 + _INCHES_PER_FAULT * len(lines)), layout="constrained")
@@ -92,4 +92,4 @@ def share_found(line: Line, column: str) -> float:
         case "outputs: sync":
             return line.against_synchronous / line.trials
         case plane:
-            return sum(count for by, count in line.planes.items() if by.split(":")[0] == plane) / line.trials
+            return line.by_plane[plane] / line.trials

@@ -1,4 +1,4 @@
-"""Archive of a campaign: packed by a small job on the head node, read from that job's log, unpacked at home."""
+"""Archive of a campaign: packed by a small job on the head node, read from that job's log, unpacked on this machine."""
 
 import base64
 import binascii
@@ -20,21 +20,21 @@ from cluster.storage.artefact import write_atomically
 WHOLE_KILOBYTES_MAX = 64 * 1024
 ORIGIN = "job.json"
 _WHOLE, _PART, _END = "specstorm-archive-whole", "specstorm-archive-part", "specstorm-archive-end"
-# What people read; the store of a campaign stays where it is when all of it is too much for a log.
+# Files that are packed, without the store, of a campaign that is too large for a log.
 _PART_PATTERNS = "*.txt *.json *.jsonl *.html *.xml *.sarif"
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What came home: how many artefacts, and whether the whole campaign did."""
+    """Result of unpacking: the number of artefacts, and whether the campaign is whole."""
 
     artefacts: int
     is_whole: bool
 
 
 def pack_command(campaign: str) -> str:
-    """Return the shell command that prints a campaign of a job as text; its path is as the job's driver has it."""
+    """Return the shell command that prints a campaign as text, given its path as the job's driver has it."""
     path = Path(campaign)
     if path.is_absolute():
         folder = shlex.quote(campaign)
@@ -49,10 +49,10 @@ def pack_command(campaign: str) -> str:
 
 
 def unpack(log: str, home: Path) -> Unpacked | None:
-    """Put what the job of `pack_command` has printed into a folder; None if that is not all there.
+    """Unpack the log of the `pack_command` job into a folder; None if the log is incomplete.
 
-    Files of an earlier homecoming are replaced; others stay. Ray writes lines of its own into the log of a job, at any
-    time: what is no line of the archive is passed over.
+    Files unpacked earlier are replaced; others stay. Ray writes lines of its own into the log of a job, at any time:
+    lines that are not of the archive are skipped.
     """
     lines = log.splitlines()
     begin = next((index for index, line in enumerate(lines) if line in (_WHOLE, _PART)), None)
@@ -75,7 +75,7 @@ def unpack(log: str, home: Path) -> Unpacked | None:
 
 
 def _move(source: Path, home: Path) -> None:
-    """Move files into a folder, each over the one of its name; traces that are no longer being run go."""
+    """Move files into a folder, each over the one of its name; remove traces that are no longer being run."""
     shutil.rmtree(home / "running", ignore_errors=True)
     for journal in home.glob("campaign.sqlite-*"):
         journal.unlink()
@@ -86,11 +86,11 @@ def _move(source: Path, home: Path) -> None:
 
 
 def note_origin(home: Path, job: str, server: str, folder: str) -> None:
-    """Write down from where a campaign came."""
+    """Record the job, server and folder that a campaign came from."""
     values = {"job": job, "server": server, "folder": folder}
     write_atomically(home / ORIGIN, json.dumps(values, indent=2) + "\n")
 
 
 def is_of_this_machine(home: Path) -> bool:
-    """Whether a campaign was begun here, so that another must not be laid over it."""
+    """Whether a campaign was begun on this machine, so that a fetched one must not overwrite it."""
     return (home / "campaign.sqlite").exists() and not (home / ORIGIN).exists()

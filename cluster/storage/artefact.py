@@ -55,7 +55,7 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Return what was found, a fact a line."""
+    """Return the facts of a finding, one per line."""
     match verdict:
         case Diverged(difference=difference):
             return list(_difference_lines(difference))
@@ -101,7 +101,7 @@ def outcome_lines(outcomes: tuple[Outcome, ...]) -> list[str]:
 
 
 def telling_pairs(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
-    """Return the pairs of lanes, each in the order in which alone a finding shows; empty if no pair tells."""
+    """Return the ordered pairs of lanes that decide whether a finding shows; empty if none does."""
     orders = [(outcome.schedule.split(ORDER), outcome.agrees) for outcome in outcomes if ORDER in outcome.schedule]
     if len({agrees for _, agrees in orders}) < 2:
         return []
@@ -114,7 +114,7 @@ def _before(order: list[str], pair: tuple[str, str]) -> bool:
 
 
 def schema_line(folder: Path) -> str:
-    """Return the line that tells an editor the schema of a scenario file in a folder of a checkout, else nothing."""
+    """Return the comment that names an editor the schema of scenario files in a folder of a checkout, else nothing."""
     schema, here = ROOT / SCHEMA, folder.resolve()
     if not (schema.is_file() and here.is_relative_to(ROOT)):
         return ""

@@ -1,4 +1,4 @@
-"""Campaign as it is read: runs, results, shards, trials, findings and losses, without the right to write.
+"""Read-only campaign: runs, results, shards, trials, findings and losses.
 
 Any number of processes may read a campaign while another one writes it.
 """
@@ -44,14 +44,14 @@ class Shard:
 
 
 class Rows(Protocol):
-    """What yields checked rows: a database that is open for writing, or one to read."""
+    """Source of checked rows: a database that is open for writing, or one to read."""
 
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
         """Yield rows without their seals."""
 
 
 class Contents:
-    """What a campaign holds, as values."""
+    """Contents of a campaign as values."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -81,7 +81,7 @@ class Contents:
             yield Trial.model_validate_json(str(trial))
 
     def findings(self) -> Iterator[tuple[str, str]]:
-        """Yield the findings of hunts: build and bug, and how far each was worked on, as JSON."""
+        """Yield the findings of hunts: build and bug, and the state of each as JSON."""
         for bug, state in self._rows.select("findings"):
             yield str(bug), str(state)
 
@@ -90,18 +90,17 @@ class Contents:
         return [str(plan) for (plan,) in self._rows.select("hunts")]
 
     def losses(self, run: str | None = None) -> Counter[str]:
-        """Return how many attempts were lost for each reason, by any process or by one."""
-        lost = self._rows.select("attempts", "outcome LIKE 'lost: %'")
-        outcomes = (str(outcome) for _, _, by, _, outcome in lost if run in (None, by))
-        return Counter(outcome.removeprefix("lost: ") for outcome in outcomes)
+        """Return how many attempts were lost with their workers for each reason, by any process or by one."""
+        lost = self._rows.select("attempts", "outcome = 'lost' AND reason IS NOT NULL")
+        return Counter(str(reason) for _, _, by, _, _, reason in lost if run in (None, by))
 
     def answered(self) -> Counter[str]:
         """Return how many attempts were answered to each process, by the name of its run."""
-        attempts = self._rows.select("attempts", "outcome IS NOT NULL AND outcome != 'abandoned'")
-        return Counter(str(run) for _, _, run, _, outcome in attempts if not str(outcome).startswith("lost"))
+        answered = self._rows.select("attempts", "outcome NOT IN ('abandoned', 'lost')")
+        return Counter(str(run) for _, _, run, *_ in answered)
 
     def contradictions(self) -> list[str]:
-        """Return the jobs of which two attempts came to different answers; there must be none."""
+        """Return the jobs with two different answers; there must be none."""
         answers: dict[str, set[str]] = {}
         for job, digest, *_ in self._rows.select("late"):
             answers.setdefault(str(job), set()).add(str(digest))
@@ -123,7 +122,7 @@ def _result(row: Row) -> Result:
 class Campaign(Contents):
     """A campaign directory to read; a context manager.
 
-    `remarks` says what could not be read: a row that is not what was written is left out, and counted.
+    `remarks` says what could not be read: an altered row is left out, and counted.
 
     Raises:
         CampaignError: the folder is not a campaign of this version.
@@ -169,7 +168,7 @@ class Campaign(Contents):
         self.close()
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._connection.close()
 
     @property
@@ -180,7 +179,7 @@ class Campaign(Contents):
     def select(
         self, table: str, where: str = "1", values: Sequence[Cell] = (), order: Sequence[str] = ()
     ) -> Iterator[Row]:
-        """Yield rows without their seals, less those that are not what was written; `remarks` counts these."""
+        """Yield the unaltered rows without their seals; `remarks` counts the altered ones."""
         shape = TABLES[table]
         query = f"SELECT * FROM {table} WHERE {where} ORDER BY {', '.join((*order, *shape.keys))}"
         num_bad = 0

@@ -21,7 +21,7 @@ SNAPSHOT = "snapshot"
 class Corpus:
     """Explicit traces in a fixed order, without faults, expectations and schedules; a hunt has its own.
 
-    `num_left_out` traces had been given that no engine runs without their faults.
+    `num_left_out` counts given traces that no engine runs without their faults.
     """
 
     traces: tuple[Trace, ...] = ()
@@ -50,7 +50,7 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Return what stands for the traces in the key of a job; empty if there are none."""
+        """Return the digest of the traces, which is part of a job's key; empty if there are none."""
         texts = "\x00".join(map(codec.dumps, self.traces))
         return blake2b(texts.encode(), digest_size=8).hexdigest() if self.traces else ""
 

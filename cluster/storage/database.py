@@ -1,7 +1,7 @@
 """Database of a campaign: sealed rows in SQLite, checked as a whole when it is opened, and repaired if need be.
 
-A row whose seal does not fit is dropped, and so is what cannot be read at all: whoever asked for it finds nothing, and
-runs it again. The damaged file stays beside the repaired one.
+A row whose seal does not fit is dropped, and so is what cannot be read at all: its job has no result and is run again.
+The damaged file stays beside the repaired one.
 """
 
 import os
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
-from cluster.storage.schema import COLUMNS_1, META, SCHEMA_VERSION, TABLES, Cell, Row, Table, from_version_1
+from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table, columns_of, taken_over
 
 PAGE_BYTES = 4096
 BUSY_SECONDS = 10.0
@@ -34,11 +34,11 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         with storing(path):
-            self.remarks = _made_sound(path)
+            self.remarks = _ensure_sound(path)
             self._connection = _connect(path)
 
     def close(self) -> None:
-        """Let go of the file; what the log holds is moved into it."""
+        """Close the file; its write-ahead log is moved into it."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
@@ -46,7 +46,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the writes inside all or nothing; one inside another is part of it."""
+        """Commit the writes inside together, or none of them; a nested transaction is part of the outer one."""
         is_inside = self._connection.in_transaction
         if is_inside:
             yield
@@ -61,7 +61,7 @@ class Database:
                     self._connection.execute("ROLLBACK")
 
     def insert(self, table: str, row: Row, instead: str = "IGNORE") -> bool:
-        """Write a row, or leave the one that has its key (`IGNORE`) or take its place (`REPLACE`); tell if it did."""
+        """Write a row, unless one has its key (`IGNORE`), or in that one's place (`REPLACE`); return whether it was."""
         assert instead in ("ABORT", "IGNORE", "REPLACE"), instead
         sealed = TABLES[table].sealed(row)
         marks = ", ".join("?" * len(sealed))
@@ -91,7 +91,7 @@ class Database:
                 yield sealed[:-1]
 
     def query(self, text: str, values: Sequence[Cell] = ()) -> list[Row]:
-        """Return what a query over key columns and counts comes to; rows as a whole are for `select`."""
+        """Return the result of a query over key columns and counts; whole rows are read by `select`."""
         with storing(self._path):
             return self._connection.execute(text, values).fetchall()
 
@@ -114,10 +114,10 @@ def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database without the right to write; one that nobody writes as a plain file: none is made beside it."""
+    """Open a database read-only; one without a log as a plain file, so that no file is made beside it."""
     is_written = path.with_name(f"{path.name}-wal").exists()
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    # In a folder that nobody may write, one that a killed process left is read as it lies there, too.
+    # In a folder without write permission, one that a killed process left is read as a plain file, too.
     ways = (uri, f"{uri}&immutable=1") if is_written else (f"{uri}&immutable=1",)
     for way in ways:
         connection = sqlite3.connect(way, uri=True, timeout=BUSY_SECONDS)
@@ -137,15 +137,15 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _made_sound(path: Path) -> list[str]:
-    """Make sure that there is a sound database of this version at a path; return what is to be said about it."""
+def _ensure_sound(path: Path) -> list[str]:
+    """Create, convert or repair a database, so that a sound one is at a path; return remarks about that."""
     is_empty = path.exists() and not path.stat().st_size
     if not path.exists() or is_empty or _has_no_tables(path):
         _create(path)
         return [f"{path}: was empty (0 bytes): whatever it held is gone, and is run again"] if is_empty else []
     version, wrong = _inspect(path)
-    if version == 1:
-        kept, _ = _rebuild(path, 1, "version-1")
+    if version < SCHEMA_VERSION:
+        kept, _ = _rebuild(path, version, f"version-{version}")
         return [f"{path}: was written by an earlier version; its {kept:,} rows were taken over"]
     if wrong is None:
         return []
@@ -154,7 +154,7 @@ def _made_sound(path: Path) -> list[str]:
 
 
 def _inspect(path: Path) -> tuple[int, str | None]:
-    """Return the version of a database, and what is wrong with it, None if nothing is.
+    """Return the version of a database, and a description of its damage, None if it is sound.
 
     Raises:
         CampaignError: it is not a campaign of a known version.
@@ -209,6 +209,8 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
             return SCHEMA_VERSION
         found = rows[0][1]
         if TABLES["meta"].is_sound(rows[0]):
+            if found == "2":
+                return 2
             raise CampaignError(f"{path}: is a campaign of version {found}; this is for version {SCHEMA_VERSION}")
         return SCHEMA_VERSION
     if version == 1 and "results" in tables:
@@ -220,7 +222,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _wrong(connection: sqlite3.Connection) -> str | None:
-    """Return what is wrong with a database of this version, None if nothing is."""
+    """Describe the damage of a database of this version; None if it is sound."""
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         return str(found).partition("\n")[0]
@@ -248,10 +250,10 @@ def _create(path: Path) -> None:
 
 
 def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
-    """Write what can be read of a database into a new one, put that in its place and the old one aside.
+    """Copy the readable rows of a database into a new one that takes its place, and keep the old one aside.
 
-    Return how many rows were taken over, and where the old one lies. What is killed or fails on the way leaves the old
-    one as it was.
+    Return the number of rows taken over, and the path of the old one. A process that is killed or fails on the way
+    leaves the old one as it was.
     """
     source, target = (path.with_name(f".{path.name}.{name}") for name in ("read", "new"))
     try:
@@ -270,7 +272,7 @@ def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
 
 
 def _copy_to_read(path: Path, source: Path) -> None:
-    """Copy a database with its log; where the beginning is not what it must be, it is made so."""
+    """Copy a database with its log, and restore its header."""
     shutil.copyfile(path, source)
     log = path.with_name(f"{path.name}-wal")
     if log.exists():
@@ -301,9 +303,9 @@ def _take_over(source: Path, target: Path, version: int) -> int:
 
 def _sound_rows(connection: sqlite3.Connection, table: Table, version: int) -> Iterator[Row]:
     """Yield the rows of a table that are what was written, as far as they can be read; some perhaps twice."""
-    if version == 1 and table.name not in COLUMNS_1:
+    columns = columns_of(version, table.name)
+    if not columns:
         return
-    columns = COLUMNS_1[table.name] if version == 1 else (*table.columns, "seal")
     query = f"SELECT {', '.join(columns)} FROM {table.name}"
     if (yield from _sound_part(connection, table, query, version)):
         return
@@ -318,12 +320,9 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str, versio
     """Yield the sound rows of a query, and return whether it could be read to its end."""
     try:
         for row in connection.execute(query):
-            if version == 1:
-                old = from_version_1(table.name, row)
-                if old is not None:
-                    yield old
-            elif table.is_sound(row):
-                yield row[:-1]
+            sound = taken_over(version, table.name, row)
+            if sound is not None:
+                yield sound
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
@@ -332,7 +331,7 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str, versio
 
 
 def _put_aside(path: Path, why: str) -> Path:
-    """Give a database another name too, the first that is free; its log is taken away from it."""
+    """Link or copy a database to the first free name, and move its log there; return that path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
         number += 1

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import ValidationError
+
 FREE_BYTES_MIN = 1 << 20
 _MACHINE = (
     "SQLITE_FULL",
@@ -45,8 +47,20 @@ def storing(path: Path) -> Iterator[None]:
         raise store_error(path, error) from error
 
 
+@contextmanager
+def reading_values(folder: Path, command: str) -> Iterator[None]:
+    """Turn values that another version wrote into a `CampaignError` that names the first of them that is wrong."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        hint = f"{command} with the version that wrote it"
+        raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
+
+
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
-    """Return what is to be said about an error of the file system or of SQLite at a file or a folder."""
+    """Return the `StoreError` for an error of the file system or of SQLite at a file or a folder."""
     if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
         what = f"{path}: its bytes were altered while it was open ({error})"
         return StoreError(f"{what}; whoever opens it next repairs it", is_damage=True)
@@ -63,7 +77,7 @@ def is_damage(error: sqlite3.DatabaseError) -> bool:
 
 
 def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:
-    """Return the limit that is in the way: SQLite and the system name a full disk and a limit in several ways."""
+    """Describe the limit that was hit: SQLite and the system name a full disk and a limit in several ways."""
     if not any(word in str(error).lower() for word in ("disk", "space", "too large", "quota", "i/o")):
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,6 +1,6 @@
-"""Known findings: what people expect or suppress, and when each finding was seen by earlier nights.
+"""Known findings: those expected or suppressed by people, and the dates on which nights saw each finding.
 
-A folder holds both: a YAML file a known finding, written by people, and `seen.json`, written by nights.
+A folder holds both: a file `NAME.known.yaml` a known finding, written by people, and `seen.json`, written by nights.
 """
 
 from collections.abc import Iterable
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import storing
 from scenarios import strict_yaml
+from scenarios.codec import KNOWN_SUFFIX, SUFFIX
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError
 
@@ -43,7 +44,7 @@ class KnownFinding(Value):
 
 
 class Sighting(Value):
-    """In which nights a finding was seen."""
+    """The nights in which a finding was seen: first, last and number."""
 
     first: date
     last: date
@@ -61,7 +62,9 @@ def read_known(folder: Path) -> dict[str, KnownFinding]:
     """
     known: dict[str, KnownFinding] = {}
     files: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        if not path.name.endswith(KNOWN_SUFFIX):
+            raise ScenarioError(f"{path}: names of files of known findings end in {KNOWN_SUFFIX}")
         finding = _read(path)
         if finding.bug in known:
             raise ScenarioError(f"{path}: {finding.bug!r} is known already, from {files[finding.bug]}")
@@ -86,7 +89,7 @@ def _read(path: Path) -> KnownFinding:
 
 
 def read_seen(folder: Path) -> dict[str, Sighting]:
-    """Return what earlier nights have seen.
+    """Return the sightings of earlier nights by fingerprint.
 
     Raises:
         ScenarioError: the file was altered.
@@ -104,7 +107,7 @@ def read_seen(folder: Path) -> dict[str, Sighting]:
 
 
 def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sighting]:
-    """Write down that some findings were seen today, once a day; return all that were ever seen."""
+    """Record that some findings were seen today, once a day; return all sightings."""
     seen = read_seen(folder)
     for bug in bugs:
         before = seen.get(bug, Sighting(first=today, last=date.min, nights=0))

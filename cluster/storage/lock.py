@@ -15,7 +15,7 @@ WAIT_SECONDS = 0.05
 
 
 def take_lock(folder: Path) -> IO[str]:
-    """Return the open lock of a campaign, which is free again when that is closed.
+    """Take the lock of a campaign and return its open file; closing it frees the lock.
 
     Raises:
         CampaignError: another process holds it, or it cannot be written.

@@ -1,4 +1,4 @@
-"""Merge of campaigns: the union of what they hold, whichever order they come in and however often one comes.
+"""Merge of campaigns: the union of their rows and files, independent of order and repetition.
 
 Of two rows with one key a fixed order decides. An answer that loses against a different one is kept as late, a
 contradiction as it would be within one campaign. A job that was lost in one campaign and judged in another is
@@ -19,13 +19,13 @@ from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.lock import lock_campaign
 from cluster.storage.schema import TABLES, Row
 
-# Files of a campaign that are merged by name; what else lies there is made from its rows.
+# Files of a campaign that are merged by name; the others are made from its rows.
 _FILES = ("artefacts/*.yaml", "seldom/*.yaml", "snapshot/*/*.yaml")
 _STAGES = ("closed", "confirmed", "confirm", "shrink", "explain")
 
 
 class Target(Protocol):
-    """What rows are merged into."""
+    """Destination of merged rows."""
 
     def get(self, table: str, key: Row) -> Row | None:
         """Return the row that has a key."""
@@ -35,7 +35,7 @@ class Target(Protocol):
 
 
 def take(target: Target, table: str, row: Row) -> None:
-    """Merge one row into what is there."""
+    """Merge one row into a target."""
     shape = TABLES[table]
     assert len(row) == len(shape.columns), f"{table} has {len(shape.columns)} columns"
     other = target.get(table, row[: shape.num_keys])
@@ -51,7 +51,7 @@ def take(target: Target, table: str, row: Row) -> None:
 
 
 def _late(table: str, winner: Row, loser: Row) -> Row | None:
-    """Return the row of an answer that another one was preferred to, None where they are the same or it is none."""
+    """Return the `late` row of an answer that lost against another, None if they are equal or it is no answer."""
     match table, loser:
         case "results", (job, _, attempt, verdict, digest, _, judgement):
             return (job, digest, attempt, judgement) if verdict != "lost" and digest != winner[4] else None
@@ -70,7 +70,7 @@ def _result_order(row: Row) -> tuple[Any, ...]:
 
 
 def _attempt_order(row: Row) -> tuple[Any, ...]:
-    *_, outcome = row
+    *_, outcome, _ = row
     return outcome is None, outcome == "abandoned", _plain(row)
 
 
@@ -95,18 +95,16 @@ class _Tables:
     database: Database
 
     def get(self, table: str, key: Row) -> Row | None:
-        """Return the row that has a key."""
         where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
         return next(self.database.select(table, where, key), None)
 
     def put(self, table: str, row: Row) -> None:
-        """Write a row in the place of the one that has its key."""
         written = self.database.insert(table, row, "REPLACE")
         assert written, f"a row of {table} was not written"
 
 
 def merge(sources: Sequence[Path], out: Path) -> list[str]:
-    """Merge campaigns into one, which may be there already; return what is to be said about damage in them.
+    """Merge campaigns into one, which may exist already; return remarks about damage in them.
 
     Campaigns inside them, such as the regressions of a night, are merged likewise.
 
@@ -162,7 +160,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _merge_file(source: Path, target: Path) -> None:
-    """Copy a file to where none is, or take the lesser of two with one name."""
+    """Copy a file; of two with one name keep the lesser by their bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and target.read_bytes() <= source.read_bytes():
         return

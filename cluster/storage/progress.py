@@ -1,4 +1,4 @@
-"""Progress of a campaign in a file of its folder, for whoever watches it from another process."""
+"""Progress of a campaign in a file of its folder, for other processes."""
 
 import os
 import time
@@ -15,7 +15,7 @@ EVERY_SECONDS = 1.0
 
 
 class Snapshot(Value):
-    """How far a run of a campaign is: `done` units of `total`, of which `kept` were done before it began.
+    """Progress of a run of a campaign: `done` units of `total`, of which `kept` were done before it began.
 
     Times are seconds since 1970; the run is one of those that the campaign records.
     """
@@ -31,18 +31,18 @@ class Snapshot(Value):
 
     @property
     def rate(self) -> float:
-        """Return the units done a second, 0 while nothing is known."""
+        """Return the units done per second, 0 while that is unknown."""
         seconds = self.now - self.begun
         return (self.done - self.kept) / seconds if seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Return how long the rest takes at that rate, None while that cannot be told."""
+        """Return the seconds that the rest takes at that rate, None while that is unknown."""
         return None if self.total is None or not self.rate else (self.total - self.done) / self.rate
 
 
 class ProgressFile:
-    """The file of one run, written again at most once a second; it is no loss if it cannot be written."""
+    """The progress file of one run, written at most once a second; errors of writing are ignored."""
 
     def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.time) -> None:
         self._path = folder / FILE
@@ -52,7 +52,7 @@ class ProgressFile:
         self._kept = 0
 
     def note(self, done: int, total: int | None, findings: int, shrinking: int) -> None:
-        """Write down how far the run is, if that was not done just now."""
+        """Write the progress of the run, unless it was written within a second and is not complete."""
         assert done >= 0, f"{done} units are done"
         now = self._clock()
         if not self._begun:
@@ -71,14 +71,14 @@ class ProgressFile:
             shrinking=shrinking,
         )
         temporary = self._path.with_name(f".{self._path.name}.tmp")
-        # What is wrong with the disk is said by what must be written.
+        # Errors of the disk are reported by files that must be written.
         with suppress(OSError):
             temporary.write_text(snapshot.model_dump_json(), encoding="utf-8")
             os.replace(temporary, self._path)
 
 
 def read_progress(folder: Path) -> Snapshot | None:
-    """Return how far the newest run of a campaign, or of one inside it, is; None where none has told."""
+    """Return the progress of the newest run of a campaign or of one inside it; None without any."""
     found = []
     for path in (folder / FILE, *folder.glob(f"*/{FILE}")):
         with suppress(OSError, ValidationError):

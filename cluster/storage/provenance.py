@@ -22,7 +22,7 @@ class Run(Value):
     """One process that writes a campaign; `run` is its name, which no other has.
 
     `commit` is that of the checkout the code is from, with `+` behind it where files were edited; empty without one.
-    `ended` is None while it runs, and where it could not say so.
+    `ended` is None while it runs, and if its end could not be recorded.
     """
 
     run: str
@@ -40,7 +40,7 @@ class Run(Value):
 
     @property
     def seconds(self) -> float | None:
-        """Return how long it wrote, if it said when it ended."""
+        """Return the duration in seconds, None if no end was recorded."""
         if self.ended is None:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.begun)).total_seconds()
@@ -52,7 +52,7 @@ def now() -> str:
 
 
 def this_run(seed: int | None = None) -> Run:
-    """Return what is to be known of this process."""
+    """Return the provenance of this process."""
     return Run(
         run=token_hex(8),
         begun=now(),
@@ -86,7 +86,7 @@ def _commit() -> str:
     answers = []
     for question in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
-            # Whoever works in the checkout meanwhile finds no lock of ours.
+            # Without locks, which would be in the way of other work in the checkout.
             asked = ("git", "--no-optional-locks", "-C", str(ROOT), *question)
             done = subprocess.run(asked, capture_output=True, text=True, timeout=GIT_SECONDS_MAX, check=True)
         except (OSError, subprocess.SubprocessError):

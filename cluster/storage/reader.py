@@ -44,7 +44,7 @@ class CampaignReader:
 
     @property
     def num_damaged(self) -> int:
-        """Return how many rows were left out so far, because they were altered."""
+        """Return the number of rows left out so far because they were altered."""
         return self._campaign.num_altered
 
     def results(self) -> Iterator[ResultRow]:
@@ -68,14 +68,14 @@ class CampaignReader:
         yield from (state for _, state in self._campaign.findings())
 
     def plans(self) -> list[str]:
-        """Return what hunts look at, in JSON: none for a campaign that is no hunt, several where some were merged."""
+        """Return the settings of hunts, in JSON: none in a campaign without a hunt, several where some were merged."""
         return self._campaign.plans()
 
     def runs(self) -> list[tuple[Run, int]]:
-        """Return the processes that wrote it, first to last, and how many jobs were answered to each."""
+        """Return the processes that wrote it, first to last, and the number of answered jobs of each."""
         answered = self._campaign.answered()
         return [(run, answered[run.run]) for run in self._campaign.runs()]
 
     def contradictions(self) -> list[str]:
-        """Return the jobs of which two attempts came to different answers."""
+        """Return the jobs with two different answers."""
         return self._campaign.contradictions()

@@ -1,11 +1,11 @@
-"""Schema of a campaign's database: its tables by version, and the seal by which an altered row is known."""
+"""Schema of a campaign's database: its tables by version, and the seal that reveals an altered row."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Cell: TypeAlias = str | int | None
 Row: TypeAlias = tuple[Cell, ...]
 
@@ -29,7 +29,7 @@ class Table:
         return (*row, seal_of(self.name, row))
 
     def is_sound(self, sealed: Row) -> bool:
-        """Whether a row as it was read is what was written."""
+        """Whether a row was read as it was written."""
         return sealed[-1] == seal_of(self.name, sealed[:-1])
 
     def statement(self) -> str:
@@ -39,15 +39,15 @@ class Table:
 
 
 # `meta` says that this is a campaign, and of which version. `runs` has a line for each process that wrote here, and
-# `attempts` name theirs, so that the attempts of two campaigns are different ones. `late` are answers beside the one
-# that was recorded.
+# `attempts` name theirs, so that the attempts of two campaigns are different ones; their `outcome` is None while they
+# run, `reason` says how the worker of a lost one died. `late` are answers beside the one that was recorded.
 TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (
         Table("meta", ("name", "value")),
         Table("runs", ("run", "about")),
         Table("results", ("job", "scenario", "attempt", "verdict", "digest", "artefact", "judgement")),
-        Table("attempts", ("job", "attempt", "run", "slot", "outcome"), num_keys=3),
+        Table("attempts", ("job", "attempt", "run", "slot", "outcome", "reason"), num_keys=3),
         Table("late", ("job", "digest", "attempt", "answer"), num_keys=2),
         Table("hunts", ("plan",)),
         Table("shards", ("job", "role", "number", "digest", "report")),
@@ -84,8 +84,28 @@ COLUMNS_1: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def from_version_1(table: str, row: Row) -> Row | None:
-    """Return a row of version 1 as one of this version, None if it is not what was written."""
+# In version 2, and in 1, the outcome of a lost attempt held the reason, too.
+ATTEMPTS_2 = ("job", "attempt", "run", "slot", "outcome")
+
+
+def columns_of(version: int, table: str) -> tuple[str, ...]:
+    """Return the columns that a table had in a version, its seal if any last; none where there was no such table."""
+    if version == 1:
+        return COLUMNS_1.get(table, ())
+    return (*(ATTEMPTS_2 if version == 2 and table == "attempts" else TABLES[table].columns), "seal")
+
+
+def taken_over(version: int, table: str, stored: Row) -> Row | None:
+    """Return a stored row of a version as one of this version, None if it is not what was written."""
+    row = _from_version_1(table, stored) if version == 1 else stored[:-1] if TABLES[table].is_sound(stored) else None
+    if row is None or version >= 3 or table != "attempts":
+        return row
+    *attempt, outcome = row
+    kind, _, reason = (None, "", None) if outcome is None else str(outcome).partition(": ")
+    return (*attempt, kind, reason or None)
+
+
+def _from_version_1(table: str, row: Row) -> Row | None:
     match table:
         case "results" | "shards" if row[4 if table == "results" else 3] != text_digest(str(row[-1])):
             return None

@@ -65,8 +65,8 @@ class Store(Contents):
         with self._db.transaction():
             written = self._db.insert("runs", (self.run.run, self.run.model_dump_json()))
             assert written, "a run has a name that no other has"
-            for job, attempt, run, slot, _ in list(self._db.select("attempts", "outcome IS NULL")):
-                self._db.insert("attempts", (job, attempt, run, slot, "abandoned"), "REPLACE")
+            for *attempt, _, _ in list(self._db.select("attempts", "outcome IS NULL")):
+                self._db.insert("attempts", (*attempt, "abandoned", None), "REPLACE")
             # A lost job has no verdict: it is tried again, and its attempts stay on record.
             self._db.delete("results", "verdict = 'lost'")
 
@@ -77,14 +77,14 @@ class Store(Contents):
         self.close()
 
     def close(self) -> None:
-        """Let another process use the directory."""
+        """Record the end of this process, and release the directory."""
         try:
             self._end_run()
         finally:
             self._close()
 
     def _end_run(self) -> None:
-        """Write down when this process ended; what cannot be written any more has been said by whoever met it."""
+        """Record when this process ended; an error of the store was reported when it first occurred."""
         ended = self.run.model_copy(update={"ended": now()})
         with suppress(StoreError):
             self._db.insert("runs", (ended.run, ended.model_dump_json()), "REPLACE")
@@ -95,8 +95,8 @@ class Store(Contents):
         finally:
             self._lock.close()
 
-    def together(self) -> AbstractContextManager[None]:
-        """Write what is written inside at once: all of it, or nothing if this process is killed on the way."""
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make the writes inside all or nothing, should this process be killed on the way."""
         return self._db.transaction()
 
     def attempts_made(self, job: str) -> int:
@@ -107,7 +107,7 @@ class Store(Contents):
         return number
 
     def begin(self, job: Job, attempt: int, slot: int, scenario: str) -> None:
-        """Write an attempt and its trace down before it runs."""
+        """Record an attempt and its trace before it runs."""
         how = command("run" if job.sweep else "replay", self.running_file(job.key).name, job.config)
         head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
         assert scenario, f"job {job.key} has a name for the user"
@@ -120,11 +120,11 @@ class Store(Contents):
         self.begin_attempt(job.key, attempt, slot)
 
     def running_file(self, job: str) -> Path:
-        """Return where the trace of a job lies while it runs, and stays when it is lost."""
+        """Return the file of the trace of a job while it runs, which stays if the job is lost."""
         return running_file(self.folder / "running", job)
 
     def record(self, job: Job, attempt: int, judgement: Judgement, scenario: str) -> Result:
-        """Write the result of a job down, its artefact first; a job that has one keeps it."""
+        """Record the result of a job, its artefact first; a job that has one keeps it."""
         artefact = None
         if is_finding(judgement.verdict):
             artefact = self.keep_artefact(judgement, scenario, job.config)
@@ -148,22 +148,22 @@ class Store(Contents):
 
     def note_loss(self, job: str, attempt: int, reason: str) -> None:
         """Write down that an attempt was lost."""
-        self._set_outcome(job, attempt, f"lost: {reason}")
+        self._set_outcome(job, attempt, "lost", reason)
 
-    def _set_outcome(self, job: str, attempt: int, outcome: str) -> None:
+    def _set_outcome(self, job: str, attempt: int, outcome: str, reason: str | None = None) -> None:
         assert outcome, f"an attempt of job {job} ended without an outcome"
         slot = self._slots.pop((job, attempt), None)
         if slot is not None:
-            self._db.insert("attempts", (job, attempt, self.run.run, slot, outcome), "REPLACE")
+            self._db.insert("attempts", (job, attempt, self.run.run, slot, outcome, reason), "REPLACE")
 
     def note_late(self, job: str, attempt: int, answer: Answer) -> None:
-        """Write an answer down that came after its attempt was given up."""
+        """Record an answer that came after its attempt was given up."""
         assert attempt >= 1, f"attempts of a job count from 1; job {job} was answered in {attempt}"
         text = answer.model_dump_json()
         self._db.insert("late", (job, text_digest(text), attempt, text))
 
     def keep_settings(self, settings: str) -> None:
-        """Write down what this campaign hunts for.
+        """Write the settings of a hunt down.
 
         Raises:
             CampaignError: it was begun with other settings.
@@ -175,14 +175,14 @@ class Store(Contents):
         self._db.insert("hunts", (settings,))
 
     def begin_attempt(self, job: str, attempt: int, slot: int) -> None:
-        """Write an attempt down before it runs."""
+        """Record an attempt before it runs."""
         assert attempt >= 1, f"attempts of a job count from 1; job {job} begins attempt {attempt}"
         assert (job, attempt) not in self._slots, f"attempt {attempt} of job {job} begins twice"
         self._slots[job, attempt] = slot
-        self._db.insert("attempts", (job, attempt, self.run.run, slot, None), "ABORT")
+        self._db.insert("attempts", (job, attempt, self.run.run, slot, None, None), "ABORT")
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
-        """Write the report of a shard down; one that has a report keeps it."""
+        """Record the report of a shard; one that has a report keeps it."""
         assert report.traces == job.shard.traces, f"{job.shard.traces} traces, of which {report.traces} are reported"
         text = report.model_dump_json()
         with self._db.transaction():
@@ -197,7 +197,7 @@ class Store(Contents):
         return None
 
     def keep_trial(self, job: TrialJob, attempt: int, trial: Trial) -> None:
-        """Write a trial down; one that was kept before stays."""
+        """Record a trial; one that was kept before stays."""
         assert (trial.fault, trial.number) == (job.fault, job.number), "an answer to another trial"
         text = trial.model_dump_json()
         with self._db.transaction():
@@ -217,12 +217,12 @@ class Store(Contents):
         return path.relative_to(self.folder).as_posix()
 
     def keep_finding(self, bug: str, state: str) -> None:
-        """Write down how far a finding has been worked on."""
+        """Write the state of a finding down."""
         assert bug, "a finding has a name"
         self._db.insert("findings", (bug, state), "REPLACE")
 
     def finding(self, bug: str) -> str | None:
-        """Return how far a finding was worked on."""
+        """Return the state of a finding in JSON, None if there is none."""
         return next((str(state) for _, state in self._db.select("findings", "bug = ?", (bug,))), None)
 
 

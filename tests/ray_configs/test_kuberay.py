@@ -76,7 +76,7 @@ def test_all_kinds_are_there() -> None:
 
 
 @each(OBJECTS)
-def test_ray_is_the_tested_one_and_nobody_gets_in_without_the_token(document: Any) -> None:
+def test_ray_is_the_tested_one_and_requires_the_token(document: Any) -> None:
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     assert cluster_of(document)["rayVersion"] == pins["ray"]
     assert cluster_of(document)["authOptions"] == {"mode": "token", "secretName": "specstorm-token"}
@@ -88,7 +88,7 @@ def test_every_container_says_what_it_needs_at_least_and_at_most(document: Any) 
     for container in containers_of(document):
         resources = container["resources"]
         assert {"cpu", "memory"} <= resources["requests"].keys() & resources["limits"].keys()
-        # Memory beyond what was asked for is taken back by killing somebody.
+        # Memory beyond the request is reclaimed by killing a container.
         assert resources["requests"]["memory"] == resources["limits"]["memory"]
         assert resources["requests"].get(GPU) == resources["limits"].get(GPU)
         assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in container["env"]
@@ -116,7 +116,7 @@ def test_campaigns_lie_on_the_volume_and_have_time_to_be_closed(document: Any) -
 
 
 @each(JOBS)
-def test_a_job_s_command_is_one_that_this_program_takes_and_no_finding_is_tried_away(document: Any) -> None:
+def test_a_job_s_command_is_one_that_this_program_takes_and_a_finding_is_not_retried(document: Any) -> None:
     program, *words = shlex.split(document["spec"]["entrypoint"])
     assert [program, *words[:2]] == ["python", "-m", "cluster"]
     name, *arguments = words[2:]

@@ -230,8 +230,8 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
         assert words in str(caught.value)
 
 
-def test_files_and_folders_are_searched_once_and_in_order(tmp_path: Path) -> None:
-    for name in ("b.yaml", "deep/er/a.yaml", "a.yaml", "note.txt"):
+def test_files_and_folders_are_searched_once_in_order_and_passing_known_findings_over(tmp_path: Path) -> None:
+    for name in ("b.yaml", "deep/er/a.yaml", "a.yaml", "note.txt", "deep/b.known.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(SUBMIT)
     wanted = [tmp_path / name for name in ("a.yaml", "b.yaml", "deep/er/a.yaml")]
@@ -247,7 +247,7 @@ def test_a_search_that_finds_nothing_is_refused(tmp_path: Path) -> None:
     for paths, words in (
         ([], "no path was given"),
         ([tmp_path / "absent"], "no such file or folder"),
-        ([tmp_path / "empty"], "the folder holds no .yaml file"),
+        ([tmp_path / "empty"], r"the folder holds no scenario file \(\*.yaml\)"),
         ([tmp_path / "old"], "the name ends in .yml; scenario files end in .yaml"),
     ):
         with pytest.raises(ScenarioError, match=words):

@@ -19,7 +19,7 @@ def test_traces_of_our_own_engine_stay_as_they_are() -> None:
         assert within(trace, OURS) == trace
 
 
-def test_an_engine_that_can_do_more_is_asked_for_it_in_valid_traces() -> None:
+def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
     fewer = replace(MORE, spec={**MORE.spec, "drafter": ("eagle", "eagle3")})
     without = Without(("logit_bias",), when=lambda spec: spec.num_speculative_tokens > 0)
     beside = replace(MORE, limits=Limits(features=(without,)))

@@ -71,7 +71,7 @@ def test_reading_ends_early_however_many_keys_a_file_has() -> None:
     assert time.process_time() - begin < 20
 
 
-def test_of_many_errors_the_first_is_told_and_the_rest_are_counted() -> None:
+def test_of_many_errors_the_first_is_reported_and_the_rest_are_counted() -> None:
     text = "".join(f"unknown_{number}: {number}\n" for number in range(5_000))
     with pytest.raises(ScenarioError, match=r'f.yaml:1: unknown key "unknown_0"; .* \(and 5000 more\)'):
         loads(text, "f.yaml")

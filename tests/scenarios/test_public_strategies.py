@@ -25,7 +25,7 @@ def test_the_example_of_the_page_is_a_test_that_passes() -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(traces(LITTLE))
-def test_a_trace_asks_for_nothing_that_an_engine_cannot_do(trace: Trace) -> None:
+def test_a_trace_uses_no_feature_that_an_engine_lacks(trace: Trace) -> None:
     assert lacking(trace, LITTLE) is None
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
-from workers.kernels.arithmetic.vectorised import ZERO, integer, tiled
+from workers.kernels.arithmetic.numpy import ZERO, integer, tiled
 from workers.kernels.state_copy.arguments import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
@@ -110,20 +110,8 @@ class Captures:
             memory.conv.all,
         )
 
-    def _look_at_states(
-        self,
-        step: int,
-        requests: Requests,
-        slots: Array,
-        drafter_kv: Array,
-        raw: Array,
-        drafts: Array,
-        state_slot: Array,
-        accepted: Array,
-        slot_accepted: Array,
-        states: Array,
-        conv: Array,
-    ) -> None:
+    def _look_at_states(self, step: int, requests: Requests, *looked_at: Array) -> None:
+        slots, drafter_kv, raw, drafts, state_slot, accepted, slot_accepted, states, conv = looked_at
         names = _OF_DRAFTER
         arrays: tuple[Array, ...] = (drafter_kv.take(slots, mode="clip"), raw, drafts)
         if self._is_hybrid:

@@ -121,8 +121,8 @@ class Forward(NamedTuple):
     step: int
     view: View
     requests: tuple[int, ...]
-    num_blocks_max: int
-    num_queries_max: int
     k_step: int
-    num_common_blocks: int
     named: NamedRows
+    num_blocks_max: int = 1
+    num_queries_max: int = 1
+    num_common_blocks: int = 0

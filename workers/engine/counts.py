@@ -51,5 +51,5 @@ def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
 def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
     """Return the tokens computed after a step, from the true count before it: assigned, never subtracted."""
     if row.discard:
-        return computed_before + row.n
-    return computed_before + row.n - 1 - row.d + num_valid
+        return computed_before + row.scheduled.n
+    return computed_before + row.scheduled.n - 1 - row.scheduled.d + num_valid

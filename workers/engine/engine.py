@@ -232,9 +232,9 @@ class Engine:
                 first = self.tick + (event.at != "before_schedule")
                 request.stalled_until = max(request.stalled_until, first + ticks)
             case NoValidToken():
-                request.invalid_next = True
+                request.spoils_next = request.spoils_next._replace(no_valid_token=True)
             case NanLogits():
-                request.spoiled_next = True
+                request.spoils_next = request.spoils_next._replace(nan_logits=True)
             case SpoilLogit():
                 request.spoils_next = request.spoils_next._replace(logit=event)
             case SpoilDraft():

@@ -41,10 +41,12 @@ class Grammars:
         with self._machine.host(staging.all, "w") as staged:
             words = staged[self._columns_max :].reshape(self._columns_max, self._num_words)
             for row in planned:
-                first = place[row.request.index, row.epoch] * (1 + spec.num_speculative_tokens)
+                first = place[row.request.index, row.scheduled.epoch] * (1 + spec.num_speculative_tokens)
                 # Columns and the words of masks share a buffer: one column more would be read as a mask.
-                assert at + row.d < self._columns_max, f"{at + 1 + row.d} masks, room for {self._columns_max}"
-                for index in range(1 + row.d):
+                assert at + row.scheduled.d < self._columns_max, (
+                    f"{at + 1 + row.scheduled.d} masks, room for {self._columns_max}"
+                )
+                for index in range(1 + row.scheduled.d):
                     staged[at], words[at] = first + index, masks[start + index]
                     at += 1
                 start += context.parts.num_masks(row)

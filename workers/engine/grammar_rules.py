@@ -59,7 +59,7 @@ def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> Non
     """Keep what the rows of a step proposed for requests that follow a grammar, until they are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
         is_over = row.request.finish_reason is not None
-        if row.request.params.grammar and row.epoch == row.request.epoch and not is_over:
+        if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not is_over:
             row.request.drafts[:] = () if row.discard else proposed
 
 
@@ -68,7 +68,7 @@ def num_masks(row: PlanRow) -> int:
 
     Source: vLLM PR #49738.
     """
-    return 1 + row.d
+    return 1 + row.scheduled.d
 
 
 def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:

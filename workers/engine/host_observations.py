@@ -4,7 +4,6 @@ Like the captures of the device (`probes`) it copies what is there; an engine in
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
 from typing import Any
 
 from workers.engine.input_batch import Key, Row
@@ -15,42 +14,36 @@ from workers.engine.scheduler import Scheduler
 from workers.engine.step import Step
 from workers.record.observation import Observation
 
-# Of requests and of rows.
-_INDEX, _TOKENS, _FINISH_REASON = attrgetter("index"), attrgetter("tokens"), attrgetter("finish_reason")
-_NUM_COMPUTED, _NUM_PLACEHOLDERS = attrgetter("num_computed"), attrgetter("num_placeholders")
-_NUM_NO_SPEC, _DISCARD, _REQUEST = attrgetter("num_tokens_no_spec"), attrgetter("plan.discard"), attrgetter("request")
-_KEY, _REQUEST_OF_KEY = attrgetter("key"), itemgetter(0)
-
 
 def scheduled(tick: int, scheduler: Scheduler) -> Observation:
     """Show what the scheduler believes once it has decided a step."""
     running = scheduler.running
     values: dict[str, Any] = {
-        "scheduled_computed": [*map(_NUM_COMPUTED, running)],
-        "scheduled_placeholders": [*map(_NUM_PLACEHOLDERS, running)],
-        "scheduled_known": [*map(len, map(_TOKENS, running))],
+        "scheduled_computed": [request.num_computed for request in running],
+        "scheduled_placeholders": [request.num_placeholders for request in running],
+        "scheduled_known": [len(request.tokens) for request in running],
     }
     if scheduler.cache is not None:
         values |= _cached(scheduler.cache)
-    return Observation("scheduled", tick, tuple(map(_INDEX, running)), values)
+    return Observation("scheduled", tick, tuple([request.index for request in running]), values)
 
 
 def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
     """Show the mirrors of the rows that a step is launched with."""
     values = {
-        "mirror_computed": [*map(_NUM_COMPUTED, rows)],
-        "mirror_no_spec": [*map(_NUM_NO_SPEC, rows)],
-        "discard": [*map(_DISCARD, rows)],
+        "mirror_computed": [row.num_computed for row in rows],
+        "mirror_no_spec": [row.num_tokens_no_spec for row in rows],
+        "discard": [row.plan.discard for row in rows],
         "backup": [*backups],
     }
-    return Observation("launched", step, tuple(map(_REQUEST_OF_KEY, map(_KEY, rows))), values)
+    return Observation("launched", step, tuple([row.key[0] for row in rows]), values)
 
 
 def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
     """Show the corrected mirrors of a step's rows, as far as they are still here."""
     found = [here[key] for key in step.keys if key in here]
-    values = {"corrected_computed": [*map(_NUM_COMPUTED, found)]}
-    return Observation("corrected", step.number, tuple(map(_REQUEST_OF_KEY, map(_KEY, found))), values)
+    values = {"corrected_computed": [row.num_computed for row in found]}
+    return Observation("corrected", step.number, tuple([row.key[0] for row in found]), values)
 
 
 def processed(
@@ -61,12 +54,12 @@ def processed(
     scheduler: Scheduler,
 ) -> Observation:
     """Show what a step brought its requests, the drafts that the host has of them, and what the scheduler believes."""
-    requests = [*map(_REQUEST, step.rows)]
+    requests = [row.request for row in step.rows]
     values: dict[str, Any] = {
         "tokens": [*delivered],
-        "finish_reason": [*map(_FINISH_REASON, requests)],
-        "computed": [*map(_NUM_COMPUTED, requests)],
-        "placeholders": [*map(_NUM_PLACEHOLDERS, requests)],
+        "finish_reason": [request.finish_reason for request in requests],
+        "computed": [request.num_computed for request in requests],
+        "placeholders": [request.num_placeholders for request in requests],
         "free_blocks": scheduler.blocks.num_free,
         "free_state_slots": scheduler.state_slots.num_free,
     }
@@ -76,7 +69,7 @@ def processed(
         values["logprobs"] = [*logprobs]
     if drafts is not None:
         values["host_drafts"] = [*drafts]
-    return Observation("processed", step.number, tuple(map(_INDEX, requests)), values)
+    return Observation("processed", step.number, tuple([request.index for request in requests]), values)
 
 
 def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:

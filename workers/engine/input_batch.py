@@ -76,7 +76,7 @@ class InputBatch:
 
     def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
         """Bring the rows in line with a plan: remove, refresh, add into the smallest holes, condense, permute."""
-        wanted = {(row.request.index, row.epoch): row for row in plan.rows}
+        wanted = {(row.request.index, row.scheduled.epoch): row for row in plan.rows}
         assert len(wanted) == len(plan.rows), f"step {plan.step}: {len(plan.rows)} rows of {len(wanted)} requests"
         if permute is None and len(wanted) == len(self.rows) and all(row.key in wanted for row in self.rows):
             for row in self.rows:
@@ -102,20 +102,20 @@ class InputBatch:
 
     @staticmethod
     def _refresh(row: Row, planned: PlanRow) -> None:
-        was, now = row.plan.step_in_epoch, planned.step_in_epoch
+        was, now = row.plan.scheduled.step_in_epoch, planned.scheduled.step_in_epoch
         assert now == was + 1, f"request {planned.request.name}: step {now} of its epoch follows step {was}"
         row.plan = planned
         row.num_computed = planned.num_computed
         if planned.request.params.grammar:
             row.tokens[:] = planned.request.tokens
-        row.num_tokens_no_spec = planned.num_known + planned.num_placeholders
-        if planned.new_blocks:
-            row.blocks.extend(planned.new_blocks)
+        row.num_tokens_no_spec = planned.num_tokens_no_spec
+        if planned.scheduled.blocks.new:
+            row.blocks.extend(planned.scheduled.blocks.new)
 
     def _add(self, places: list[Row | None], wanted: dict[Key, PlanRow]) -> None:
         for key, planned in wanted.items():
             request = planned.request
-            tokens, num_no_spec = self._tokens_of(planned), planned.num_known + planned.num_placeholders
+            tokens, num_no_spec = self._tokens_of(planned), planned.num_tokens_no_spec
             row = Row(key, planned, planned.num_computed, num_no_spec, tokens, list(request.blocks))
             if None in places:
                 places[places.index(None)] = row

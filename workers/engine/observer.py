@@ -4,7 +4,6 @@ Scheduler, loop and runner tell it what happens, one line a place; the engine re
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 
 from scenarios.spec import EngineSpec
 from workers.engine.context import NamedRows
@@ -20,7 +19,6 @@ _LEFT_OUT_RUNNING: dict[SkipReason, str] = {"stalled": "stall", "grammar": "gram
 _LEFT_OUT_WAITING: dict[SkipReason, str] = {"stale": "stale_wait"}
 _SHORT_WORD = 3
 _SHORT_REQUEST = 64
-_DISCARD, _DRAFTS = attrgetter("discard"), attrgetter("d")
 
 
 class StepObserver:
@@ -61,27 +59,27 @@ class StepObserver:
     def row_planned(self, row: PlanRow) -> None:
         """Note that a request gets a row of the step."""
         probes, request = self.probes, row.request
-        if row.invalid or row.spoiled:
-            probes["no_valid_token"] += row.invalid
-            probes["nan_logits"] += row.spoiled
-        if row.spoils is not UNSPOILED:
-            probes["spoiled_logit"] += row.spoils.logit is not None
-            probes["spoiled_draft"] += row.spoils.draft is not None
+        scheduled, spoils = row.scheduled, row.scheduled.spoils
+        if spoils is not UNSPOILED:
+            probes["no_valid_token"] += spoils.no_valid_token
+            probes["nan_logits"] += spoils.nan_logits
+            probes["spoiled_logit"] += spoils.logit is not None
+            probes["spoiled_draft"] += spoils.draft is not None
         if row.discard:
             probes["discard"] += 1
-            probes["third_chunk"] += row.step_in_epoch == 2
-        if row.padded:
+            probes["third_chunk"] += scheduled.step_in_epoch == 2
+        if scheduled.padded:
             probes["padded_decode"] += 1
-            probes["padded_decode_restored"] += self._is_aligned and bool(row.shared_blocks)
+            probes["padded_decode_restored"] += self._is_aligned and bool(scheduled.blocks.shared)
         if self._last_block in request.blocks:
             probes["last_block"] += 1
         if 0 in request.blocks:
             probes["first_block"] += 1
-        if row.d:
-            if row.d < request.num_drafts_next:
+        if scheduled.d:
+            if scheduled.d < request.num_drafts_next:
                 probes["trimmed_drafts"] += 1
         else:
-            probes["draftless_decode"] += row.num_computed > 0 and row.n == 1
+            probes["draftless_decode"] += row.num_computed > 0 and scheduled.n == 1
 
     def row_withdrawn(self) -> None:
         """Note that a row is taken out of the step again, because its request gives way."""
@@ -117,9 +115,10 @@ class StepObserver:
         probes["prefix_hit_shared"] += any(pool.references[block] > 1 for block in shared)
         probes["prefix_hit_on_resume"] += row.request.epoch > 0
         # Where the last match is not taken over no hit leaves fewer tokens.
-        probes["prefix_hit_but_one"] += row.num_known - row.num_computed == 1
-        probes["prefix_hit_to_end"] += row.num_known - row.num_computed == 1 + self._spec.block_size
-        probes["prefix_hit_at_once"] += any(block in other.new_blocks for other in rows for block in shared)
+        num_left = len(row.request.tokens) - row.num_computed
+        probes["prefix_hit_but_one"] += num_left == 1
+        probes["prefix_hit_to_end"] += num_left == 1 + self._spec.block_size
+        probes["prefix_hit_at_once"] += any(block in other.scheduled.blocks.new for other in rows for block in shared)
 
     # What the loop does.
 
@@ -157,7 +156,7 @@ class StepObserver:
             probes["gap"] += num_gaps
         if len(rows) == self._rows_max:
             probes["full_batch"] += 1
-        if any(map(_DISCARD, rows)) and any(map(_DRAFTS, rows)):
+        if any(row.discard for row in rows) and any(row.scheduled.d for row in rows):
             probes["discard_while_drafting"] += 1
 
     def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
@@ -173,7 +172,7 @@ class StepObserver:
         probes, spec, params, tokens = self.probes, self._spec, row.request.params, row.request.tokens
         if params.temperature:
             probes["random_accept"] += len(sampled) > 1
-            probes["random_reject"] += 0 < len(sampled) <= row.d
+            probes["random_reject"] += 0 < len(sampled) <= row.scheduled.d
             probes["drawn_in_later_tile"] += any(token % spec.vocab_block >= spec.vocab_tile for token in sampled)
             probes["drawn_in_later_block"] += any(token >= spec.vocab_block for token in sampled)
         if params.changes_logits:
@@ -214,13 +213,13 @@ class StepObserver:
         """Note that rows of a batch are sampled in ways of their own."""
         probes = self.probes
         probes["processed_logits"] += bool(named.processed)
-        probes["processed_drafts"] += any(rows[index].d for index in named.processed)
+        probes["processed_drafts"] += any(rows[index].scheduled.d for index in named.processed)
         probes["logprobs"] += bool(named.logprobs)
         if named.random:
             probes["mixed_batch"] += len(named.random) < sum(not row.discard for row in rows)
             probes["limited_decision"] += bool(named.limited)
             if self._spec.draft_sampling == "probabilistic":
-                drawn = any(rows[index].d for index in named.random if index not in named.grammar)
+                drawn = any(rows[index].scheduled.d for index in named.random if index not in named.grammar)
                 probes["grammar_beside_drawn"] += drawn and bool(named.grammar)
         if named.grammar:
             checked = tuple(rows[index] for index in named.grammar if rows[index].request.drafts)
@@ -235,7 +234,7 @@ class StepObserver:
 
     def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
         """Note that a row brings its request these tokens."""
-        probes, num_drafts, count = self.probes, row.d, len(sampled)
+        probes, num_drafts, count = self.probes, row.scheduled.d, len(sampled)
         if num_drafts and count:
             if count == 1:
                 probes["no_accept"] += 1
@@ -282,7 +281,7 @@ def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: in
     """Yield the boundaries a request ends on."""
     if count < len(sampled):
         yield f"{request.finish_reason}_inside_run"
-    if row.d and len(sampled) <= row.d and len(request.tokens) % spec.block_size == 0:
+    if row.scheduled.d and len(sampled) <= row.scheduled.d and len(request.tokens) % spec.block_size == 0:
         yield "end_on_block_edge"
     if len(request.tokens) == spec.max_model_len:
         yield "model_full"

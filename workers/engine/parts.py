@@ -52,11 +52,11 @@ from workers.engine.staging import (
     wait_for_readers,
 )
 from workers.kernels.attention.arguments import Attention
-from workers.kernels.attention.vectorised import attention
+from workers.kernels.attention.numpy import attention
 from workers.kernels.cascade_attention.arguments import CascadeAttention
-from workers.kernels.cascade_attention.vectorised import cascade_attention
+from workers.kernels.cascade_attention.numpy import cascade_attention
 from workers.kernels.compute_logits.arguments import ComputeLogits
-from workers.kernels.compute_logits.vectorised import compute_logits
+from workers.kernels.compute_logits.numpy import compute_logits
 from workers.kernels.copies.arguments import (
     CopyAccepted,
     CopyCounts,
@@ -68,7 +68,7 @@ from workers.kernels.copies.arguments import (
     CopyOutput,
     CopyScript,
 )
-from workers.kernels.copies.vectorised import (
+from workers.kernels.copies.numpy import (
     copy_accepted,
     copy_counts,
     copy_drafts,
@@ -80,63 +80,68 @@ from workers.kernels.copies.vectorised import (
     copy_script,
 )
 from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.count_sampled.vectorised import count_sampled
+from workers.kernels.count_sampled.definition import count_sampled
 from workers.kernels.dflash.arguments import DflashBlock, DflashContext
-from workers.kernels.dflash.vectorised import dflash_block, dflash_context
+from workers.kernels.dflash.numpy import dflash_block, dflash_context
 from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
-from workers.kernels.draft_model.vectorised import draft_model_chain, draft_model_pass
+from workers.kernels.draft_model.numpy import draft_model_chain, draft_model_pass
 from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
-from workers.kernels.draft_sampling.vectorised import draft_noise, drawn_chain
+from workers.kernels.draft_sampling.numpy import draft_noise, drawn_chain
 from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.draft_slots.vectorised import draft_slots
+from workers.kernels.draft_slots.definition import draft_slots
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
-from workers.kernels.drafter_limit.vectorised import limit_drafts, limit_slots
+from workers.kernels.drafter_limit.definition import limit_drafts
+from workers.kernels.drafter_limit.numpy import limit_slots
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
-from workers.kernels.eagle.vectorised import draft_chain, draft_first_pass
+from workers.kernels.eagle.numpy import draft_chain, draft_first_pass
 from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
-from workers.kernels.extract_hidden_states.vectorised import extract_hidden_states
+from workers.kernels.extract_hidden_states.definition import extract_hidden_states
 from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.grammar.vectorised import apply_masks, grammar_drafts
+from workers.kernels.grammar.definition import grammar_drafts
+from workers.kernels.grammar.numpy import apply_masks
 from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.keep_logits.vectorised import keep_logits
+from workers.kernels.keep_logits.numpy import keep_logits
 from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.kv_write.vectorised import kv_write
+from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
-from workers.kernels.logprobs.vectorised import flatten_logprobs, token_logprobs
+from workers.kernels.logprobs.definition import flatten_logprobs
+from workers.kernels.logprobs.numpy import token_logprobs
 from workers.kernels.medusa.arguments import MedusaHeads
-from workers.kernels.medusa.vectorised import medusa_heads
+from workers.kernels.medusa.numpy import medusa_heads
 from workers.kernels.mtp.arguments import MtpChain, MtpPass
-from workers.kernels.mtp.vectorised import mtp_chain, mtp_pass
+from workers.kernels.mtp.numpy import mtp_chain, mtp_pass
 from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
-from workers.kernels.ngram.vectorised import ngram_search, write_tokens
+from workers.kernels.ngram.numpy import ngram_search, write_tokens
 from workers.kernels.poison.arguments import Poison, PoisonStates
-from workers.kernels.poison.vectorised import poison, poison_states
+from workers.kernels.poison.definition import poison, poison_states
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
-from workers.kernels.prepare_inputs.vectorised import prepare_inputs
+from workers.kernels.prepare_inputs.numpy import prepare_inputs
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
-from workers.kernels.process_logits.vectorised import process_logits, write_history
+from workers.kernels.process_logits.definition import write_history
+from workers.kernels.process_logits.numpy import process_logits
 from workers.kernels.recurrent_update.arguments import RecurrentUpdate
-from workers.kernels.recurrent_update.vectorised import recurrent_update
+from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.rejection_sample.arguments import RejectionSample
-from workers.kernels.rejection_sample.vectorised import rejection_sample
+from workers.kernels.rejection_sample.numpy import rejection_sample
 from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.residual_mass.vectorised import residual_mass
+from workers.kernels.residual_mass.numpy import residual_mass
 from workers.kernels.sampler_stats.arguments import SamplerStats
-from workers.kernels.sampler_stats.vectorised import sampler_stats
+from workers.kernels.sampler_stats.numpy import sampler_stats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
-from workers.kernels.sampling_inputs.vectorised import sampling_inputs
+from workers.kernels.sampling_inputs.numpy import sampling_inputs
 from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
-from workers.kernels.spoil_logits.vectorised import spoil_logits, spoil_one_draft, spoil_one_logit
+from workers.kernels.spoil_logits.definition import spoil_one_draft, spoil_one_logit
+from workers.kernels.spoil_logits.numpy import spoil_logits
 from workers.kernels.state_copy.arguments import StateCopy
-from workers.kernels.state_copy.vectorised import state_copy
+from workers.kernels.state_copy.definition import state_copy
 from workers.kernels.state_restore.arguments import StateRestore
-from workers.kernels.state_restore.vectorised import state_restore
+from workers.kernels.state_restore.definition import state_restore
 from workers.kernels.verify_drafts.arguments import VerifyDrafts
-from workers.kernels.verify_drafts.vectorised import verify_drafts
+from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.lanes.lane import A, Event, Lane, Span
 
 Kernel: TypeAlias = Callable[[A], None]

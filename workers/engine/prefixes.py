@@ -69,4 +69,4 @@ class Prefixes:
         assert request.blocks[: len(shared)] == shared, f"{request.blocks} do not begin with {shared}"
         self._observer.joined(self.pool, shared, rows)
         request.num_cached = len(shared)
-        self.register(request, request.tokens, row.num_computed + row.n)
+        self.register(request, request.tokens, row.num_computed + row.scheduled.n)

@@ -17,14 +17,14 @@ NOBODY = NamedRows((), (), (), (), (), ())
 def named_rows(rows: Sequence[Row]) -> NamedRows:
     """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
     for row in rows:
-        if row.plan.request.has_params or row.plan.spoiled:
+        if row.plan.request.has_params or row.plan.scheduled.spoils.nan_logits:
             break
     else:
         return NOBODY
     sampled = tuple((index, row.plan) for index, row in enumerate(rows) if not row.plan.discard)
     return NamedRows(
         processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
-        spoiled=tuple(index for index, plan in sampled if plan.spoiled),
+        spoiled=tuple(index for index, plan in sampled if plan.scheduled.spoils.nan_logits),
         logprobs=tuple(index for index, plan in sampled if plan.request.params.num_logprobs),
         grammar=tuple(index for index, plan in sampled if plan.request.params.grammar),
         random=tuple(index for index, plan in sampled if plan.request.params.temperature),
@@ -36,7 +36,7 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
     """Stage and copy the lines of requests that start or are resumed."""
     length = context.memory.line_length
     for row in plan.rows:
-        if row.step_in_epoch == 0 and row.request.params.changes_logits:
+        if row.scheduled.step_in_epoch == 0 and row.request.params.changes_logits:
             first = row.request.state_slot * length
             line = staging.lines.span(first, first + length)
             with machine.host(line, "w") as staged:

@@ -47,8 +47,6 @@ class Request:
     num_cached: int = 0
     state_slot: int = -1
     stalled_until: int = 0
-    invalid_next: bool = False
-    spoiled_next: bool = False
     spoils_next: Spoils = UNSPOILED
     drafts: list[int] = field(default_factory=list)
     logprobs: list[int | float] = field(default_factory=list)
@@ -64,27 +62,18 @@ class Request:
 class PlanRow:
     """What the scheduler asks of the worker for one request in one step. Nobody changes it.
 
-    `num_computed` and `num_placeholders` are the values before the step, `num_known` the committed tokens,
-    `num_accepted` what the request's last processed row sampled.
+    `scheduled` is what the log says of it. `num_computed` is the value before the step, `num_tokens_no_spec` counts the
+    committed tokens and those in flight, `num_accepted` is what the request's last processed row sampled; nothing is
+    sampled of a row to `discard`. `drafts` are those the host knows.
     """
 
     request: Request
-    epoch: int
-    step_in_epoch: int
-    n: int
-    d: int
+    scheduled: ScheduledRow
     num_computed: int
-    num_placeholders: int
-    num_known: int
+    num_tokens_no_spec: int
     num_accepted: int
     discard: bool
-    new_blocks: tuple[int, ...]
-    padded: bool
-    invalid: bool
-    spoiled: bool = False
     drafts: tuple[int, ...] = ()
-    shared_blocks: tuple[int, ...] = ()
-    spoils: Spoils = UNSPOILED
 
 
 class Plan(NamedTuple):
@@ -117,33 +106,27 @@ class PlanWorkspace:
         self.rows.clear()
         self.skipped.clear()
 
-    def take_spoils(self, request: Request, samples: bool, verifies: bool) -> Spoils:
-        """Return what becomes of a row that samples, or verifies drafts; the rest waits for another row."""
+    def take_spoils(self, request: Request, verifies: bool) -> Spoils:
+        """Return what is spoiled of a row that samples; a draft only if it `verifies` some, else that waits."""
         waiting = request.spoils_next
         assert waiting is not UNSPOILED, f"nothing spoils a row of request {request.name}"
         self.is_spoiled = True
-        request.spoils_next = Spoils(None if samples else waiting.logit, None if verifies else waiting.draft)
-        return Spoils(waiting.logit if samples else None, waiting.draft if verifies else None)
+        request.spoils_next = UNSPOILED if verifies or waiting.draft is None else Spoils(draft=waiting.draft)
+        return waiting if verifies else waiting._replace(draft=None)
+
+    @staticmethod
+    def return_spoils(request: Request, taken: Spoils) -> None:
+        """Let what was spoiled of a row that is taken out wait for another, unless something newer waits already."""
+        newer = request.spoils_next
+        if taken is not UNSPOILED:
+            request.spoils_next = Spoils(
+                newer.no_valid_token or taken.no_valid_token,
+                newer.nan_logits or taken.nan_logits,
+                newer.logit or taken.logit,
+                newer.draft or taken.draft,
+            )
 
 
-def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]], block_size: int) -> Scheduled:
+def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:
     """Return the log entry of a plan: what the step computes, and why every other request waits."""
-    rows = tuple(
-        ScheduledRow(
-            row.request.index,
-            row.epoch,
-            row.step_in_epoch,
-            row.n,
-            row.d,
-            row.new_blocks,
-            row.request.state_slot,
-            row.padded,
-            row.invalid,
-            row.spoiled,
-            len(row.shared_blocks) * block_size,
-            row.shared_blocks,
-            row.spoils,
-        )
-        for row in plan.rows
-    )
-    return Scheduled(plan.step, tick, plan.k_step, rows, tuple(skipped))
+    return Scheduled(plan.step, tick, plan.k_step, tuple(row.scheduled for row in plan.rows), tuple(skipped))

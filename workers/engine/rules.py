@@ -33,7 +33,7 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
 
 def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
     """Return the block whose recurrent state a row that joins goes on from, or PAD_BLOCK: the last one taken over."""
-    return row.request.blocks[(row.num_computed - 1) // block_size] if row.shared_blocks else PAD_BLOCK
+    return row.request.blocks[(row.num_computed - 1) // block_size] if row.scheduled.blocks.shared else PAD_BLOCK
 
 
 def usable_hits(blocks: list[int]) -> list[int]:
@@ -92,7 +92,7 @@ def room_for(request: Request, wanted: int, max_model_len: int) -> int:
 
 def placeholders_for(row: PlanRow) -> int:
     """Return the tokens that a row may sample; a chunk that is not the last brings none."""
-    return 0 if row.discard else 1 + row.d
+    return 0 if row.discard else 1 + row.scheduled.d
 
 
 def take_state_slot(request: Request, slots: Pool) -> int:
@@ -109,7 +109,7 @@ def has_state(request: Request, slots: Pool) -> bool:
 
 def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
     """Take a row of an earlier epoch off what is in flight: all it scheduled, however much of it was accepted."""
-    request.num_stale -= row.n
+    request.num_stale -= row.scheduled.n
 
 
 def reset_counts(request: Request, mode: PreemptMode) -> None:
@@ -119,7 +119,7 @@ def reset_counts(request: Request, mode: PreemptMode) -> None:
 
 def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
     """Return what a row of an earlier epoch still brings: all it sampled, unless the request dropped that epoch."""
-    return () if row.epoch < request.drop_before else sampled
+    return () if row.scheduled.epoch < request.drop_before else sampled
 
 
 def is_over(request: Request) -> bool:

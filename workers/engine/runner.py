@@ -1,7 +1,6 @@
 """Model runner: prepare a step on the host and enqueue it on the lanes."""
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +41,6 @@ from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
 
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
-# Of a row, and of its key: read into tuples, for a step makes no lists.
-_PLAN, _KEY, _NUM_COMPUTED, _REQUEST = attrgetter("plan"), attrgetter("key"), attrgetter("num_computed"), itemgetter(0)
-_IS_TOKEN = NO_TOKEN.__ne__
 
 
 class Runner:
@@ -72,7 +68,16 @@ class Runner:
         self._inputs_read = machine.event("inputs_read")
         self._dummy_done = [machine.event(f"dummy_done[{slot}]") for slot in range(spec.depth)]
         captures = Captures(spec, self.memory, self.compute, recorder)
-        self.context = Context(spec, parts, self.memory, captures, self.compute, self.h2d, d2h_output, d2h_counts)
+        self.context = Context(
+            spec,
+            parts,
+            self.memory,
+            captures,
+            compute=self.compute,
+            h2d=self.h2d,
+            d2h_output=d2h_output,
+            d2h_counts=d2h_counts,
+        )
         self._sampler = Sampler(self.context, machine)
         self._grammars = Grammars(self.context, machine)
         self._drafts_to_host = DraftsToHost(self.context, machine)
@@ -87,7 +92,7 @@ class Runner:
         newest = previous.number if previous is not None else plan.step - 1
         assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
-            previous.computed = tuple(map(_NUM_COMPUTED, batch.rows))
+            previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
@@ -117,13 +122,13 @@ class Runner:
         staging = memory.staging[self._parts.staging_slot(plan.step, len(memory.staging))]
         with self._machine.host(staging.inputs.all, "w") as staged:
             table = staged[: layout.tokens].reshape(len(FIELDS), -1)
-            write_rows(table, (), (), shape, (), (), (), (), self._parts.pad_state_slots)
+            write_rows(table, (), shape, self._parts.pad_state_slots)
             # Of tokens without a row neither ids nor blocks are read.
             staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
         self._copy_inputs(staging)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)
-        forward = Forward(plan.step, view, (), 1, 1, plan.k_step, 0, processing.NOBODY)
+        forward = Forward(plan.step, view, (), plan.k_step, processing.NOBODY)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._inputs_read.record(self.compute)
@@ -134,8 +139,8 @@ class Runner:
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
-        rows, keys = tuple(map(_PLAN, batch.rows)), tuple(map(_KEY, batch.rows))
-        requests = tuple(map(_REQUEST, keys))
+        rows, keys = tuple(row.plan for row in batch.rows), tuple(row.key for row in batch.rows)
+        requests = tuple(request for request, _ in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
@@ -150,9 +155,18 @@ class Runner:
         # A bound is as good as the next one: with powers of two few launches have arguments nobody has seen.
         num_blocks_max = min(1 << (num_blocks - 1).bit_length(), memory.max_blocks)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
-        is_restored = self._is_aligned and any(row.shared_blocks for row in rows)
+        is_restored = self._is_aligned and any(row.scheduled.blocks.shared for row in rows)
         self._observer.enqueued(rows, shape.num_rows, shape.uniform, common, is_restored)
-        forward = Forward(plan.step, view, requests, num_blocks_max, num_queries_max, plan.k_step, common, named)
+        forward = Forward(
+            plan.step,
+            view,
+            requests,
+            plan.k_step,
+            named,
+            num_blocks_max=num_blocks_max,
+            num_queries_max=num_queries_max,
+            num_common_blocks=common,
+        )
         if is_restored:
             launch_state_restore(self.context, forward)
         if plan.is_spoiled:
@@ -198,7 +212,15 @@ class Runner:
         with machine.host(staging.inputs.all, "w") as staged:
             table = staged[: memory.layout.tokens].reshape(len(FIELDS), -1)
             write_rows(
-                table, batch.rows, before, shape, prev_positions, backups, accepted, taken_over, parts.pad_state_slots
+                table,
+                batch.rows,
+                shape,
+                parts.pad_state_slots,
+                before=before,
+                prev_positions=prev_positions,
+                backups=backups,
+                accepted=accepted,
+                taken_over=taken_over,
             )
             self._write(staged, shape, fresh, named)
             if plan.is_spoiled:
@@ -248,7 +270,7 @@ class Runner:
         """Stage and copy the drafts that rows which start are to be proposed."""
         length = self.spec.max_model_len
         for row in plan.rows:
-            if row.step_in_epoch == 0:
+            if row.scheduled.step_in_epoch == 0:
                 slot = row.request.state_slot
                 line = staging.scripts.span(slot * length, (slot + 1) * length)
                 with self._machine.host(line, "w") as staged:
@@ -283,7 +305,9 @@ class Runner:
             columns = tuple(landed.data)
         width = 1 + self.spec.num_speculative_tokens
         return tuple(
-            () if row.discard else tuple(filter(_IS_TOKEN, columns[index * width : (index + 1) * width]))
+            ()
+            if row.discard
+            else tuple(token for token in columns[index * width : (index + 1) * width] if token != NO_TOKEN)
             for index, row in enumerate(step.rows)
         )
 

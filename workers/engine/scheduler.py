@@ -10,7 +10,18 @@ from workers.engine.observer import StepObserver
 from workers.engine.parts import Parts
 from workers.engine.prefixes import Prefixes
 from workers.engine.request import Plan, PlanRow, PlanWorkspace, Request, entry_of
-from workers.record.log import UNSPOILED, CacheReset, Cause, Entry, Freed, Preempted, SkipReason
+from workers.record.log import (
+    NO_BLOCKS,
+    UNSPOILED,
+    CacheReset,
+    Cause,
+    Entry,
+    Freed,
+    Preempted,
+    RowBlocks,
+    ScheduledRow,
+    SkipReason,
+)
 from workers.record.observation import Observation
 
 
@@ -63,7 +74,7 @@ class Scheduler:
         if self.cache is not None:
             self.cache.begin_step()
             for row in work.rows:
-                self.cache.register(row.request, row.request.tokens, row.num_computed + row.n)
+                self.cache.register(row.request, row.request.tokens, row.num_computed + row.scheduled.n)
         if self.waiting:
             self._admit(work)
         plan = Plan(step, self.k_step, tuple(work.rows), tuple(self._poisoned), work.is_spoiled)
@@ -71,7 +82,7 @@ class Scheduler:
             self._poisoned.clear()
         explained, alive = len(plan.rows) + len(work.skipped), len(self.running) + len(self.waiting)
         assert explained == alive, f"step {step}: {explained} of {alive} requests have a row or a reason to wait"
-        self._log.append(entry_of(plan, self.tick, work.skipped, self.spec.block_size))
+        self._log.append(entry_of(plan, self.tick, work.skipped))
         for row in plan.rows:
             self._advance(row, step)
         return plan
@@ -103,13 +114,12 @@ class Scheduler:
         work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
         for row in [row for row in work.rows if row.request is victim]:
             work.rows.remove(row)
-            work.budget += self._parts.budgeted(row.n, row.d)
-            work.returned += row.n
-            victim.invalid_next |= row.invalid
-            victim.spoiled_next |= row.spoiled
-            victim.spoils_next = row.spoils.behind(victim.spoils_next)
+            scheduled = row.scheduled
+            work.budget += self._parts.budgeted(scheduled.n, scheduled.d)
+            work.returned += scheduled.n
+            work.return_spoils(victim, scheduled.spoils)
             assert not returned, f"request {victim.name} has two rows of a step"
-            returned, kept = row.new_blocks, len(victim.blocks) - len(row.new_blocks)
+            returned, kept = scheduled.blocks.new, len(victim.blocks) - len(scheduled.blocks.new)
             assert tuple(victim.blocks[kept:]) == returned, f"{victim.blocks} do not end with the row's {returned}"
             del victim.blocks[kept:]
             self.blocks.release(returned)
@@ -249,40 +259,21 @@ class Scheduler:
         padded: bool = False,
         shared: Sequence[int] = (),
     ) -> None:
-        known = len(request.tokens)
+        computed, num_no_spec = request.num_computed, len(request.tokens) + request.num_placeholders
         request.blocks.extend(shared)
         request.blocks.extend(blocks)
         # Behind the last token known or about to be: a chunk that is not the last ends before it.
-        num_behind = n + request.num_computed - known - request.num_placeholders
+        num_behind = n + computed - num_no_spec
         discard = num_behind < 0
         d = 0 if discard else num_behind
         assert d <= request.num_drafts_next, f"request {request.name}: {d} drafts of {request.num_drafts_next}"
-        invalid = spoiled = False
-        if not discard:
-            invalid, request.invalid_next = request.invalid_next, False
-            spoiled, request.spoiled_next = request.spoiled_next, False
-        spoils = UNSPOILED if request.spoils_next is UNSPOILED else work.take_spoils(request, not discard, d > 0)
+        is_spoiled = request.spoils_next is not UNSPOILED and not discard
+        spoils = work.take_spoils(request, d > 0) if is_spoiled else UNSPOILED
         drafts = tuple(self._parts.checked_drafts(request, d)) if request.params.grammar and not discard else ()
-        # By position, in the order of the fields: by name it takes three times as long.
-        row = PlanRow(
-            request,
-            request.epoch,
-            request.step_in_epoch,
-            n,
-            d,
-            request.num_computed,
-            request.num_placeholders,
-            known,
-            request.num_accepted_last,
-            discard,
-            blocks,
-            padded,
-            invalid,
-            spoiled,
-            drafts,
-            tuple(shared),
-            spoils,
-        )
+        given = RowBlocks(blocks, tuple(shared), len(shared) * self.spec.block_size) if blocks or shared else NO_BLOCKS
+        epoch, step, slot = request.epoch, request.step_in_epoch, request.state_slot
+        scheduled = ScheduledRow(request.index, epoch, step, n, d, slot, given, padded=padded, spoils=spoils)
+        row = PlanRow(request, scheduled, computed, num_no_spec, request.num_accepted_last, discard, drafts)
         work.rows.append(row)
         if work.returned and n > work.budget - work.returned:
             self._observer.budget_returned()
@@ -292,10 +283,10 @@ class Scheduler:
 
     def _advance(self, row: PlanRow, step: int) -> None:
         request = row.request
-        assert row.epoch == request.epoch, f"request {request.name} gave way after its row was planned"
+        assert row.scheduled.epoch == request.epoch, f"request {request.name} gave way after its row was planned"
         assert request.last_step < step, f"request {request.name} is scheduled twice in step {step}"
-        request.num_computed += row.n
-        request.num_in_flight += row.n
+        request.num_computed += row.scheduled.n
+        request.num_in_flight += row.scheduled.n
         request.step_in_epoch += 1
         request.last_step = step
         request.num_drafts_next = self._parts.drafts_after(row, self.k_step)
@@ -353,8 +344,8 @@ class Scheduler:
         Results of an earlier epoch are appended too, if at all, but its counts were given up with it.
         """
         request = row.request
-        stale = row.epoch != request.epoch
-        request.num_in_flight -= row.n
+        stale = row.scheduled.epoch != request.epoch
+        request.num_in_flight -= row.scheduled.n
         assert request.num_in_flight >= 0, f"request {request.name}: {request.num_in_flight} tokens in flight"
         if stale:
             self._drain(request, row, sampled)
@@ -364,7 +355,7 @@ class Scheduler:
             sampled = self._parts.delivered_stale(request, row, sampled)
         if not stale and not row.discard:
             request.num_accepted_last = len(sampled)
-            self._parts.roll_back(request, row.d, len(sampled))
+            self._parts.roll_back(request, row.scheduled.d, len(sampled))
         appended = self._append(request, row, sampled)
         if not stale:
             request.num_placeholders -= len(appended)
@@ -372,8 +363,8 @@ class Scheduler:
         return appended
 
     def _drain(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-        if row.epoch < request.drop_before:
-            request.num_dropped -= row.n
+        if row.scheduled.epoch < request.drop_before:
+            request.num_dropped -= row.scheduled.n
             self._observer.output_dropped(request, sampled)
         else:
             self._parts.drain_stale(request, row, sampled)
@@ -383,7 +374,8 @@ class Scheduler:
     def _append(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
         self._observer.verified(request, row, sampled)
         count, reason = self._parts.end_of(request, sampled)
-        if not (sampled or row.discard or row.invalid or row.epoch < request.drop_before):
+        scheduled = row.scheduled
+        if not (sampled or row.discard or scheduled.spoils.no_valid_token or scheduled.epoch < request.drop_before):
             self._observer.had_no_logit()
             reason = "error"
         assert count <= len(sampled), f"request {request.name} takes {count} of {len(sampled)} tokens"

@@ -27,11 +27,13 @@ def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previ
         for place, token in _ids(context, rows, previous):
             launch(parts.spoil_one_draft, context.arguments(SpoilOneDraft, memory.draft_tokens.all, place, token))
     for row, at in zip(rows, previous, strict=True):
-        event = row.plan.spoils.draft
+        event = row.plan.scheduled.spoils.draft
         if event is None or at < 0 or event.what in ("above", "below"):
             continue
         if draws_drafts(row.plan.request.params, spec):
-            line = row.plan.request.state_slot * spec.num_speculative_tokens + min(event.draft, row.plan.d - 1)
+            line = row.plan.request.state_slot * spec.num_speculative_tokens + min(
+                event.draft, row.plan.scheduled.d - 1
+            )
             place = line * spec.vocab_size + event.token % spec.vocab_size
             is_infinite = int(event.what == "inf")
             launch(parts.spoil_one_logit, context.arguments(SpoilOneLogit, memory.draft_logits.all, place, is_infinite))
@@ -41,9 +43,9 @@ def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> No
     """Enqueue what changes logits that the target has computed."""
     spec, parts = context.spec, context.parts
     for index, row in enumerate(rows):
-        event = row.plan.spoils.logit
+        event = row.plan.scheduled.spoils.logit
         if event is not None:
-            line = index * (1 + spec.num_speculative_tokens) + min(event.column, row.plan.d)
+            line = index * (1 + spec.num_speculative_tokens) + min(event.column, row.plan.scheduled.d)
             place = line * spec.vocab_size + event.token % spec.vocab_size
             is_infinite = int(event.value == "inf")
             spoiled = context.arguments(SpoilOneLogit, forward.view.logits, place, is_infinite)
@@ -54,7 +56,7 @@ def _ids(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> Iter
     """Yield where among the drafts of the step before an id is to be changed, and into which."""
     spec = context.spec
     for row, at in zip(rows, previous, strict=True):
-        event = row.plan.spoils.draft
+        event = row.plan.scheduled.spoils.draft
         if event is not None and at >= 0 and event.what in ("above", "below"):
-            column = min(event.draft, row.plan.d - 1)
+            column = min(event.draft, row.plan.scheduled.d - 1)
             yield at * spec.num_speculative_tokens + column, spec.vocab_size if event.what == "above" else BELOW

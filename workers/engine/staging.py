@@ -57,7 +57,7 @@ class Shape(NamedTuple):
 
 def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
     """Tell whether every row verifies width - 1 drafts; a prompt of `width` tokens is no decode."""
-    return all(row.n == width and row.d == width - 1 for row in rows)
+    return all(row.scheduled.n == width and row.scheduled.d == width - 1 for row in rows)
 
 
 def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
@@ -72,7 +72,7 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
     padded = capture_size(num_rows) if spec.pad else num_rows
     if uniform:
         return Shape(padded, padded * width, tuple(range(0, padded * width, width)), True)
-    ends = tuple(accumulate((plan.n for plan in plans), initial=0))
+    ends = tuple(accumulate((plan.scheduled.n for plan in plans), initial=0))
     starts, total = ends[:-1], ends[-1]
     if not spec.pad:
         return Shape(num_rows, total, starts, False)
@@ -100,7 +100,7 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
     """Return how long the longest row of a batch becomes, and the most tokens that a row computes."""
     length_max = num_queries_max = 0
     for row in rows:
-        num_queries = row.plan.n
+        num_queries = row.plan.scheduled.n
         length = row.num_computed + num_queries
         if length > length_max:
             length_max = length
@@ -111,7 +111,9 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
     """Return, for each row, the token its drafter goes on from when nothing is sampled."""
-    return tuple(row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.n)) for row in rows)
+    return tuple(
+        row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
+    )
 
 
 def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
@@ -121,20 +123,21 @@ def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
     """Return the blocks that change hands in a step: those it gives out, and others whose contents were forgotten."""
-    given = tuple(chain.from_iterable(row.new_blocks for row in plan.rows))
+    given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
 
 def write_rows(
     table: NDArray[np.int64],
     rows: Sequence[Row],
-    before: Sequence[PlanRow],
     shape: Shape,
-    prev_positions: Sequence[int],
-    backups: Sequence[int],
-    accepted: Sequence[int],
-    taken_over: Sequence[int],
     pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]],
+    *,
+    before: Sequence[PlanRow] = (),
+    prev_positions: Sequence[int] = (),
+    backups: Sequence[int] = (),
+    accepted: Sequence[int] = (),
+    taken_over: Sequence[int] = (),
 ) -> None:
     """Write the fields of `memory.FIELDS` into a table [fields, rows], padded; two of them are the step's before.
 
@@ -145,20 +148,20 @@ def write_rows(
     table[TAKEN_OVER].fill(PAD_BLOCK)
     cells = table.data
     for index, row in enumerate(rows):
-        plan = row.plan
+        plan, scheduled = row.plan, row.plan.scheduled
         cells[COMPUTED_HOST, index] = row.num_computed
-        cells[NUM_SCHEDULED, index] = plan.n
-        cells[NUM_DRAFTS, index] = plan.d
+        cells[NUM_SCHEDULED, index] = scheduled.n
+        cells[NUM_DRAFTS, index] = scheduled.d
         cells[PREV_POSITION, index] = prev_positions[index]
         cells[STATE_SLOT, index] = plan.request.state_slot
         cells[BACKUP, index] = backups[index]
         if plan.discard:
             cells[DISCARD, index] = 1
-        if plan.invalid:
+        if scheduled.spoils.no_valid_token:
             cells[INVALID, index] = 1
     for index, plan in enumerate(before):
-        cells[PREV_NUM_SCHEDULED, index] = plan.n
-        cells[PREV_NUM_DRAFTS, index] = plan.d
+        cells[PREV_NUM_SCHEDULED, index] = plan.scheduled.n
+        cells[PREV_NUM_DRAFTS, index] = plan.scheduled.d
     for index, start in enumerate(shape.starts):
         cells[QUERY_START, index] = start
     num_pads = max(shape.num_rows, len(before)) - len(rows)
@@ -174,19 +177,19 @@ def write_rows(
 
 def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:
     """Write the token ids of every row, as far as the host knows them, and the row of each token, padded."""
-    end = shape.starts[len(rows) - 1] + rows[-1].plan.n
+    end = shape.starts[len(rows) - 1] + rows[-1].plan.scheduled.n
     ids[:end].fill(UNKNOWN_TOKEN)
     if end < shape.num_tokens:
         ids[end:].fill(0)
         token_row[end:].fill(PAD_ROW)
     for index, (row, start) in enumerate(zip(rows, shape.starts, strict=False)):
-        plan, first, at = row.plan, row.num_computed, start
-        token_row[start : start + plan.n].fill(index)
+        n, first, at = row.plan.scheduled.n, row.num_computed, start
+        token_row[start : start + n].fill(index)
         if first < len(row.tokens):
-            for position in range(first, min(first + plan.n, len(row.tokens))):
+            for position in range(first, min(first + n, len(row.tokens))):
                 ids[at] = row.tokens[position]
                 at += 1
-        for draft in plan.drafts:
+        for draft in row.plan.drafts:
             ids[at] = draft
             at += 1
 

@@ -55,7 +55,7 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
 
     def body(given: StateCopy) -> None:
         slots = given.state_slot.tolist()
-        # At depth 2 the host has not heard of what the step before rejected.
+        # At depth 2 the host does not know yet what the step before rejected.
         ahead = np.array([rejected_before.get(slot, 0) for slot in slots], dtype=np.int64) * (given.num_computed > 0)
         if ahead.any():
             reached()
@@ -95,7 +95,7 @@ def _column_of_another_group(parts: Parts, reached: Reached) -> Parts:
 def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
     def clip_to_block(request: Request, n: int, block_size: int) -> int:
         clipped = parts.clip_to_block(request, n, block_size)
-        # The last boundary of the prompt, less the block that a drafter needs anew: none, for less than two blocks.
+        # It clips at the prompt's last boundary less the block that a drafter recomputes: none, below two blocks.
         if len(request.tokens) // block_size > 1 or clipped == n:
             return clipped
         reached()
@@ -156,7 +156,7 @@ FAULTS = (
         id="vllm-48132-count-of-the-last-owner",
         source="vllm PR #48132",
         symptom="a request goes on from a state that it does not have: the accepted count of its slot is another's",
-        trigger="a prefix is taken over into a state slot that somebody used before",
+        trigger="a prefix is taken over into a state slot that another request used before",
         plane="counts",
         requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle"), ("accepted_counts", "device")),
         apply=_count_of_the_last_owner,

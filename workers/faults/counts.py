@@ -81,9 +81,9 @@ def _first_verification_reads_its_row(parts: Parts, reached: Reached) -> Parts:
 
 def _last_draft_rejected_unnoticed(parts: Parts, reached: Reached) -> Parts:
     def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
-        if not row.discard and row.d and num_valid == row.d:
+        if not row.discard and row.scheduled.d and num_valid == row.scheduled.d:
             reached()
-            return computed_before + row.n
+            return computed_before + row.scheduled.n
         return parts.true_count(computed_before, row, num_valid)
 
     return replace(parts, true_count=true_count)
@@ -120,7 +120,7 @@ FAULTS = (
     Fault(
         id="vllm-45100-first-verification",
         source="vllm PR #45100",
-        symptom="a request restores its recurrent state by the accepted count of whoever had its row before",
+        symptom="a request restores its recurrent state by the accepted count of the request that had its row before",
         trigger="a row that was not sampled in the step before computes on where another row's count lies",
         plane="counts",
         requires=(("accepted_counts", "host"), ("layers", "hybrid")),

@@ -6,7 +6,7 @@ from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached
 
 
-def _as_many_as_asked_for(parts: Parts, reached: Reached) -> Parts:
+def _depth_as_specified(parts: Parts, reached: Reached) -> Parts:
     def must_process(num_in_flight: int, depth: int) -> bool:
         if num_in_flight < depth and parts.must_process(num_in_flight, depth):
             reached()
@@ -23,6 +23,6 @@ FAULTS = (
         trigger="a request is left out of a step while drafts of it are in flight that will be rejected",
         plane="counts",
         requires=(("depth", 3),),
-        apply=_as_many_as_asked_for,
+        apply=_depth_as_specified,
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults in drafters: what they cache, where they begin, whose drafts they hand over. All live in device ops."""
+"""Faults in drafters: cache, start, and order of drafts. Those in a device op exist on the NumPy tier."""
 
 from collections.abc import Sequence
 from dataclasses import replace

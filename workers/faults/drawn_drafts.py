@@ -6,15 +6,15 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.arithmetic.vectorised import LOGIT_SHIFT, embed, mix, vocabulary
+from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draw_noise.arguments import SELECT_STREAM
-from workers.kernels.draw_noise.vectorised import philox, uniform
+from workers.kernels.draw_noise.numpy import philox, uniform
 from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
-    # The slot of each row as its index was last used: only rows of a step are written.
+    # State slot of each row index when it was last in a batch.
     slots: dict[int, int] = {}
 
     def body(given: DrawnChain) -> None:

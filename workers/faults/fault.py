@@ -41,7 +41,7 @@ class Fault:
     apply: Callable[[Parts, Reached], Parts]
 
     def missing(self, spec: EngineSpec) -> str | None:
-        """Return what of a specification rules this fault out, if anything does."""
+        """Describe the field of a specification that rules this fault out; None if none does."""
         for key, wanted in self.requires:
             seen = getattr(spec, key)
             if seen != wanted:

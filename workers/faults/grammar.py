@@ -1,4 +1,4 @@
-"""Faults in structured output: whose mask, which drafts, which state. Those in a device op exist on the NumPy tier."""
+"""Faults in structured output: masks, drafts, grammar states. Those in a device op exist on the NumPy tier."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from workers.kernels.sentinels import NO_DRAFT
 def _trimmed_masks(parts: Parts, reached: Reached) -> Parts:
     def num_masks(row: PlanRow) -> int:
         allowed = sum(draft != NO_DRAFT for draft in row.drafts)
-        if allowed < row.d:
+        if allowed < row.scheduled.d:
             reached()
         return 1 + allowed
 
@@ -32,7 +32,7 @@ def _cut_off_is_embedded(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, grammar_drafts=op_like(parts.grammar_drafts, body))
 
 
-def _nobody_waits(parts: Parts, reached: Reached) -> Parts:
+def _never_waits_for_tokens(parts: Parts, reached: Reached) -> Parts:
     def waits_for_tokens(request: Request) -> bool:
         if parts.waits_for_tokens(request):
             reached()
@@ -87,6 +87,6 @@ FAULTS = (
         trigger="a request that follows a grammar has a sample in flight when the next step is scheduled",
         plane="books",
         requires=(("depth", 2),),
-        apply=_nobody_waits,
+        apply=_never_waits_for_tokens,
     ),
 )

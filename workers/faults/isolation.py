@@ -1,4 +1,4 @@
-"""Faults in isolation: the end of one request reaches another one."""
+"""Faults in isolation: the end of one request affects another one."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -11,8 +11,8 @@ from workers.faults.fault import Fault, Reached
 
 def _resumed_with_one_chunk(parts: Parts, reached: Reached) -> Parts:
     def tokens_of(planned: PlanRow) -> list[int]:
-        tokens, end = parts.tokens_of(planned), planned.num_computed + planned.n
-        if planned.epoch and end < len(tokens):
+        tokens, end = parts.tokens_of(planned), planned.num_computed + planned.scheduled.n
+        if planned.scheduled.epoch and end < len(tokens):
             reached()
             return tokens[:end]
         return tokens
@@ -22,7 +22,7 @@ def _resumed_with_one_chunk(parts: Parts, reached: Reached) -> Parts:
 
 def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
     def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-        if len(sampled) != row.n:
+        if len(sampled) != row.scheduled.n:
             reached()
         request.num_stale -= len(sampled)
 
@@ -44,8 +44,8 @@ def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
 
     def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
         key = request.index, request.drop_before
-        if row.epoch >= request.drop_before or not sampled or key not in dropped:
-            dropped.update([key] if sampled and row.epoch < request.drop_before else [])
+        if row.scheduled.epoch >= request.drop_before or not sampled or key not in dropped:
+            dropped.update([key] if sampled and row.scheduled.epoch < request.drop_before else [])
             return parts.delivered_stale(request, row, sampled)
         reached()
         return sampled
@@ -164,7 +164,7 @@ FAULTS = (
     Fault(
         id="lmdeploy-4654-abort-of-the-ended",
         source="lmdeploy PR #4654",
-        symptom="a request that had ended is reported as given up",
+        symptom="a request that had ended is reported as aborted",
         trigger="a request is aborted after it has ended, with a step of it in flight",
         plane="tokens",
         requires=(("depth", 2),),

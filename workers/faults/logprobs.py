@@ -1,4 +1,4 @@
-"""Faults in logprobs: from which logits, of which columns, of which rows. The one in a device op exists on NumPy."""
+"""Faults in logprobs: wrong logits, columns or rows. The one in a device op exists on the NumPy tier."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ def _raw_after_processing(parts: Parts, reached: Reached) -> Parts:
 
 def _every_column(parts: Parts, reached: Reached) -> Parts:
     def body(given: FlattenLogprobs) -> None:
-        # Behind the last row nobody reads what is put there.
+        # What is written behind the last row is never read.
         if np.any(given.num_sampled[given.rows[:-1]] < given.width):
             reached()
         parts.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))

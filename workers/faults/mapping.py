@@ -1,4 +1,4 @@
-"""Faults in what goes along when a row moves: drafts (on the NumPy tier), block tables, state slots."""
+"""Faults in what moves with a row: drafts (on the NumPy tier), block tables, state slots."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -71,7 +71,7 @@ def _padding_folded_onto_a_slot(parts: Parts, reached: Reached) -> Parts:
         if not rows:
             return parts.pad_state_slots(rows, num_pads)
         num_slots = 1 + max(row.plan.request.state_slot for row in rows)
-        # A batch may be padded to its own size alone; what is behind that is no row.
+        # A batch may have its padded size already: entries behind it are no rows.
         if capture_size(len(rows)) > len(rows):
             reached()
         return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
@@ -153,7 +153,7 @@ FAULTS = (
     Fault(
         id="vllm-37728-stale-row",
         source="vllm PR #37728; there the row of a finished request, whose block is another's by then",
-        symptom="a step that runs nobody writes over the recurrent state of a request",
+        symptom="a step without requests writes over the recurrent state of a request",
         trigger="a dummy step while the request that was in row 0 last is held back: its row is not cleared",
         plane="recurrent",
         requires=(("layers", "hybrid"),),

@@ -1,4 +1,4 @@
-"""Faults in reused names: a request bears the name of one that has ended."""
+"""Faults in reused names: a request has the name of one that has ended."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ FAULTS = (
     Fault(
         id="vllm-id-reuse",
         source="vllm, request ids that are not made unique (derived from its source; no report)",
-        symptom="a new request is fed what was sampled for the one that bore its name before",
+        symptom="a new request is fed what was sampled for an earlier request of its name",
         trigger="a request ends, and another of its name joins the very next step",
         plane="counts",
         requires=(),

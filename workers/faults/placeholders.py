@@ -72,7 +72,7 @@ FAULTS = (
     Fault(
         id="vllm-46899-placeholder-input",
         source="vllm PRs #46899 and #40768",
-        symptom="the model is fed the placeholder of a draft that nobody proposed",
+        symptom="the model is fed the placeholder of a draft that was not proposed",
         trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
         plane="inputs",
         requires=(),

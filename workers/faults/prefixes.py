@@ -1,4 +1,4 @@
-"""Faults of the prefix cache: what is found in it, what is put into it, who holds it."""
+"""Faults of the prefix cache: lookup, registration, references."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,7 +61,7 @@ FAULTS = (
     Fault(
         id="sglang-22897-overshoot",
         source="sglang PR #22897",
-        symptom="blocks are found by tokens that nobody was ever sent",
+        symptom="blocks are found by tokens that were never delivered",
         trigger="an end cuts an accepted run that fills a block behind it",
         plane="prefix",
         requires=CACHED,
@@ -79,7 +79,7 @@ FAULTS = (
     Fault(
         id="xllm-1146-references",
         source="xllm PR #1146",
-        symptom="blocks are held by nobody and never given back",
+        symptom="blocks keep references without an owner and are never given back",
         trigger="a request that waits finds blocks in the prefix cache, and there are too few others",
         plane="blocks",
         requires=CACHED,

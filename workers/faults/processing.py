@@ -1,4 +1,4 @@
-"""Faults in how logits are processed: by which history, and what is left out. Those of device ops exist on NumPy."""
+"""Faults in logits processing: wrong history, omitted steps. Those in a device op exist on the NumPy tier."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
-from workers.kernels.process_logits.vectorised import mask, penalise, rules_of
+from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
 
 def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[Any], int, int]:
@@ -23,7 +23,7 @@ def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[An
 
 def _placeholders_stay(parts: Parts, reached: Reached) -> Parts:
     def body(given: WriteHistory) -> None:
-        # What is not known when a row joins is a placeholder for ever.
+        # Tokens that are unknown when a row joins stay placeholders.
         if np.any(given.lines != _with_history(parts, given)):
             reached()
 
@@ -139,7 +139,7 @@ FAULTS = (
     Fault(
         id="trtllm-17701-penalties-ignored",
         source="TensorRT-LLM PR #17701; vllm issue #18902",
-        symptom="a request is sampled as if it had no penalties, and nobody says so",
+        symptom="a request is sampled as if it had no penalties, without an error",
         trigger="a request with penalties samples",
         plane="logits",
         requires=(),

@@ -15,7 +15,7 @@ def _inherits_the_slot(parts: Parts, reached: Reached) -> Parts:
     def body(given: RecurrentUpdate) -> None:
         states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
         fresh = (given.state_slot >= 0) & (given.num_computed == 0)
-        # Memory nobody has used was zero there.
+        # Unused memory is zero in that engine.
         inherits = fresh & (states[given.state_slot, given.accepted] != POISON)
         if inherits.any():
             reached()

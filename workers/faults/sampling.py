@@ -12,7 +12,7 @@ from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.probabilities.vectorised import LOG2E, NEVER, Floats, above, weight
+from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
 from workers.kernels.sampler_stats.arguments import SamplerStats
 from workers.kernels.sampling_inputs.arguments import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN
@@ -54,7 +54,7 @@ def _tries_share_noise(parts: Parts, reached: Reached) -> Parts:
 def _same_noise_every_step(parts: Parts, reached: Reached) -> Parts:
     def body(given: SamplingInputs) -> None:
         parts.sampling_inputs(given)
-        # A generator made anew from the seed of its request is where it was in the first step.
+        # A generator recreated from its request's seed repeats the noise of the first step.
         if given.positions.any():
             reached()
         given.positions[:] = 0
@@ -67,19 +67,19 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
 
     def row_params(rows: Sequence[Row]) -> list[SamplingParams]:
         found = parts.row_params(rows)
-        # The noise of a generator that was drawn from once more is not that of its seed and a position.
+        # A generator that has drawn once more no longer gives the noise of its seed and a position.
         moved = [
             params.model_copy(update={"seed": (params.seed + draws[row.plan.request.index]) & INTEGER_MAX})
             for row, params in zip(rows, found, strict=True)
         ]
         if moved != found:
             reached()
-        if any(row.plan.d for row in rows):
+        if any(row.plan.scheduled.d for row in rows):
             # Numbers for recovered tokens are drawn for every row, and masked where no draft was there to reject.
             draws.update(
                 row.plan.request.index
                 for row, params in zip(rows, found, strict=True)
-                if params.temperature and not row.plan.d
+                if params.temperature and not row.plan.scheduled.d
             )
         return moved
 
@@ -186,7 +186,7 @@ def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats
     fits &= maximum > NEVER
     lines, maximum = np.where(fits, lines, NEVER), np.where(fits, maximum, np.float32(0))
     lines = above(lines, floors.reshape(-1, width)[:, :, None])
-    # Greedy rows have weights, too, which nobody reads.
+    # Greedy rows have weights, too, which are not used.
     scale = LOG2E / np.where(temperature > 0, temperature, LOG2E)
     return weight(lines, maximum, scale[:, None, None])
 

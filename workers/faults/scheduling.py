@@ -1,4 +1,4 @@
-"""Faults in what a step is given: how many tokens, drafts, placeholders, and which state slot."""
+"""Faults in what is scheduled: tokens, drafts, placeholders, state slots."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
 
     def drafts_after(row: PlanRow, k_step: int) -> int:
         index, found = row.request.index, parts.drafts_after(row, k_step)
-        epoch, drafts = pending.get(index, (row.epoch, 0))
-        if found or epoch == row.epoch:
-            pending[index] = row.epoch, found
+        epoch, drafts = pending.get(index, (row.scheduled.epoch, 0))
+        if found or epoch == row.scheduled.epoch:
+            pending[index] = row.scheduled.epoch, found
             return found
         # Nothing was proposed since the request was resumed, so what it had before is still there, once.
         del pending[index]
@@ -41,8 +41,8 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     def placeholders_for(row: PlanRow) -> int:
         index, found = row.request.index, parts.placeholders_for(row)
         before = was_chunk.get(index)
-        was_chunk[index] = row.epoch, row.discard
-        if before != (row.epoch, True) or not found:
+        was_chunk[index] = row.scheduled.epoch, row.discard
+        if before != (row.scheduled.epoch, True) or not found:
             return found
         reached()
         return 0
@@ -50,7 +50,7 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, placeholders_for=placeholders_for)
 
 
-def _no_end_of_the_context(parts: Parts, reached: Reached) -> Parts:
+def _no_context_limit(parts: Parts, reached: Reached) -> Parts:
     def room_for(request: Request, wanted: int, max_model_len: int) -> int:
         found = parts.room_for(request, wanted, max_model_len)
         if found < wanted:
@@ -73,7 +73,7 @@ def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, take_state_slot=take_state_slot)
 
 
-def _state_asked_of_everyone(parts: Parts, reached: Reached) -> Parts:
+def _state_slot_always_required(parts: Parts, reached: Reached) -> Parts:
     def has_state(request: Request, slots: Pool) -> bool:
         if parts.has_state(request, slots) and not slots.num_free:
             reached()
@@ -117,7 +117,7 @@ FAULTS = (
         trigger="a request with K drafts to verify comes within K tokens of the model's length",
         plane="books",
         requires=(),
-        apply=_no_end_of_the_context,
+        apply=_no_context_limit,
     ),
     Fault(
         id="lmdeploy-4691-slot-of-its-own",
@@ -126,7 +126,7 @@ FAULTS = (
         trigger="every state slot is taken, and a request that runs needs one more block",
         plane="books",
         requires=(("layers", "hybrid"),),
-        apply=_state_asked_of_everyone,
+        apply=_state_slot_always_required,
     ),
     Fault(
         id="sglang-26941-dangling-slot",

@@ -9,7 +9,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.arithmetic.vectorised import kv_words
+from workers.kernels.arithmetic.numpy import kv_words
 from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.prepare_inputs.arguments import PrepareInputs
 from workers.kernels.sentinels import POISON
@@ -20,7 +20,7 @@ def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
         parts.prepare_inputs(given)
         _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
         first = starts[row]
-        # Only a row that computes on is laid out this way; what would lie behind the last block in use goes there.
+        # Only rows with computed tokens are laid out this way; slots past the last block in use are clamped to it.
         end = (given.block_table.max() + 1) * given.block_size - 1
         wrong = np.minimum(given.slots[first] + given.positions - given.positions[first], end)
         moved = (given.slots >= 0) & (given.positions[first] > 0) & (wrong != given.slots)
@@ -45,7 +45,7 @@ def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached) -> Parts:
 
 def _uniform_by_length(parts: Parts, reached: Reached) -> Parts:
     def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-        uniform = all(row.n == width for row in rows)
+        uniform = all(row.scheduled.n == width for row in rows)
         if uniform != parts.is_uniform(rows, width):
             reached()
         return uniform
@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         id="tgi-2711-contiguous-slots",
         source="text-generation-inference PR #2711",
-        symptom="the keys and values of a speculative run go to a block that belongs to another request, or to nobody",
+        symptom="the keys and values of a speculative run go to a block that belongs to another request, or to none",
         trigger="a run of tokens crosses into a block that does not lie behind the one before",
         plane="inputs",
         requires=(),

@@ -1,4 +1,4 @@
-"""Faults in which drafts are compared with what, and in how the outcome is told. All exist on the NumPy tier."""
+"""Faults in the verification of drafts and in its encoded outcome. All are in device ops, on the NumPy tier."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def _bonus_compared_with_a_default(parts: Parts, reached: Reached) -> Parts:
         parts.count_sampled(given)
         sampled = given.sampled.reshape(-1, given.width)
         bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
-        # Where the bonus token is compared, the draft that is not there was loaded as 0.
+        # The bonus token has no draft beside it: a masked load compares it with 0.
         matches = (given.state_slot >= 0) & (given.discard == 0) & (bonus == 0)
         if matches.any():
             reached()
@@ -57,7 +57,7 @@ def _infinity_wins(parts: Parts, reached: Reached) -> Parts:
     def body(given: RejectionSample) -> None:
         parts.rejection_sample(given)
         right = given.sampled.copy()
-        # The largest number there is was taken for the largest logit.
+        # The largest finite number took the place of an infinite logit.
         finite = np.where(np.isposinf(given.logits), np.finfo(np.float32).max, given.logits)
         parts.rejection_sample(replace(given, logits=finite))
         if not np.array_equal(given.sampled, right):
@@ -110,7 +110,7 @@ FAULTS = (
         id="specstorm-infinite-logit",
         source="an earlier version of our own engine",
         symptom="a greedy request gets a token where its logits are infinite, unless a neighbour's tokens are drawn",
-        trigger="a logit of a column that a greedy row comes to is infinite, in a step in which every row is greedy",
+        trigger="a logit of a column that a greedy row reaches is infinite, in a step in which every row is greedy",
         plane="counts",
         requires=(),
         apply=_infinity_wins,

@@ -1,4 +1,4 @@
-"""Faults in missing waits: memory in flight is used again, or read, before anybody has waited for it."""
+"""Faults in waits: memory in flight is written or read before the copy or kernel that uses it is done."""
 
 from dataclasses import replace
 

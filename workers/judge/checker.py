@@ -10,6 +10,7 @@ from typing import Any
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.judge.due_captures import DueCaptures
+from workers.judge.judge import End, Judge
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
@@ -30,9 +31,9 @@ from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
 from workers.oracle.truth import Release, RowTruth, StepTruth, Truth
+from workers.record.evidence import Difference, Rule, Violation, fact, shown, violation
 from workers.record.log import Entry, Launched, Processed, Scheduled
 from workers.record.observation import POINTS, VARIABLES, Observation
-from workers.record.verdict import Difference
 
 # So many steps are kept before those that are over are looked for.
 _STEPS_KEPT = 8
@@ -48,12 +49,14 @@ EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
 }
 
 
-class Checker:
-    """Follow one run: hand it the log and the captures as they come; it answers with the first difference.
+class Checker(Judge):
+    """Judge of every value and decision of a run, against the oracle.
 
     It is over in the step in which a token was drawn so narrowly that an engine may have drawn another. `points` are
     those at which the engine shows itself: what is due there and not shown is a difference, and so is anything else.
     """
+
+    sees = ("log", "captures")
 
     def __init__(self, trace: Trace, tapes: Tapes, points: Set[str] = POINTS) -> None:
         self.spec = trace.spec
@@ -64,6 +67,7 @@ class Checker:
         self.step = 0
         self.step_processed = -1
         self._copied: Difference | None = None
+        self._on_host: Difference | None = None
         self.num_compared = 0
         self._variables: set[str] = set()
         self._sizes = dict.fromkeys(POINTS, 0)
@@ -72,13 +76,14 @@ class Checker:
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
         self._due = DueCaptures(trace, points)
 
-    def follow(self, log: list[Entry | Observation]) -> Difference | None:
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         """Fold the entries that are new into the oracle and compare what the host shows."""
         for entry in log:
             if self.is_over:
                 return None
             found = self._observation(entry) if isinstance(entry, Observation) else self._entry(entry)
             if found is not None:
+                self._on_host = found
                 return found
         return None
 
@@ -86,19 +91,19 @@ class Checker:
         """Judge an entry, let the oracle take it, and note what it makes due."""
         due = self._due.before(entry) if self._due.on_host is not None else None
         if due is not None:
-            return _difference("observations", self.step, "", "", None, due, type(entry).__name__.lower())
+            return _difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
         wrong = self.referee.judge(entry)
         if wrong is None:
             try:
                 self.oracle.consume(entry)
             except LogError as error:
-                wrong = str(error)
+                wrong = error.violation
         if wrong is None and self._properties is not None:
             wrong = self._properties.judge(entry)
         if wrong is not None:
             self.step = getattr(entry, "step", self.step)
-            kind = type(entry).__name__.lower()
-            return _difference("log", self.step, "", "", None, "an allowed decision", f"{kind}: {wrong}")
+            wrong = wrong.model_copy(update={"entry": _kind(entry)})
+            return _difference("log", self.step, fact("allowed_decision"), wrong)
         if isinstance(entry, Scheduled):
             self.step = entry.step
         elif isinstance(entry, Processed):
@@ -113,8 +118,8 @@ class Checker:
     def _observation(self, observed: Observation) -> Difference | None:
         due = self._due.observed(observed)
         if due is not None:
-            seen = f"observation {observed.point} of step {observed.step}"
-            return _difference("observations", self.step, "", "", None, due, seen)
+            seen = fact("observation", point=observed.point, step=observed.step)
+            return _difference("observations", self.step, due, seen)
         return self._host(observed)
 
     def _host(self, observed: Observation) -> Difference | None:
@@ -156,8 +161,16 @@ class Checker:
                     columns["host_drafts"] = _host_drafts(rows)
                 return _compare_columns(order, rows, columns, observed) or self._results(observed)
 
-    def captures(self, captures: list[Observation]) -> Difference | None:
-        """Compare captures of the device, in stream order."""
+    def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
+        """Compare captures of the device; a difference on the host is held against all that the device did before."""
+        on_device, on_host = self._first_of(captures), self._on_host
+        if on_device is None or on_host is None:
+            return on_host or on_device
+        # What the host does with the results of a step follows from what the device computed in it.
+        until = max(on_host.step + _follows_device(on_host), 1 + self.step_processed)
+        return on_device if on_device.step < until else on_host
+
+    def _first_of(self, captures: Sequence[Observation]) -> Difference | None:
         self._has_captures |= bool(captures)
         for capture in captures:
             found = self._capture(capture)
@@ -204,8 +217,8 @@ class Checker:
         if due is not None:
             if self.is_over and self._due.captured_until is None:
                 return None
-            seen = f"capture {capture.point} of step {capture.step}, requests {capture.requests}"
-            return _difference("captures", capture.step, "", "", None, due, seen)
+            seen = fact("capture", point=capture.point, step=capture.step, requests=capture.requests)
+            return _difference("captures", capture.step, due, seen)
         point, step, _, _ = capture
         whose = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
         return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
@@ -220,7 +233,7 @@ class Checker:
         for variable, wanted in expected.items():
             actual = values.get(variable)
             if actual is None:
-                return _difference(variable, step, "", "", None, "values", "none was captured")
+                return _difference(variable, step, fact("values"), fact("not_captured"))
             # Behind what is expected everything is scratch.
             if actual != wanted and actual[: len(wanted)] != wanted:
                 return self._first_in(variable, wanted, actual, step, whose)
@@ -231,11 +244,12 @@ class Checker:
     ) -> Difference:
         """Return the first difference of what was captured of a variable from what is expected."""
         if len(actual) < len(wanted):
-            return _difference(variable, step, "", "", None, f"{len(wanted)} values", f"{len(actual)} values")
+            due, seen = (fact("num_values", count=len(each)) for each in (wanted, actual))
+            return _difference(variable, step, due, seen)
         index = next(at for at, (seen, value) in enumerate(zip(actual, wanted, strict=False)) if seen != value)
         owner, position = place_of(variable, index, whose, self.spec)
-        name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
-        return _difference(variable, step, name, commit, position, wanted[index], actual[index])
+        where = (owner.truth.name, owner.commit, position) if owner is not None else ("padding", "padding", position)
+        return _difference(variable, step, wanted[index], actual[index], where)
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -258,7 +272,8 @@ class Checker:
         found = found or self._books(observed)
         wrong = self._properties.processed(observed) if found is None and self._properties is not None else None
         if wrong is not None:
-            return _difference("log", observed.step, "", "", None, "allowed results", f"processed: {wrong}")
+            wrong = wrong.model_copy(update={"entry": "processed"})
+            return _difference("log", observed.step, fact("allowed_results"), wrong)
         return found
 
     def _logprobs(self, observed: Observation) -> Difference | None:
@@ -269,10 +284,11 @@ class Checker:
             return None
         seen = observed.values.get("logprobs") or [()] * len(rows)
         if len(seen) != len(rows):
-            return _difference("logprobs", observed.step, "", "", None, f"{len(rows)} rows", f"{len(seen)} rows")
+            due, there = (fact("num_rows", count=len(each)) for each in (rows, seen))
+            return _difference("logprobs", observed.step, due, there)
         for row, expected, actual in zip(rows, wanted, seen, strict=True):
             if not are_close(actual, expected):
-                return _difference("logprobs", observed.step, row.truth.name, row.commit, None, expected, actual)
+                return _difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit, None))
         return None
 
     def _books(self, observed: Observation) -> Difference | None:
@@ -286,33 +302,41 @@ class Checker:
         for variable, count in free:
             seen = observed.values.get(variable)
             if seen != count:
-                return _difference(variable, observed.step, "", "", None, count, seen)
+                return _difference(variable, observed.step, count, seen)
         return None
 
-    def at_end(self, left: Observation, digest: str) -> Difference | None:
-        """Compare what is left once nothing is left to do: everything was shown, and must have been given back.
+    @property
+    def probes(self) -> dict[str, int]:
+        """What the oracle has counted so far."""
+        oracle = self.oracle
+        drawn = {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
+        return {**drawn, **oracle.happened}
 
-        `digest` is that of all captures, by which schedules are compared: of some captures it is not empty.
-        """
+    def at_end(self, end: End) -> Difference | None:
+        """Compare what is left: everything was shown, and must have been given back."""
+        left = end.left
+        assert left is not None, "the engine shows what its host holds"
         if self._copied is not None:
             return self._copied
         due = self._due.left_over()
         if due is not None:
-            which = "observations" if due.startswith("observation") else "captures"
-            return _difference(which, self.step, "", "", None, due, "none was shown")
-        if self._has_captures and not digest:
-            return _difference("captures", self.step, "", "", None, "a digest of all captures", "an empty digest")
+            which, missing = due
+            return _difference(which, self.step, missing, fact("not_shown"))
+        if self._has_captures and not end.digest:
+            return _difference("captures", self.step, fact("digest"), fact("no_digest"))
         self.num_compared += 1
         self._variables.add("leaks")
         wrong = self.referee.at_end() if not self.is_over else None
         if wrong is not None:
-            return _difference("log", self.step, "", "", None, "an allowed end", wrong)
+            return _difference("log", self.step, fact("allowed_end"), wrong)
         blocks = self.spec.num_blocks - left.values["free_blocks"]
         slots = self.spec.max_num_seqs - left.values["free_state_slots"]
-        held = [f"{what} of request {self.oracle.requests[request].name}" for what, request in left.values["held"]]
+        held = [(what, self.oracle.requests[request].name) for what, request in left.values["held"]]
         if blocks or slots or held:
-            kept = ", ".join([f"{blocks} blocks, {slots} state slots", *held])
-            return _difference("leaks", self.step, "", "", None, "0 blocks, 0 state slots", kept)
+            kept = fact("held", blocks=blocks, slots=slots)
+            for what, name in held:
+                kept = fact("held_too", before=kept, what=what, request=name)
+            return _difference("leaks", self.step, fact("held", blocks=0, slots=0), kept)
         return None
 
 
@@ -327,8 +351,8 @@ def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
         seen = observed.values.get(variable, ())
         if seen != tuple(wanted):
             at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
-            expected, actual = wanted[at : at + 1], list(seen[at : at + 1])
-            return _difference(variable, observed.step, "", "", None, f"{expected} at {at}", f"{actual} at {at}")
+            due, there = (fact("at_index", value=tuple(each[at : at + 1]), index=at) for each in (wanted, seen))
+            return _difference(variable, observed.step, due, there)
     return None
 
 
@@ -347,7 +371,9 @@ def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]
 def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
     """Return the drafts that the host has for each row that goes on with a token."""
     return [
-        row.proposed if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch else SCRATCH
+        row.drafted.proposed
+        if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
+        else SCRATCH
         for row in rows
     ]
 
@@ -361,7 +387,9 @@ def _compare_columns(
     """Compare values of the host, one a request or one a row, which come in the oracle's order."""
     _, step, requests, values = observed
     if order != requests:
-        return _difference("log", step, "", "", None, f"requests {order}", f"requests {requests}")
+        return _difference(
+            "log", step, fact("requests", requests=order), violation(Rule.OBSERVED_ROWS, requests=requests)
+        )
     if {**values, **columns} == values:
         return None
     for variable, wanted in columns.items():
@@ -369,31 +397,40 @@ def _compare_columns(
         if actual == wanted:
             continue
         if actual is None or len(actual) != len(wanted):
-            return _difference(variable, step, "", "", None, f"{len(wanted)} values", actual)
+            return _difference(variable, step, fact("num_values", count=len(wanted)), actual)
         for owner, expected, seen in zip(whose, wanted, actual, strict=True):
             if expected != seen:
                 name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
-                return _difference(variable, step, name, owner.commit, None, expected, seen)
+                return _difference(variable, step, expected, seen, (name, owner.commit, None))
     return None
 
 
+def _follows_device(host: Difference) -> bool:
+    """Tell whether a host difference is later than the device captures of its own step."""
+    variable = VARIABLES.get(host.variable)
+    return variable is not None and variable.point in ("corrected", "processed")
+
+
+def _kind(entry: Entry) -> str:
+    return type(entry).__name__.lower()
+
+
 def _difference(
-    variable: str, step: int, request: str, commit: str, position: int | None, expected: object, actual: object
+    variable: str,
+    step: int,
+    expected: object,
+    actual: object,
+    where: tuple[str, str, int | None] = ("", "", None),
 ) -> Difference:
-    plane = VARIABLES[variable].plane if variable in VARIABLES else "books"
+    """Return a difference; `where` is the request, its commit and the position, of a variable that has them."""
+    request, commit, position = where
     return Difference(
-        plane=plane,
+        plane=VARIABLES[variable].plane if variable in VARIABLES else "books",
         variable=variable,
         request=request,
         commit=commit,
         step=step,
         position=position,
-        expected=_show(expected),
-        actual=_show(actual),
+        expected=shown(expected),
+        actual=actual if isinstance(actual, Violation) else shown(actual),
     )
-
-
-def _show(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 32:
-        return f"{value:016x}"
-    return str(value)

@@ -12,6 +12,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.truth import StepTruth
+from workers.record.evidence import Fact, fact
 from workers.record.log import (
     Aborted,
     CacheReset,
@@ -55,13 +56,13 @@ class DueCaptures:
     def _observed_among(self, *points: str) -> tuple[str, ...]:
         return tuple(point for point in points if point in self._points)
 
-    def before(self, entry: Entry) -> str | None:
+    def before(self, entry: Entry) -> Fact | None:
         """Return which observation is due before an entry of the log, or None."""
         due = self.on_host
         # What a step ends gives its blocks back before the step's results are shown.
         if due is None or (due[0] == "processed" and isinstance(entry, Freed)):
             return None
-        return f"observation {due[0]} of step {due[1]}"
+        return fact("observation", point=due[0], step=due[1])
 
     def after(self, entry: Entry, steps: Mapping[int, StepTruth]) -> None:
         """Note what an entry makes due; `steps` is what the oracle knows of steps."""
@@ -91,33 +92,34 @@ class DueCaptures:
         if point in self._points:
             self.on_host = point, step
 
-    def observed(self, observation: Observation) -> str | None:
+    def observed(self, observation: Observation) -> Fact | None:
         """Take an observation of the host off; return what is due instead of it, or None."""
         due = self.on_host
         if due is None or observation[:2] != due:
-            return f"observation {due[0]} of step {due[1]}" if due is not None else "no observation"
+            return fact("observation", point=due[0], step=due[1]) if due is not None else fact("no_observation")
         self.on_host = None
         return None
 
-    def captured(self, capture: Observation) -> str | None:
+    def captured(self, capture: Observation) -> Fact | None:
         """Take a capture of the device off; return what is due instead of it, or None."""
         if not self._on_device or capture[:3] != self._on_device[0]:
-            return self.next_capture() or "no capture"
+            return self.next_capture() or fact("no_capture")
         self._on_device.popleft()
         return None
 
-    def next_capture(self) -> str | None:
-        """Say which capture is due next, or None."""
+    def next_capture(self) -> Fact | None:
+        """Return which capture is due next, or None."""
         if not self._on_device:
             return None
         point, step, requests = self._on_device[0]
-        return f"capture {point} of step {step}, requests {requests}"
+        return fact("capture", point=point, step=step, requests=requests)
 
-    def left_over(self) -> str | None:
-        """Say what is due once nothing is left to do, or None."""
+    def left_over(self) -> tuple[str, Fact] | None:
+        """Return what is due once nothing is left to do, `observations` or `captures` and which, or None."""
         if self.on_host is not None:
-            return f"observation {self.on_host[0]} of step {self.on_host[1]}"
-        return self.next_capture()
+            return "observations", fact("observation", point=self.on_host[0], step=self.on_host[1])
+        capture = self.next_capture()
+        return None if capture is None else ("captures", capture)
 
     @property
     def captured_until(self) -> int | None:

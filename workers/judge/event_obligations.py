@@ -27,30 +27,27 @@ from scenarios.events import (
 from scenarios.trace import Trace
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
-from workers.record.log import Aborted, CacheReset, Preempted, Submitted
+from workers.record.evidence import Rule, Violation, violation
+from workers.record.log import UNSPOILED, Aborted, CacheReset, Preempted, Spoils, Submitted
 
 Moment: TypeAlias = tuple[int, int]
 _OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
 Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
 
 
-class Duties:
+class EventObligations:
     """The events in the order in which an engine hears them, and what they ask for now.
 
     An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
-    name is in use. `k_step` drafts are due, the samples of `samples_taken` are to be taken away, the logits of
-    `spoiled` to be NaN; `spoiled_logits` and `spoiled_drafts` have what is to be made unusable of a request. `reorder`
-    waits for a batch, a dummy step for a step without one.
+    name is in use. `k_step` drafts are due; the `spoils` of a request wait for a row of it, `reorder` for a batch, a
+    dummy step for a step without one.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         self.k_step = trace.spec.num_speculative_tokens
         self.reorder: Reorder | None = None
         self.is_dummy_due = False
-        self.samples_taken: set[int] = set()
-        self.spoiled: set[int] = set()
-        self.spoiled_logits: dict[int, SpoilLogit] = {}
-        self.spoiled_drafts: dict[int, SpoilDraft] = {}
+        self.spoils: dict[int, Spoils] = {}
         self._k_max = self.k_step
         self._oracle = oracle
         self._submits = trace.submits()
@@ -64,12 +61,12 @@ class Duties:
         self._next = 0
         self._now: Moment = (-1, len(PLACES) - 1)
 
-    def come_due(self, tick: int, place: Place) -> str | None:
+    def come_due(self, tick: int, place: Place) -> Violation | None:
         """Hear every event up to a place of a tick; return which of them was not obeyed, or None."""
         self._now = (tick, PLACES.index(place))
         return self._hear_until(self._now)
 
-    def happened(self, entry: Happening) -> str | None:
+    def happened(self, entry: Happening) -> Violation | None:
         """Return what is wrong with something that happens to a request between two places, or None."""
         if isinstance(entry, Submitted):
             wrong = self._misdated(entry)
@@ -83,27 +80,27 @@ class Duties:
             return None
         match entry:
             case Submitted(submit=submit):
-                return f"request {self._submits[submit].request} was submitted before its event"
+                return violation(Rule.SUBMITTED_EARLY, name=self._submits[submit].request)
             case CacheReset(tick=tick):
-                return f"the prefix cache was reset at tick {tick}, but no event asks for it"
+                return violation(Rule.RESET_UNASKED, tick=tick)
             case Aborted(request=request, tick=tick):
                 name = self._oracle.requests[request].name
-                return f"abort of request {name} at tick {tick}, but no event asks for it"
+                return violation(Rule.ABORT_UNASKED, name=name, tick=tick)
             case Preempted(request=request, tick=tick):
                 name = self._oracle.requests[request].name
-                return f"preempt of request {name} at tick {tick}, but no event asks for it"
+                return violation(Rule.PREEMPT_UNASKED, name=name, tick=tick)
 
     def stalled(self, tick: int) -> set[int]:
         """Return the requests that are held back in a tick."""
         return {request for request, until in self._stalled_until.items() if until > tick}
 
-    def _misdated(self, entry: Submitted) -> str | None:
+    def _misdated(self, entry: Submitted) -> Violation | None:
         if entry.request != len(self._oracle.requests) or not 0 <= entry.submit < len(self._submits):
-            return f"request {entry.request} was submitted out of order"
+            return violation(Rule.SUBMITTED_OUT_OF_ORDER, request=entry.request)
         due = self._submits[entry.submit].tick
-        return None if entry.tick == due else f"submitted at tick {entry.tick}, its event is due at tick {due}"
+        return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
-    def _hear_until(self, moment: Moment) -> str | None:
+    def _hear_until(self, moment: Moment) -> Violation | None:
         """Hear events up to a moment or the first that demands something; return what it demands, or None."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
             unheard = self._hear(self._events[self._next][2])
@@ -136,7 +133,7 @@ class Duties:
         truth = self._oracle.newest(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
 
-    def _hear(self, event: AnyEvent) -> str | None:
+    def _hear(self, event: AnyEvent) -> Violation | None:
         """Hear an event; return what it demands of the engine now, or None."""
         match event:
             case SetK(k=k):
@@ -146,34 +143,41 @@ class Duties:
             case DummyStep():
                 self.is_dummy_due = True
             case ResetPrefixCache(tick=tick):
-                return f"the prefix cache was not reset, its event was due at tick {tick}"
+                return violation(Rule.RESET_MISSING, tick=tick)
             case Submit(request=name, tick=tick):
                 if self._bearer(event) is None:
-                    return f"request {name} was not submitted, its event was due at tick {tick}"
+                    return violation(Rule.SUBMIT_MISSING, name=name, tick=tick)
             case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
                 truth = self._bearer(event)
                 if truth is not None:
                     return self._hear_of(event, truth)
         return None
 
-    def _hear_of(self, event: _OfARequest, truth: Truth) -> str | None:
+    def _hear_of(self, event: _OfARequest, truth: Truth) -> Violation | None:
         match event:
             case Abort(tick=tick):
-                return f"request {truth.name} goes on, its abort was due at tick {tick}"
+                return violation(Rule.ABORT_MISSING, name=truth.name, tick=tick)
             case Preempt(tick=tick):
-                return f"request {truth.name} runs on, its preemption was due at tick {tick}" if truth.running else None
+                return violation(Rule.PREEMPT_MISSING, name=truth.name, tick=tick) if truth.running else None
             case Stall(tick=tick, at=at, ticks=ticks):
                 until = tick + (at != "before_schedule") + ticks
                 self._stalled_until[truth.index] = max(until, self._stalled_until.get(truth.index, 0))
-            case NoValidToken():
-                self.samples_taken.add(truth.index)
-            case NanLogits():
-                self.spoiled.add(truth.index)
-            case SpoilLogit():
-                self.spoiled_logits[truth.index] = event
-            case SpoilDraft():
-                self.spoiled_drafts[truth.index] = event
+            case _:
+                self.spoils[truth.index] = _with(self.spoils.get(truth.index, UNSPOILED), event)
         return None
+
+
+def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:
+    """Return what is to be spoiled of a row once one more event asks for it."""
+    match event:
+        case NoValidToken():
+            return spoils._replace(no_valid_token=True)
+        case NanLogits():
+            return spoils._replace(nan_logits=True)
+        case SpoilLogit():
+            return spoils._replace(logit=event)
+        case SpoilDraft():
+            return spoils._replace(draft=event)
 
 
 def _moment(event: AnyEvent) -> Moment:

@@ -18,6 +18,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.judge.contracts.logprobs import width_of
 from workers.oracle.incremental_tape import depends_on_drafts
+from workers.record.evidence import Difference, Reference, fact, shown
 from workers.record.observation import Output
 
 # Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
@@ -38,6 +39,20 @@ class OutputDifference(NamedTuple):
     position: int | None
     expected: object
     actual: object
+
+    def difference(self, reference: Reference, step: int) -> Difference:
+        """Return it as a difference from a reference run, seen at the end of a run of some steps."""
+        plane = {"end": "liveness", "logprobs": "logits", "prompt_logprobs": "logits"}.get(self.variable, "tokens")
+        return Difference(
+            plane=plane,
+            variable=self.variable,
+            request=self.request,
+            step=step,
+            position=self.position,
+            expected=shown(self.expected),
+            actual=shown(self.actual),
+            reference=reference,
+        )
 
 
 class Comparison(NamedTuple):
@@ -68,9 +83,9 @@ def compare(
     may go on where they were once tokens in flight are thrown away.
     """
     if isinstance(seen, str):
-        return Comparison(OutputDifference("end", "", None, "outputs", seen))
+        return Comparison(OutputDifference("end", "", None, fact("outputs"), fact("failed", error=seen)))
     if isinstance(wanted, str):
-        return Comparison(OutputDifference("end", "", None, f"the other run: {wanted}", "outputs"))
+        return Comparison(OutputDifference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     submitted = Counter(event.request for event in trace.submits())
     # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
@@ -86,7 +101,7 @@ def compare(
         if submitted[name] > 1 or name not in submits or name in excused:
             continue
         if name not in seen:
-            return Comparison(OutputDifference("tokens", name, None, "an output", "none"), near_ties)
+            return Comparison(OutputDifference("tokens", name, None, fact("output"), fact("nothing")), near_ties)
         pair = _Pair(submits[name], seen[name], output, name in cut_short, terms)
         found = pair.first_difference()
         if found is not None:
@@ -125,7 +140,7 @@ class _Pair:
                 return self._logprobs(position)
         if not self._is_cut_short:
             if len(seen.tokens) != len(wanted.tokens):
-                expected, actual = f"{len(wanted.tokens)} tokens", f"{len(seen.tokens)} tokens"
+                expected, actual = (fact("tokens", count=len(each.tokens)) for each in (wanted, seen))
                 return OutputDifference("tokens", name, common, expected, actual)
             if seen.finish_reason != wanted.finish_reason:
                 return OutputDifference("finish_reason", name, None, wanted.finish_reason, seen.finish_reason)
@@ -136,7 +151,7 @@ class _Pair:
         seen, wanted = self._seen.prompt_logprobs, self._wanted.prompt_logprobs
         width = 2 * self._submit.params.num_prompt_logprobs
         if len(seen) != len(wanted):
-            expected, actual = f"{len(wanted) // 2} logprobs", f"{len(seen) // 2} logprobs"
+            expected, actual = (fact("num_logprobs", count=len(each) // 2) for each in (wanted, seen))
             return OutputDifference("prompt_logprobs", self._submit.request, None, expected, actual)
         for first in range(0, len(wanted), width) if width else ():
             one, other = seen[first : first + width], wanted[first : first + width]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from scenarios.events import Stall, Submit
 from scenarios.trace import Trace
+from workers.record.evidence import Rule, Violation, violation
 from workers.record.log import (
     Aborted,
     Corrected,
@@ -74,7 +75,7 @@ class Properties:
             if isinstance(event, Stall):
                 self._stalls.setdefault(event.request, []).append((event.tick, event.tick + event.ticks))
 
-    def judge(self, entry: Entry) -> str | None:
+    def judge(self, entry: Entry) -> Violation | None:
         """Return which property an entry breaks, or None."""
         match entry:
             case Scheduled():
@@ -125,11 +126,11 @@ class Properties:
             self._holders[block] -= 1
             self._num_free += not self._holders[block]
 
-    def _schedule(self, entry: Scheduled) -> str | None:
+    def _schedule(self, entry: Scheduled) -> Violation | None:
         accounts, spec = self._accounts, self._spec
         left = spec.max_num_batched_tokens - sum([row.n for row in entry.rows])
         if left < 0:
-            return f"{-left} tokens more than the budget of a step are scheduled"
+            return violation(Rule.BUDGET, count=-left)
         if self._has_victims:
             # What is taken back from a victim is left, for nobody was asked again.
             left = 0
@@ -144,16 +145,16 @@ class Properties:
                 account.samples += 1
                 account.tokens += 1 + row.d
             elif left and not self._may_end_here(account, row.n):
-                return f"request {account.submit.request} gets {row.n} tokens and is cut short, {left} are left"
-            if row.new_blocks:
-                for block in row.new_blocks:
+                return violation(Rule.CUT_SHORT, name=account.submit.request, count=row.n, left=left)
+            if row.blocks.new:
+                for block in row.blocks.new:
                     if self._holders[block]:
-                        return f"block {block} is given to request {account.submit.request}, but somebody holds it"
+                        return violation(Rule.BLOCK_HELD, block=block, name=account.submit.request)
                     self._holders[block] = 1
-                self._num_free -= len(row.new_blocks)
+                self._num_free -= len(row.blocks.new)
         self._flying.append(entry.rows)
         if self._num_running > spec.max_num_seqs:
-            return f"{self._num_running} requests run, at most {spec.max_num_seqs} may"
+            return violation(Rule.TOO_MANY_RUN, count=self._num_running, due=spec.max_num_seqs)
         wrong = self._left_out(entry, left, joined) if entry.skipped else None
         self._has_victims = False
         return wrong
@@ -161,9 +162,9 @@ class Properties:
     def _join(self, account: Account, row: ScheduledRow) -> None:
         account.running = account.was_admitted = True
         self._num_running += 1
-        account.computed = account.scheduled = row.hit_length
+        account.computed = account.scheduled = row.blocks.hit_length
         account.needed = account.known
-        for block in row.shared_blocks:
+        for block in row.blocks.shared:
             self._num_free -= not self._holders[block]
             self._holders[block] += 1
 
@@ -173,7 +174,7 @@ class Properties:
         is_aligned = spec.recurrent_cache == "align" and account.scheduled % spec.block_size == 0
         return is_aligned or n == spec.long_prefill_token_threshold
 
-    def _left_out(self, entry: Scheduled, left: int, joined: Sequence[tuple[Account, bool]]) -> str | None:
+    def _left_out(self, entry: Scheduled, left: int, joined: Sequence[tuple[Account, bool]]) -> Violation | None:
         """Judge who does not run: nobody who could."""
         waiting: list[Account] = []
         is_held_back = self._has_victims
@@ -187,22 +188,21 @@ class Properties:
                 if not account.stale:
                     waiting.append(account)
             elif left and not self._awaits_results(account):
-                return f"request {account.submit.request} runs and is left out, {left} tokens are left"
+                return violation(Rule.LEFT_OUT, name=account.submit.request, left=left)
         is_idle = not entry.rows and bool(waiting) and not is_held_back
         self._num_idle_steps = self._num_idle_steps + 1 if is_idle else 0
         if self._num_idle_steps > self._spec.depth + 1:
-            return f"{self._num_idle_steps} steps in a row run nothing, while requests wait"
+            return violation(Rule.IDLE, count=self._num_idle_steps)
         for account, has_run in joined:
             for other in waiting:
                 # First come, first served: one that has run before is not behind anybody.
                 if other.rank < account.rank and not (has_run and self._spec.policy == "fcfs"):
-                    name = other.submit.request
-                    return f"request {account.submit.request} is admitted before {name}, which came first"
+                    return violation(Rule.OVERTAKEN, name=account.submit.request, other=other.submit.request)
         if waiting and not is_held_back and left > self._spec.num_speculative_tokens:
             return self._could_be_admitted(waiting, left)
         return None
 
-    def _could_be_admitted(self, waiting: Sequence[Account], left: int) -> str | None:
+    def _could_be_admitted(self, waiting: Sequence[Account], left: int) -> Violation | None:
         """Judge those that wait while there are rows and budget: the blocks of the first are too many."""
         spec = self._spec
         if self._num_running >= spec.max_num_seqs:
@@ -213,7 +213,7 @@ class Properties:
             if self._num_free < -(-length // spec.block_size):
                 return None
         name = waiting[0].submit.request
-        return f"request {name} waits, with {left} tokens, {self._num_free} blocks and a row left"
+        return violation(Rule.COULD_RUN, name=name, left=left, blocks=self._num_free)
 
     def _awaits_results(self, account: Account) -> bool:
         """Tell whether results in flight may say that a request that runs has nothing to compute now."""
@@ -225,58 +225,58 @@ class Properties:
     def _may_be_stalled(self, account: Account, tick: int) -> bool:
         return any(first <= tick <= last for first, last in self._stalls.get(account.submit.request, ()))
 
-    def processed(self, observed: Observation) -> str | None:
+    def processed(self, observed: Observation) -> Violation | None:
         """Return which property the results of a step break, or None."""
         values, landed = observed.values, {row.request: row for row in self._landed}
         for request, tokens, reason in zip(observed.requests, values["tokens"], values["finish_reason"], strict=True):
             account, row = self._accounts[request], landed[request]
             if account.has_ended:
                 if tokens:
-                    return f"request {account.submit.request} has ended and gets {len(tokens)} tokens"
+                    return violation(Rule.GOES_ON_ENDED, name=account.submit.request, count=len(tokens))
                 continue
             count = self._advance if row.epoch == account.epoch else self._deliver
             wrong = count(account, row, len(tokens), reason) or self._limit(account, len(tokens), reason)
             if wrong is not None:
-                return f"request {account.submit.request}: {wrong}"
+                return wrong.model_copy(update={"request": account.submit.request})
         return None
 
     @staticmethod
-    def _advance(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> str | None:
+    def _advance(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> Violation | None:
         """Count what a row computed; every token before its drafts is one that was known and not computed yet."""
         end = account.computed + row.n - row.d
         if account.computed + row.n >= account.needed:
             account.samples -= 1
             account.tokens -= 1 + row.d
             if end != account.known:
-                return f"{end} tokens are computed before its drafts, {account.known} are known"
+                return violation(Rule.COMPUTED_BEFORE_DRAFTS, count=end, due=account.known)
             if num_tokens > 1 + row.d:
-                return f"{num_tokens} tokens come from {row.d} drafts"
-            if not num_tokens and reason is None and not (row.invalid or row.spoiled):
-                return "a row that samples brings no token"
+                return violation(Rule.TOO_MANY_TOKENS, count=num_tokens, drafts=row.d)
+            if not num_tokens and reason is None and not (row.spoils.no_valid_token or row.spoils.nan_logits):
+                return violation(Rule.NO_TOKEN)
             account.computed = end - 1 + num_tokens
             return None
         if row.d or num_tokens or end >= account.known:
-            return f"a chunk up to token {end} of {account.known} has {row.d} drafts and brings {num_tokens} tokens"
+            return violation(Rule.CHUNK, end=end, known=account.known, drafts=row.d, count=num_tokens)
         account.computed = end
         return None
 
     @staticmethod
-    def _deliver(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> str | None:
+    def _deliver(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> Violation | None:
         if row.epoch >= account.drop_before:
             account.stale -= 1
         elif num_tokens:
-            return f"{num_tokens} tokens of epoch {row.epoch} are delivered, which was dropped"
+            return violation(Rule.DROPPED_DELIVERED, count=num_tokens, epoch=row.epoch)
         return None
 
-    def _limit(self, account: Account, num_tokens: int, reason: str | None) -> str | None:
+    def _limit(self, account: Account, num_tokens: int, reason: str | None) -> Violation | None:
         known = account.known = account.known + num_tokens
         limit = account.limit
         if known > limit:
-            return f"it has {known} tokens, at most {limit} are allowed"
+            return violation(Rule.BEYOND_LIMIT, count=known, due=limit)
         if reason is not None:
             self._end(account)
             if reason == "length" and known < limit:
-                return f"it ends with {known} tokens for its length, which is {limit}"
+                return violation(Rule.ENDS_BELOW_LIMIT, count=known, due=limit)
         elif known == limit:
-            return f"it goes on with {known} tokens, which is its length"
+            return violation(Rule.GOES_ON_AT_LIMIT, count=known)
         return None

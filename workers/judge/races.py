@@ -6,28 +6,20 @@ Does not verify: memory that is reached by neither a device op nor `Machine.host
 Clocks are taken when an op is enqueued, so one run stands for every schedule of the same trace.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
 
+from workers.judge.judge import End, Judge
 from workers.lanes.lane import Buffer, Mode, Record, Span
+from workers.record.evidence import HOST, Access, Difference, MissingOrder, fact
 
-# One access: its number, lane (the last is the host), local time, what did it, step.
-Access: TypeAlias = tuple[int, int, int, str, int]
+# One use of memory: its number, lane (the last is the host), local time, what did it, step.
+_Use: TypeAlias = tuple[int, int, int, str, int]
+_How: TypeAlias = Literal["read", "write"]
 Range: TypeAlias = tuple[int, int]
 
-
-@dataclass(frozen=True, slots=True)
-class Race:
-    """Two accesses of the same memory, at least one a write, that nothing orders."""
-
-    buffer: str
-    step: int
-    first: str
-    second: str
-
-    def __str__(self) -> str:
-        return f"nothing orders {self.first} before {self.second} (both use {self.buffer})"
+# The plane of findings.
+RACES = "races"
 
 
 class _Cell:
@@ -41,8 +33,8 @@ class _Cell:
     __slots__ = ("overlapping", "reads", "writes")
 
     def __init__(self) -> None:
-        self.writes: dict[_Cell, Access] = {}
-        self.reads: dict[int, Access] = {}
+        self.writes: dict[_Cell, _Use] = {}
+        self.reads: dict[int, _Use] = {}
         self.overlapping: list[tuple[_Cell, bool]] = []
 
 
@@ -53,9 +45,9 @@ class RaceDetector:
     """
 
     def __init__(self, lanes: Sequence[str]) -> None:
-        self.race: Race | None = None
+        self.race: MissingOrder | None = None
         self.num_accesses = 0
-        self._names = (*lanes, "host")
+        self._names = (*lanes, HOST)
         # What each lane knows of the others besides what the host knows: that comes before all it is launched with.
         self._clocks = [[0] * len(self._names) for _ in self._names]
         for own, clock in enumerate(self._clocks):
@@ -111,16 +103,43 @@ class RaceDetector:
             newest = max(span.watched.writes.values())
             if newest[4] != written_in:
                 access = self.num_accesses, self._host, 1, "access", step
-                self._report(span.buffer, newest, access, f"write over step {written_in}", mode)
+                self._report(span.buffer, newest, access, "write", mode, replaced=written_in)
 
-    def _report(self, buffer: Buffer, earlier: Access, access: Access, how: str, mode: Mode) -> None:
-        if self.race is not None:
-            return
-        _, lane, _, what, step = earlier
-        first = f"the {how} by {self._names[lane]}:{what}@{step}"
-        _, lane, _, what, step = access
-        second = f"the {'read' if mode == 'in' else 'write'} by {self._names[lane]}:{what}@{step}"
-        self.race = Race(buffer.name, step, first, second)
+    def _report(
+        self, buffer: Buffer, earlier: _Use, access: _Use, how: _How, mode: Mode, replaced: int | None = None
+    ) -> None:
+        if self.race is None:
+            first = self._access(earlier, how, replaced)
+            second = self._access(access, "read" if mode == "in" else "write")
+            self.race = MissingOrder(first=first, second=second, memory=buffer.name)
+
+    def _access(self, use: _Use, how: _How, replaced: int | None = None) -> Access:
+        _, lane, _, op, step = use
+        return Access(lane=self._names[lane], op=op, step=step, how=how, replaced=replaced)
+
+
+class Races(Judge):
+    """Judge of the order of accesses; `first` returns the first race of the run, as whoever watches it knows it."""
+
+    planes = (RACES,)
+
+    def __init__(self, first: Callable[[], MissingOrder | None]) -> None:
+        self.first = first
+
+    def at_end(self, end: End) -> Difference | None:
+        """Return the first race: an order was due, and there is none."""
+        race = self.first()
+        if race is None:
+            return None
+        sites = race.first.site, race.second.site
+        return Difference(
+            plane=RACES,
+            variable=race.memory if None in sites else f"{race.first.actor} and {race.second.actor}",
+            step=race.second.step,
+            expected=fact("order"),
+            actual=fact("no_order"),
+            missing_order=race,
+        )
 
 
 def _cell_of(span: Span) -> _Cell:

@@ -10,12 +10,14 @@ Does not verify: values (`checker` does); which state slot is handed out and, wi
 from collections import deque
 
 from scenarios.trace import Trace
-from workers.judge.event_obligations import Duties
+from workers.judge.event_obligations import EventObligations
 from workers.judge.reference_scheduler import Decision, RowOrder, Share, Standing, victim_of
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
+from workers.record.evidence import Rule, Violation, violation
 from workers.record.log import (
+    NO_BLOCKS,
     UNSPOILED,
     Aborted,
     CacheReset,
@@ -30,6 +32,7 @@ from workers.record.log import (
     Spoils,
     Submitted,
 )
+from workers.record.verdict import Waiting
 
 # A tick no trace reaches: events are bounded by 1,000,000.
 _AFTER_EVERY_EVENT = 1 << 30
@@ -41,7 +44,7 @@ class Referee:
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         spec = self._spec = trace.spec
         self._oracle = oracle
-        self._duties = Duties(trace, oracle)
+        self._obligations = EventObligations(trace, oracle)
         self._row_order = RowOrder(trace.seed)
         self._has_grammars = any(submit.params.grammar for submit in trace.submits())
         self._owner: list[int | None] = [None] * spec.num_blocks
@@ -60,7 +63,7 @@ class Referee:
         self._unprocessed: deque[Scheduled] = deque()
         self._uncorrected: deque[int] = deque()
 
-    def judge(self, entry: Entry) -> str | None:
+    def judge(self, entry: Entry) -> Violation | None:
         """Return what is wrong with an entry, or None."""
         wrong = self._out_of_place(entry)
         if wrong is not None:
@@ -75,69 +78,69 @@ class Referee:
             case Corrected(step=step):
                 return self._correct(step)
             case CacheReset():
-                return self._duties.happened(entry)
+                return self._obligations.happened(entry)
             case Submitted(request=request):
                 self._queue.append(request)
-                return self._duties.happened(entry)
+                return self._obligations.happened(entry)
             case Preempted(request=request) | Aborted(request=request) | Freed(request=request):
                 if not 0 <= request < len(self._oracle.requests):
-                    return f"request {request} was never submitted"
+                    return violation(Rule.NEVER_SUBMITTED, request=request)
                 return self._happen(entry, self._oracle.requests[request])
 
-    def at_end(self) -> str | None:
+    def at_end(self) -> Violation | None:
         """Return what is missing once the engine says that nothing is left to do, or None."""
-        wrong = self._duties.come_due(_AFTER_EVERY_EVENT, "before_process")
+        wrong = self._obligations.come_due(_AFTER_EVERY_EVENT, "before_process")
         if wrong is not None:
             return wrong
         if len(self._uncorrected) > 1:
-            return f"step {self._uncorrected[0]} was never corrected"
+            return violation(Rule.NEVER_CORRECTED, step=self._uncorrected[0])
         alive = [truth.name for truth in self._oracle.alive.values()]
-        return f"the engine stopped while requests {', '.join(alive)} were alive" if alive else None
+        return violation(Rule.STOPPED_EARLY, names=alive) if alive else None
 
-    def waiting(self) -> str:
-        """Say why each request that was left out of the last step was."""
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Return the requests that were left out of the last step, each with the reason."""
         skipped = self._scheduled.skipped if self._scheduled is not None else ()
-        names = [f"{self._oracle.requests[request].name} waits: {reason}" for request, reason in skipped]
-        return ", ".join(names) or "no request waits"
+        requests = self._oracle.requests
+        return tuple(Waiting(request=requests[request].name, reason=reason) for request, reason in skipped)
 
-    def _out_of_place(self, entry: Entry) -> str | None:
-        """Say what an entry comes before: nothing happens while a step is decided, nor until it is launched."""
+    def _out_of_place(self, entry: Entry) -> Violation | None:
+        """Return the rule that an entry breaks by its place: nothing happens from a decision to its launch."""
         scheduled = self._scheduled
         if scheduled is not None and scheduled.step > self._launched and not isinstance(entry, Launched):
-            return f"step {scheduled.step} is not launched yet"
+            return violation(Rule.BEFORE_LAUNCH, step=scheduled.step)
         if not self._victims or isinstance(entry, Scheduled | Freed):
             return None
         if isinstance(entry, Preempted) and entry.cause == "blocks":
             return None
-        return f"requests were preempted for step {self._launched + 1}, which is not scheduled yet"
+        return violation(Rule.BEFORE_SCHEDULE, step=self._launched + 1)
 
-    def _happen(self, entry: Preempted | Aborted | Freed, truth: Truth) -> str | None:
+    def _happen(self, entry: Preempted | Aborted | Freed, truth: Truth) -> Violation | None:
         match entry:
             case Preempted():
                 return self._preempt(entry, truth)
             case Aborted():
-                return self._duties.happened(entry)
+                return self._obligations.happened(entry)
             case Freed():
                 return self._free(entry)
 
     def _next_tick(self) -> int:
         return 0 if self._scheduled is None else self._scheduled.tick + 1
 
-    def _schedule(self, entry: Scheduled) -> str | None:
+    def _schedule(self, entry: Scheduled) -> Violation | None:
         oracle = self._oracle
         if not entry.tick == entry.step == self._next_tick():
-            return f"it is step {entry.step} at tick {entry.tick}, next is {self._next_tick()}"
+            return violation(Rule.STEP_NUMBER, step=entry.step, tick=entry.tick, due=self._next_tick())
         self._scheduled = entry
-        wrong = self._duties.come_due(entry.tick, "before_schedule")
+        wrong = self._obligations.come_due(entry.tick, "before_schedule")
         if wrong is not None:
             return wrong
-        if entry.k_step != self._duties.k_step:
-            return f"{entry.k_step} drafts are proposed, the events say {self._duties.k_step}"
+        if entry.k_step != self._obligations.k_step:
+            return violation(Rule.DRAFTS_PROPOSED, count=entry.k_step, due=self._obligations.k_step)
         rows = [row.request for row in entry.rows]
         named = sorted(rows + [request for request, _ in entry.skipped])
         alive = [*oracle.alive]
         if named != alive:
-            return f"scheduled or skipped are requests {named}, alive are {alive}"
+            return violation(Rule.NAMED_REQUESTS, requests=named, due=alive)
         decision = self._decide(entry)
         wrong = self._compare(entry, rows, decision)
         if wrong is not None:
@@ -146,7 +149,7 @@ class Referee:
             truth, share = oracle.requests[row.request], decision.shares[row.request]
             wrong = self._row(row, truth, share) or self._memory(row, truth, share)
             if wrong is not None:
-                return f"request {truth.name}: {wrong}"
+                return wrong.model_copy(update={"request": truth.name})
             self._drafts_next[row.request] = 0 if share.is_chunk else entry.k_step
             self._num_steps[row.request] = row.step_in_epoch + 1
         if self._queue:
@@ -173,7 +176,7 @@ class Referee:
         grammars = (
             {truth.index for truth in self._oracle.alive.values() if truth.grammar} if self._has_grammars else set()
         )
-        decision = Decision(self._spec, entry.k_step, self._duties.stalled(entry.tick), stale, grammars, cache)
+        decision = Decision(self._spec, entry.k_step, self._obligations.stalled(entry.tick), stale, grammars, cache)
         decision.go_on(
             self._running_before if self._victims else [self._standing(truth) for truth in self._oracle.running]
         )
@@ -191,135 +194,115 @@ class Referee:
             self._drafts_next.get(truth.index, 0),
             len(truth.blocks),
             truth.limit,
-            truth.priority,
         )
+        if self._spec.policy == "priority":
+            standing.priority = truth.priority
         if self._oracle.cache is not None:
             standing.blocks = tuple(truth.blocks)
             standing.hashes = tuple(truth.hashes_until(truth.committed - 1, self._spec.block_size))
             standing.num_cached = truth.num_cached
         return standing
 
-    def _compare(self, entry: Scheduled, rows: list[int], decision: Decision) -> str | None:
+    def _compare(self, entry: Scheduled, rows: list[int], decision: Decision) -> Violation | None:
         """Compare who runs, as the requests of `rows`, who waits and who was preempted with what is due."""
         requests = self._oracle.requests
         victims = self._victims
         if victims != decision.victims:
-            return f"preempted for want of blocks are requests {victims}, due are {decision.victims}"
+            return violation(Rule.VICTIMS, requests=victims, due=decision.victims)
         for victim, blocks, share in zip(victims, self._returned, decision.returned, strict=True):
             count = share.num_blocks if share is not None else 0
             if len(blocks) != count or (
                 share is not None and self._oracle.cache is not None and blocks != share.blocks
             ):
-                return f"request {requests[victim].name} gives blocks {blocks} of this step back, {count} are due"
+                return violation(Rule.RETURNED_BLOCKS, name=requests[victim].name, blocks=blocks, due=count)
         for request, reason in entry.skipped:
             due = decision.waits.get(request)
             if reason != due:
-                why = "which is not so" if due is None else f"the reason is {due!r}"
-                return f"request {requests[request].name} was left out for {reason!r}, {why}"
+                return violation(Rule.SKIPPED, name=requests[request].name, reason=reason, due=due)
         if rows == [*decision.shares]:
             return None
         for request in rows:
             if request in decision.waits:
-                return f"request {requests[request].name} was scheduled, it has to wait: {decision.waits[request]!r}"
-        return f"rows are {rows}, due are {[*decision.shares]}"
+                return violation(Rule.SCHEDULED, name=requests[request].name, due=decision.waits[request])
+        return violation(Rule.ROWS, rows=rows, due=[*decision.shares])
 
-    def _row(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
+    def _row(self, row: ScheduledRow, truth: Truth, share: Share) -> Violation | None:
         num_steps = self._num_steps.get(row.request, 0)
         if (row.epoch, row.step_in_epoch) != (truth.epoch, num_steps):
             if row.epoch != truth.epoch:
-                return f"epoch is {row.epoch}, it was preempted {truth.epoch} times"
-            return f"it is its step {row.step_in_epoch}, it was scheduled {num_steps} times in this epoch"
+                return violation(Rule.EPOCH, epoch=row.epoch, due=truth.epoch)
+            return violation(Rule.STEP_IN_EPOCH, step=row.step_in_epoch, due=num_steps)
         if (row.n, row.d, row.padded) != (share.n, share.d, share.is_padded):
             return self._share(row, share)
-        duties = self._duties
-        if duties.samples_taken or duties.spoiled or row.invalid or row.spoiled:
-            wrong = self._taken(row, share)
-            if wrong is not None:
-                return wrong
-        if row.spoils is UNSPOILED and not duties.spoiled_logits and not duties.spoiled_drafts:
+        if row.spoils is UNSPOILED and row.request not in self._obligations.spoils:
             return None
         return self._spoils(row, share)
 
     @staticmethod
-    def _share(row: ScheduledRow, share: Share) -> str:
-        """Say in what a row is not the share that is due."""
+    def _share(row: ScheduledRow, share: Share) -> Violation:
+        """Return in what a row is not the share that is due."""
         if row.n != share.n:
-            return f"{row.n} tokens are scheduled, {share.n} are due (budget left {share.budget})"
+            return violation(Rule.NUM_TOKENS, count=row.n, due=share.n, budget=share.budget)
         if row.d != share.d:
-            return f"{row.d} drafts are scheduled, {share.d} are due"
-        if row.padded:
-            return "it was padded with drafts, but does not join a uniform batch"
-        return "it joins a uniform batch, but was not padded with drafts"
+            return violation(Rule.NUM_DRAFTS, count=row.d, due=share.d)
+        return violation(Rule.PADDED if row.padded else Rule.NOT_PADDED)
 
-    def _taken(self, row: ScheduledRow, share: Share) -> str | None:
-        """Compare whether the sample of a row is taken away, and whether its logits are made NaN."""
-        duties = self._duties
-        is_taken = row.request in duties.samples_taken and not share.is_chunk
-        if row.invalid and not is_taken:
-            return "its sample was taken away, but no event asks for that"
-        if is_taken and not row.invalid:
-            return "its sample was not taken away, an event asks for that"
-        if is_taken:
-            duties.samples_taken.remove(row.request)
-        is_spoiled = row.request in duties.spoiled and not share.is_chunk
-        if row.spoiled != is_spoiled:
-            return f"its logits are made NaN: {row.spoiled}; due is {is_spoiled}"
-        if is_spoiled:
-            duties.spoiled.remove(row.request)
-        return None
+    def _spoils(self, row: ScheduledRow, share: Share) -> Violation | None:
+        """Compare what is spoiled of a row: its sample and logits where it samples, a draft where it verifies one."""
+        waiting = self._obligations.spoils.pop(row.request, UNSPOILED)
+        due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
+        if not share.d:
+            due, left = due._replace(draft=None), left._replace(draft=waiting.draft)
+        if left != UNSPOILED:
+            self._obligations.spoils[row.request] = left
+        seen = row.spoils
+        if seen.no_valid_token != due.no_valid_token:
+            return violation(Rule.SAMPLE_LEFT if due.no_valid_token else Rule.SAMPLE_TAKEN)
+        if seen.nan_logits != due.nan_logits:
+            return violation(Rule.SPOILED_LOGITS, seen=seen.nan_logits, due=due.nan_logits)
+        return None if seen == due else violation(Rule.SPOILS, seen=_spoiled(seen), due=_spoiled(due))
 
-    def _spoils(self, row: ScheduledRow, share: Share) -> str | None:
-        """Compare what is spoiled of a row: a logit where it samples, a draft where it verifies one."""
-        logits, drafts = self._duties.spoiled_logits, self._duties.spoiled_drafts
-        due = Spoils(
-            logits.pop(row.request, None) if not share.is_chunk else None,
-            drafts.pop(row.request, None) if share.d else None,
-        )
-        return None if row.spoils == due else f"spoiled of it are {row.spoils}; due are {due}"
-
-    def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> str | None:
-        spec = self._spec
-        if row.new_blocks or share.num_blocks or row.shared_blocks or share.shared or row.hit_length:
-            if len(row.new_blocks) != share.num_blocks:
-                wanted = f"{share.num_blocks} cover its tokens and the drafts that follow"
-                return f"{len(row.new_blocks)} blocks were given, {wanted}"
-            if row.hit_length != len(share.shared) * spec.block_size or row.shared_blocks != share.shared:
-                return f"blocks {row.shared_blocks} are taken over ({row.hit_length} tokens), due are {share.shared}"
-            if self._oracle.cache is not None and row.new_blocks != share.blocks:
-                return f"blocks {row.new_blocks} are given, due are {share.blocks}"
-            for block in row.new_blocks if self._oracle.cache is None else ():
+    def _memory(self, row: ScheduledRow, truth: Truth, share: Share) -> Violation | None:
+        spec, given = self._spec, row.blocks
+        if given is not NO_BLOCKS or share.num_blocks or share.shared:
+            if len(given.new) != share.num_blocks:
+                return violation(Rule.NUM_BLOCKS, count=len(given.new), due=share.num_blocks)
+            if given.hit_length != len(share.shared) * spec.block_size or given.shared != share.shared:
+                return violation(Rule.HITS, blocks=given.shared, tokens=given.hit_length, due=share.shared)
+            if self._oracle.cache is not None and given.new != share.blocks:
+                return violation(Rule.BLOCKS, blocks=given.new, due=share.blocks)
+            for block in given.new if self._oracle.cache is None else ():
                 if not 0 <= block < spec.num_blocks or self._owner[block] is not None:
-                    return f"block {block} is given to it, but belongs to {self._owner_name(block)}"
+                    return violation(Rule.BLOCK_OWNED, block=block, owner=self._owner_name(block))
                 self._owner[block] = row.request
         slot = row.state_slot
         if truth.running:
-            return None if slot == truth.state_slot else f"state slot {slot} is given to it, but it has its own"
+            return None if slot == truth.state_slot else violation(Rule.SLOT_CHANGED, slot=slot)
         if not 0 <= slot < spec.max_num_seqs or self._slot_owner[slot] is not None:
-            return f"state slot {slot} is given to it, but it is not free"
+            return violation(Rule.SLOT_OWNED, slot=slot)
         self._slot_owner[slot] = row.request
         return None
 
-    def _owner_name(self, block: int) -> str:
+    def _owner_name(self, block: int) -> str | None:
         owner = self._owner[block] if 0 <= block < len(self._owner) else None
-        return "nobody: there is no such block" if owner is None else self._oracle.requests[owner].name
+        return None if owner is None else self._oracle.requests[owner].name
 
-    def _preempt(self, entry: Preempted, truth: Truth) -> str | None:
+    def _preempt(self, entry: Preempted, truth: Truth) -> Violation | None:
         running = self._oracle.running
         if entry.cause != "blocks":
-            wrong = self._duties.happened(entry)
+            wrong = self._obligations.happened(entry)
             if wrong is not None:
                 return wrong
         else:
             due = victim_of(self._spec, [*map(self._standing, running)]).request if running else None
             if due != entry.request:
-                which = "the one admitted last" if self._spec.policy == "fcfs" else "the least urgent"
-                return f"request {entry.request} was preempted, but it is not {which}"
+                return violation(Rule.VICTIM, request=entry.request, due=due)
             if entry.mode != "deliver":
-                return f"request {entry.request} was preempted for blocks in mode {entry.mode}, due is deliver"
+                return violation(Rule.VICTIM_MODE, request=entry.request, mode=entry.mode)
             if entry.tick != self._next_tick():
-                return f"request {entry.request} was preempted at tick {entry.tick}, next is {self._next_tick()}"
+                return violation(Rule.VICTIM_TICK, request=entry.request, tick=entry.tick, due=self._next_tick())
             # What an event before this step asks for comes before what the step needs.
-            wrong = self._duties.come_due(entry.tick, "before_schedule")
+            wrong = self._obligations.come_due(entry.tick, "before_schedule")
             if wrong is not None:
                 return wrong
             if not self._victims:
@@ -331,46 +314,45 @@ class Referee:
         self._queue.appendleft(truth.index)
         return None
 
-    def _free(self, entry: Freed) -> str | None:
+    def _free(self, entry: Freed) -> Violation | None:
         for block in entry.blocks if self._oracle.cache is None else ():
             if not 0 <= block < self._spec.num_blocks or self._owner[block] != entry.request:
-                owner = self._owner_name(block)
-                return f"block {block} is given back by request {entry.request}, but belongs to {owner}"
+                return violation(Rule.BLOCK_FREED, block=block, request=entry.request, owner=self._owner_name(block))
             self._owner[block] = None
         slot = entry.state_slot
         if not 0 <= slot < self._spec.max_num_seqs or self._slot_owner[slot] != entry.request:
-            return f"state slot {slot} is given back by request {entry.request}, which does not own it"
+            return violation(Rule.SLOT_FREED, slot=slot, request=entry.request)
         self._slot_owner[slot] = None
         return None
 
-    def _launch(self, entry: Launched) -> str | None:
-        scheduled, duties = self._scheduled, self._duties
+    def _launch(self, entry: Launched) -> Violation | None:
+        scheduled, obligations = self._scheduled, self._obligations
         if entry.step != self._launched + 1:
-            return f"step {entry.step} was launched after step {self._launched}"
+            return violation(Rule.LAUNCH_ORDER, step=entry.step, before=self._launched)
         if scheduled is None or scheduled.step != entry.step:
-            return f"step {entry.step} was launched, but not the last one scheduled"
+            return violation(Rule.NOT_THE_LAST_SCHEDULED, step=entry.step)
         self._launched = entry.step
         self._uncorrected.append(entry.step)
         if len(self._uncorrected) > 2:
-            return f"step {entry.step} was launched, but step {self._uncorrected[0]} was not corrected"
+            return violation(Rule.LAUNCHED_UNCORRECTED, step=entry.step, uncorrected=self._uncorrected[0])
         if len(self._unprocessed) > self._spec.depth:
-            return f"{len(self._unprocessed)} steps are in flight, depth is {self._spec.depth}"
-        order = self._row_order.update(scheduled.rows, scheduled.tick, duties.reorder)
+            return violation(Rule.TOO_MANY_IN_FLIGHT, count=len(self._unprocessed), depth=self._spec.depth)
+        order = self._row_order.update(scheduled.rows, scheduled.tick, obligations.reorder)
         if entry.order != order:
-            return f"step {entry.step} runs requests {entry.order}, due in row order are {order}"
-        is_dummy = not order and duties.is_dummy_due
+            return violation(Rule.ROW_ORDER, step=entry.step, requests=entry.order, due=order)
+        is_dummy = not order and obligations.is_dummy_due
         if order:
-            duties.reorder = None
+            obligations.reorder = None
         if is_dummy:
-            duties.is_dummy_due = False
+            obligations.is_dummy_due = False
         return self._shape(entry, scheduled, is_dummy)
 
-    def _shape(self, entry: Launched, scheduled: Scheduled, is_dummy: bool) -> str | None:
+    def _shape(self, entry: Launched, scheduled: Scheduled, is_dummy: bool) -> Violation | None:
         spec, rows = self._spec, scheduled.rows
         k = spec.num_speculative_tokens
         is_uniform = {(row.n, row.d) for row in rows} == {(1 + k, k)}
         if entry.uniform != is_uniform:
-            return f"the batch is called uniform: {entry.uniform}; due is {is_uniform}"
+            return violation(Rule.UNIFORM, seen=entry.uniform, due=is_uniform)
         num_rows, num_tokens = len(rows), sum([row.n for row in rows])
         if spec.pad and rows:
             num_rows = 1 << (num_rows - 1).bit_length()
@@ -380,21 +362,27 @@ class Referee:
         if is_dummy:
             num_rows, num_tokens = 1, spec.token_multiple
         if (entry.num_rows, entry.num_tokens) != (num_rows, num_tokens):
-            due = f"{num_rows} and {num_tokens}"
-            return f"the batch is padded to {entry.num_rows} rows and {entry.num_tokens} tokens, due are {due}"
+            seen = {"rows": entry.num_rows, "tokens": entry.num_tokens}
+            return violation(Rule.SHAPE, **seen, due_rows=num_rows, due_tokens=num_tokens)
         return None
 
-    def _process(self, step: int) -> str | None:
+    def _process(self, step: int) -> Violation | None:
         if not self._unprocessed or self._unprocessed[0].step != step:
-            expected = self._unprocessed[0].step if self._unprocessed else "none"
-            return f"step {step} was processed, next is {expected}"
+            due = self._unprocessed[0].step if self._unprocessed else None
+            return violation(Rule.PROCESS_ORDER, step=step, due=due)
         if len(self._unprocessed) < self._spec.depth:
-            return f"step {step} was processed with {len(self._unprocessed)} in flight, depth is {self._spec.depth}"
+            return violation(Rule.PROCESSED_EARLY, step=step, count=len(self._unprocessed), depth=self._spec.depth)
         tick = self._unprocessed[-1].tick
         self._unprocessed.popleft()
-        return self._duties.come_due(tick, "before_process")
+        return self._obligations.come_due(tick, "before_process")
 
-    def _correct(self, step: int) -> str | None:
+    def _correct(self, step: int) -> Violation | None:
         if not self._uncorrected or self._uncorrected.popleft() != step or step >= self._launched:
-            return f"step {step} was corrected out of turn"
+            return violation(Rule.CORRECTED_OUT_OF_TURN, step=step)
         return None
+
+
+def _spoiled(spoils: Spoils) -> tuple[str | None, str | None]:
+    """Return the events that spoil a logit and a draft of a row, as JSON."""
+    logit, draft = (event.model_dump_json() if event is not None else None for event in (spoils.logit, spoils.draft))
+    return logit, draft

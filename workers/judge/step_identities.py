@@ -9,26 +9,16 @@ corrected; that every planned step is shown, and that nothing is left at the end
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+from workers.judge.judge import End, Judge
+from workers.record.evidence import Difference, fact, shown
+from workers.record.log import Entry
 from workers.record.observation import Observation
-from workers.record.verdict import Difference
 
 PLANES = ("blocks", "books", "counts", "inputs")
-
-
-class Breach(NamedTuple):
-    """An identity that does not hold: of which variable, of which request or of all, where, and how."""
-
-    plane: str
-    variable: str
-    request: int | None
-    step: int
-    position: int | None
-    expected: str
-    actual: str
 
 
 @dataclass(slots=True, eq=False)
@@ -62,11 +52,13 @@ class Step:
     sampled: Mapping[int, list[int]] = field(default_factory=dict)
 
 
-class StepIdentities:
-    """Judge of the observations of one run, in the order in which they were made; asked at its end.
+class StepIdentities(Judge):
+    """Judge of the observations of one run, in the order in which they were made.
 
     The first of them says how large the vocabulary and a block are.
     """
+
+    sees = ("log",)
 
     def __init__(self) -> None:
         self._vocab_size, self._block_size = 0, 0
@@ -74,12 +66,13 @@ class StepIdentities:
         self._state_sizes: list[int] = []
         self._steps: dict[int, Step] = {}
         self._num_processed = 0
-        self._loose: list[Breach] = []
+        self._loose: list[Difference] = []
         self._residencies: dict[int, Residency] = {}
 
-    def see(self, observations: Iterable[Observation]) -> None:
-        """Take observations in."""
-        for seen in observations:
+    def see_log(self, log: Sequence[Entry | Observation]) -> None:
+        """Keep the observations of a step; they are judged at the end."""
+        for seen in log:
+            assert isinstance(seen, Observation), "its decisions are its own"
             match seen.point:
                 case "opened":
                     self._vocab_size, self._block_size = seen.values["vocab_size"], seen.values["block_size"]
@@ -99,27 +92,30 @@ class StepIdentities:
                     self._loose += _left_over(seen)
 
     @property
-    def has_seen(self) -> bool:
-        """Tell whether any step was shown."""
-        return bool(self._steps)
+    def planes(self) -> tuple[str, ...]:
+        """Its planes, once a step was shown."""
+        return PLANES if self._steps else ()
 
-    def breach(self) -> Breach | None:
-        """Return the first identity that does not hold, once the run has ended."""
+    def at_end(self, end: End) -> Difference | None:
+        """Return the first identity that does not hold."""
         for number in sorted(self._steps):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:
                 return found
         return next(iter(self._loose), None)
 
-    def _of_step(self, number: int, step: Step) -> Iterator[Breach]:
+    def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
         self._begin(number, step)
         yield from self._counts(number, step)
         if step.inputs is None:
-            yield Breach("inputs", "inputs", None, number, None, "inputs of every step", "none are shown")
+            yield _difference(
+                "inputs", "inputs", None, (number, None), fact("inputs_of_every_step"), fact("none_shown")
+            )
             return
-        shown, planned = step.inputs.requests, step.planned.requests
-        if sorted(shown) != sorted(planned):
-            yield Breach("inputs", "rows", None, number, None, f"requests {sorted(planned)}", str(sorted(shown)))
+        seen, planned = step.inputs.requests, step.planned.requests
+        if sorted(seen) != sorted(planned):
+            due = fact("requests", requests=sorted(planned))
+            yield _difference("inputs", "rows", None, (number, None), due, sorted(seen))
             return
         yield from self._inputs(number, step, step.inputs)
         if step.corrected is not None:
@@ -140,16 +136,16 @@ class StepIdentities:
             stay = self._residencies[request]
             stay.computed += _progress(stay, self._steps[stay.last].sampled.get(request, []))
 
-    def _counts(self, number: int, step: Step) -> Iterator[Breach]:
+    def _counts(self, number: int, step: Step) -> Iterator[Difference]:
         """Yield counts of a plan that are below the true ones, or beyond what is in flight."""
         for request, planned in zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True):
             stay = self._residencies[request]
             most = stay.computed + (stay.num_planned if stay.last >= step.num_processed else 0)
             if not stay.computed <= planned <= most:
-                wanted = f"{stay.computed} to {most}"
-                yield Breach("counts", "scheduled_computed", request, number, None, wanted, str(planned))
+                due = fact("between", least=stay.computed, most=most)
+                yield _difference("counts", "scheduled_computed", request, (number, None), due, planned)
 
-    def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Breach]:
+    def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Difference]:
         values = inputs.values
         owners = _owners(step.planned.values["blocks"])
         states = dict(step.planned.values["states"])
@@ -162,71 +158,70 @@ class StepIdentities:
             yield from self._row(number, request, seen, values["seq_lens"][row])
             bound = values.get("bounds", values["seq_lens"])[row]
             if bound < values["seq_lens"][row]:
-                wanted = f"at least {values['seq_lens'][row]}"
-                yield Breach("counts", "bounds", request, number, None, wanted, str(bound))
+                due = fact("at_least", least=values["seq_lens"][row])
+                yield _difference("counts", "bounds", request, (number, None), due, bound)
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
             for group, held in enumerate(states.get(request, ())):
                 slot, goes_on = values[f"states_{group}"][row], values[f"goes_on_{group}"][row]
                 due = held[(values["seq_lens"][row] - 1) // self._state_sizes[group]]
                 yield from self._state(number, request, slot, goes_on, due, holders)
 
-    def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Breach]:
+    def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Difference]:
         """Yield what is wrong with tokens, positions and length of a row."""
         stay = self._residencies[request]
         first, count = stay.computed, stay.num_scheduled
         for index, (token, position) in enumerate(zip(seen["input_ids"], seen["positions"], strict=True)):
             if position != first + index:
-                yield Breach("inputs", "positions", request, number, first + index, str(first + index), str(position))
+                yield _difference("inputs", "positions", request, (number, first + index), first + index, position)
             if not 0 <= token < self._vocab_size:
-                wanted = f"a token below {self._vocab_size}"
-                yield Breach("inputs", "input_ids", request, number, position, wanted, str(token))
+                due = fact("below_vocabulary", size=self._vocab_size)
+                yield _difference("inputs", "input_ids", request, (number, position), due, token)
             known = stay.tokens[first + index : first + index + 1]
             if stay.is_followed and index < count - stay.num_drafts and known != [token]:
-                wanted = str(known[0]) if known else "only drafts behind what is known"
-                yield Breach("inputs", "input_ids", request, number, position, wanted, str(token))
+                wanted = known[0] if known else fact("only_drafts")
+                yield _difference("inputs", "input_ids", request, (number, position), wanted, token)
         if length != first + count:
-            yield Breach("inputs", "seq_lens", request, number, None, str(first + count), str(length))
+            yield _difference("inputs", "seq_lens", request, (number, None), first + count, length)
 
     def _slots(
         self, number: int, request: int, slots: list[int], table: list[int], owners: Mapping[int, Mapping[int, int]]
-    ) -> Iterator[Breach]:
+    ) -> Iterator[Difference]:
         """Yield slots that are not those of the blocks planned, and blocks that are somebody else's."""
         size, stay = self._block_size, self._residencies[request]
         for position, slot in enumerate(slots, stay.computed):
             block, held = table[position // size], owners.get(table[position // size], {})
             if slot != block * size + position % size:
-                wanted = str(block * size + position % size)
-                yield Breach("inputs", "slots", request, number, position, wanted, str(slot))
+                yield _difference("inputs", "slots", request, (number, position), block * size + position % size, slot)
             if held.get(request) != position // size:
-                wanted = f"a block that is its own, number {position // size}"
-                yield Breach("blocks", "tables", request, number, position, wanted, f"block {block}")
+                due = fact("own_block", index=position // size)
+                yield _difference("blocks", "tables", request, (number, position), due, fact("block", block=block))
             for other, index in held.items():
                 shared = index == position // size and (index + 1) * size <= self._residencies[other].hit
                 if other != request and not shared:
-                    actual = f"block {block}, which request {other} holds too"
-                    yield Breach("blocks", "tables", request, number, position, "a block of its own", actual)
+                    due, there = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
+                    yield _difference("blocks", "tables", request, (number, position), due, there)
 
     def _state(
         self, number: int, request: int, slot: int, goes_on: bool, due: int, holders: Mapping[int, list[int]]
-    ) -> Iterator[Breach]:
+    ) -> Iterator[Difference]:
         """Yield a state that is not in the block planned for it, or in somebody else's, or goes on from nothing."""
         first = self._residencies[request].computed
         if slot != due:
-            wanted, actual = f"its state in block {due}", f"block {slot}"
-            yield Breach("blocks", "states", request, number, first, wanted, actual)
+            wanted, there = fact("state_in_block", block=due), fact("block", block=slot)
+            yield _difference("blocks", "states", request, (number, first), wanted, there)
         if len(who := holders.get(slot, [])) > 1:
-            actual = f"block {slot}, which requests {who} hold for states or tokens"
-            yield Breach("blocks", "states", request, number, first, "a block of its own for its state", actual)
+            there = fact("block_of_several", block=slot, holders=who)
+            yield _difference("blocks", "states", request, (number, first), fact("a_block_for_its_state"), there)
         if goes_on != (first > 0):
-            how = ("it begins", "it goes on from a state")
-            yield Breach("inputs", "goes_on", request, number, first, how[first > 0], how[goes_on])
+            how = fact("begins"), fact("goes_on")
+            yield _difference("inputs", "goes_on", request, (number, first), how[first > 0], how[goes_on])
 
-    def _mirrors(self, number: int, corrected: Observation) -> Iterator[Breach]:
+    def _mirrors(self, number: int, corrected: Observation) -> Iterator[Difference]:
         """Yield counts of the host that are not the true ones once they have been corrected."""
         for request, count in zip(corrected.requests, corrected.values["mirror_computed"], strict=True):
             true = self._residencies[request].computed
             if count != true:
-                yield Breach("counts", "mirror_computed", request, number, None, str(true), str(count))
+                yield _difference("counts", "mirror_computed", request, (number, None), true, count)
 
     def _go_on(self, number: int, step: Step) -> None:
         """Add what a step sampled to what is known of each request that it scheduled."""
@@ -264,20 +259,27 @@ def _holders(
     return holders
 
 
-def _left_over(seen: Observation) -> Iterator[Breach]:
+def _left_over(seen: Observation) -> Iterator[Difference]:
     for what, count in seen.values["leaks"].items():
-        yield Breach("books", "leaks", None, seen.step, None, f"no {what} held at the end", str(count))
+        yield _difference("books", "leaks", None, (seen.step, None), fact("none_held", what=what), count)
 
 
-def difference_of(breach: Breach) -> Difference:
-    """Return a breach as a difference."""
+def _difference(
+    plane: str,
+    variable: str,
+    request: int | None,
+    where: tuple[int, int | None],
+    expected: object,
+    actual: object,
+) -> Difference:
+    """Return an identity that does not hold: of a request or of all; `where` is the step and the position."""
+    step, position = where
     return Difference(
-        plane=breach.plane,
-        variable=breach.variable,
-        request="" if breach.request is None else f"submit {breach.request}",
-        commit="",
-        step=breach.step,
-        position=breach.position,
-        expected=breach.expected,
-        actual=breach.actual,
+        plane=plane,
+        variable=variable,
+        request="" if request is None else f"submit {request}",
+        step=step,
+        position=position,
+        expected=shown(expected),
+        actual=shown(actual),
     )

@@ -1,4 +1,4 @@
-"""Base of both machines: buffers, accesses of the host to pinned memory, and ops that are held back."""
+"""Base of both machines: buffers, the host's accesses to pinned memory, and ops that are held back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PREPARED_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An op that does not run before something named has passed."""
+    """An op held back until another op or a point of the host, both by name and step, has passed."""
 
     op: tuple[str, int]
     until: tuple[str, int]
@@ -35,7 +35,7 @@ class BaseLane:
         self._prepared: dict[Arguments, Prepared] = {}
 
     def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
-        """Check what an op is launched with; an op that is given the arguments of another takes its place."""
+        """Check an op's arguments and cache it under them, in place of another op with these arguments."""
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
         prepared = self._prepared[arguments] = Prepared(self.name, op_of(op), arguments)
@@ -80,7 +80,7 @@ class BaseMachine:
         self.seen_waits: set[tuple[str, str]] = set()
 
     def decide(self, label: str) -> None:
-        """Let the policy have its way before the host's call `label` takes effect."""
+        """Let the policy act before the host's call `label` takes effect."""
         raise NotImplementedError
 
     def buffer(
@@ -111,7 +111,7 @@ class BaseMachine:
         return HostView(self, span, mode == "w", written_in)
 
     def close(self) -> None:
-        """Do nothing: what a device still uses goes when nobody refers to it."""
+        """Do nothing: memory that a device may still use is freed with its last reference."""
 
     def passed(self, label: tuple[str, int]) -> None:
         """Release what is held until `label`."""
@@ -139,8 +139,8 @@ class HostView:
         if machine.watcher is not None:
             machine.watcher.touched(span.place, "out" if self._writes else "in", machine.step, self._written_in)
         if self._writes and machine.blame:
-            label = f"host:write {span.buffer.name}@{machine.step}"
-            span.buffer.writers = (label, *span.buffer.writers[:1])
+            writer = "host", f"write {span.buffer.name}", machine.step
+            span.buffer.writers = (writer, *span.buffer.writers[:1])
         view: NDArray[Any] = span._writable if self._writes else span._readable
         return view
 

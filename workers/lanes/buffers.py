@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.lanes.lane import Span
+from workers.lanes.lane import Span, Writer
 
 
 @cache
@@ -86,10 +86,10 @@ class FlatBuffer:
         self.lane = lane
         self.whole = whole
         self.accesses: Any = None
-        self.writers: tuple[str, ...] = ()
+        self.writers: tuple[Writer, ...] = ()
         self.tensor = tensor
         self._data = data
-        # The same memory, and what is a part of it, for those who may not write it.
+        # A read-only view of the same memory; None for a tensor.
         self._shown: Any = None
         if isinstance(data, np.ndarray):
             self._shown = data.view()

@@ -2,7 +2,7 @@
 
 A schedule becomes delays: on a lane, a kernel that spins for a calibrated number of cycles before an op; on the host,
 a busy wait before a call. They change when things happen, never what is right to happen.
-Verifies: nothing by itself; the race detector and the checks hear of every call as they do on the simulated machine.
+Verifies: nothing by itself; the race detector and the checks get every call as they do on the simulated machine.
 Does not verify: that a delay brings about the order it aims at. An op that is held back waits for a long delay, not
 for the point it is held until.
 """
@@ -26,7 +26,7 @@ from workers.lanes.prepared import Function, Prepared
 
 # Kernels, each of which can be launched again on the stream of a handle.
 Launches: TypeAlias = Sequence[Callable[[int], None]]
-# Its functions are untyped.
+# Typed as Any: its functions are untyped.
 cuda: Any = torch.cuda
 
 # An op waits longer than the host takes to enqueue several behind it: 10 to 20 microseconds each, once they are bound.
@@ -88,7 +88,7 @@ class CudaRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A look at memory: pinned copies, made in stream order, and what is to be called with them."""
+    """Pinned copies of memory, made in stream order, and the function to call with them."""
 
     function: Callable[..., None]
     copies: tuple[NDArray[Any], ...]
@@ -103,7 +103,7 @@ class CudaLane(BaseLane):
         self.captures = 0
         self._host = machine
         self._handle: int = self.stream.cuda_stream
-        # The kernels of an op that is only kernels, so that it is dispatched once; none of one that copies.
+        # Kernels of an op that launches nothing else, so that it is dispatched once; empty for an op that copies.
         self._launches: dict[Prepared, Launches] = {}
 
     def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
@@ -144,9 +144,9 @@ class CudaLane(BaseLane):
         for launch in launches or ():
             launch(self._handle)
         if machine.blame:
-            label = f"{self.name}:{name}@{step}"
+            writer = self.name, name, step
             for buffer in prepared.outputs:
-                buffer.writers = (label, *buffer.writers[:1])
+                buffer.writers = (writer, *buffer.writers[:1])
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
         """Copy memory in stream order to where the host reads it later, and call `function` with the copies then."""
@@ -263,7 +263,7 @@ class CudaMachine(BaseMachine):
                 pass
 
     def drain(self) -> None:
-        """Wait for everything that was enqueued, and take every capture."""
+        """Wait for everything that was enqueued, and deliver every capture."""
         cuda.synchronize()
         self.deliver(self._num_delivered + len(self._captures))
 

@@ -6,11 +6,13 @@ An engine knows these alone; `simulated` and `cuda` are two implementations, nei
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
 Mode = Literal["in", "out", "inout", "int"]
+# Who wrote memory: a lane or the host, the op, and the step.
+Writer: TypeAlias = tuple[str, str, int]
 
 
 class Arguments(Protocol):
@@ -41,7 +43,7 @@ A = TypeVar("A", bound=Arguments)
 class Span(Protocol):
     """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    `name` says what is in it; it is that of the buffer unless whoever made the span gave it one.
+    `name` says what is in it; by default it is that of the buffer.
     """
 
     key: tuple[int, int]
@@ -58,7 +60,7 @@ class Buffer(Protocol):
 
     Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
     one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
-    watcher, `writers` to the blame: who wrote it last, newest first.
+    watcher, `writers` to the blame: the last ops and accesses that wrote it, newest first.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Buffer(Protocol):
     lane: str | None
     whole: bool
     accesses: Any
-    writers: tuple[str, ...]
+    writers: tuple[Writer, ...]
 
     @property
     def all(self) -> Span:
@@ -141,7 +143,7 @@ class Machine(Protocol):
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> Buffer:
-        """Give memory to the machine; nobody else may keep a reference to it.
+        """Give memory to the machine, which must hold the only reference to it.
 
         With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone. With `whole`, no op
         may write a part of it, so that every write conflicts with every read.
@@ -167,7 +169,7 @@ class Machine(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of its memory, once nobody uses the machine any more."""
+        """Free its memory; the machine must not be used afterwards."""
 
 
 @dataclass(slots=True)
@@ -184,7 +186,7 @@ class Record:
 
 
 class Watcher(Protocol):
-    """What may watch a machine: told of every access and every ordering, in the order of the host's calls."""
+    """Receiver of every access and every ordering on a machine, in the order of the host's calls."""
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Note that an op was enqueued, and what it will read and write."""
@@ -203,14 +205,22 @@ class Watcher(Protocol):
 
 
 class Observer(Watcher, Protocol):
-    """A watcher that is also told of every event that is made, and of every op when it runs."""
+    """A watcher that also receives every event that is made, and every op when it runs."""
 
     def made(self, event: Event) -> None:
-        """Note that there is an event."""
+        """Note that an event was made."""
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Note that an op has run, or has raised, and all the memory it was given."""
 
 
 class Deadlock(Exception):
-    """The host waits for something that no lane can ever do; the message is the wait graph."""
+    """No lane can advance: which lane the host waits for, if it does, and for which record of a lane each lane waits.
+
+    `waits` has a lane, the lane that it waits for, and the step of the record.
+    """
+
+    def __init__(self, host: str | None, waits: tuple[tuple[str, str, int], ...]) -> None:
+        super().__init__(host, waits)
+        self.host = host
+        self.waits = waits

@@ -1,6 +1,6 @@
 """Policies: the order in which lanes advance, with labelled exceptions.
 
-A policy is asked before every call of the seam takes effect. It runs device ops, one at a time, and returns when the
+A policy is called before every call of the host takes effect. It runs device ops, one at a time, and returns when the
 host is to go on; while the host is blocked on a record it returns when that record is done.
 """
 
@@ -23,7 +23,7 @@ class Runner(Protocol):
 
     @property
     def queue(self) -> Sized:
-        """What is enqueued."""
+        """The work that is enqueued."""
 
     def ready(self) -> bool:
         """Tell whether the op at the head of the lane may run now."""
@@ -57,7 +57,7 @@ class Lanes(Protocol):
 
 
 class Policy(Protocol):
-    """Who goes next."""
+    """Choice of the lane or host that advances next."""
 
     name: str
 
@@ -136,7 +136,7 @@ class Random:
     def __init__(self, seed: int) -> None:
         self.name = f"random {seed}"
         self.seed = seed
-        # An op that waits at the head of its lane is asked for again at every call of the host.
+        # Cached: the op at the head of a lane is looked up again at every call of the host.
         self._drawn: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
 
     def urgency(self, site: str, label: str, step: int) -> int:

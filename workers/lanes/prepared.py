@@ -34,7 +34,7 @@ class Op:
     places_written: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive what each launch is held against."""
+        """Derive the types and places that arguments are checked against."""
         spans = tuple((at, mode) for at, (_, mode) in enumerate(self.modes) if mode != "int")
         object.__setattr__(self, "kinds", tuple(int if mode == "int" else FlatSpan for _, mode in self.modes))
         object.__setattr__(self, "spans", spans)
@@ -44,7 +44,7 @@ class Op:
 
 @lru_cache(maxsize=1024)
 def op_of(function: Function) -> Op:
-    """Read from an op's signature what it takes.
+    """Return the op of a function, with the arguments that its signature declares.
 
     Raises:
         TypeError: it does not take one object of arguments.
@@ -87,7 +87,7 @@ class Prepared:
         self.arguments: Any = op.arguments(*memory)
 
     def _mistyped(self, values: Sequence[Any]) -> TypeError:
-        """Return what is wrong with the first argument that is of another kind."""
+        """Return the error of the first argument of a wrong type."""
         for (name, mode), kind, value in zip(self.op.modes, self.op.kinds, values, strict=True):
             if type(value) is not kind:
                 expected = "a plain int" if mode == "int" else "a span of a buffer"
@@ -101,7 +101,7 @@ class Prepared:
         return [values[at].buffer for at in self.op.places_written]
 
     def uses(self) -> list[tuple[Span, Mode]]:
-        """Return all the memory it is given, that of one lane alone too."""
+        """Return all spans it is given and their modes, memory of a single lane included."""
         pairs = zip(self.op.modes, self._given.values(), strict=True)
         return [(argument, mode) for (_, mode), argument in pairs if mode != "int"]
 
@@ -129,7 +129,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A look at memory in stream order: it is no decision point, orders nothing, and no watcher hears of it."""
+    """A read of memory in stream order: no decision point, no ordering, no call of the watcher."""
 
     function: Callable[..., None]
     views: tuple[NDArray[Any], ...]

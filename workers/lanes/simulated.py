@@ -1,6 +1,6 @@
 """Simulated machine: lanes are FIFO queues whose ops run when the policy says so.
 
-The host is the running Python thread. Every call of the seam is a decision point, before it takes effect.
+The host is the running Python thread. Every call of the host is a decision point, before it takes effect.
 A copy reads its source when it runs. Events are CUDA's: re-recordable, and a wait takes the record that is newest
 when the wait is enqueued; waiting for an event that was never recorded returns at once.
 """
@@ -28,7 +28,7 @@ class SimulatedLane(BaseLane):
         super().__init__(name, index)
         self._machine = machine
         self.queue: deque[Launch | Record | Capture | tuple[Record]] = deque()
-        # What the lane was last found to wait for: until that is done it need not be asked again.
+        # The record that the lane was last found to wait for: until it is done the lane is not ready.
         self.awaited = Record(index, step=0, done=True)
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
@@ -42,7 +42,7 @@ class SimulatedLane(BaseLane):
         step, accesses, watcher = machine.step, prepared.accesses, machine.watcher
         if accesses and watcher is not None:
             watcher.launched(self.index, prepared.op.name, accesses, step)
-        if machine.prompt and not self.queue:
+        if machine.runs_at_launch and not self.queue:
             self._execute(prepared, step)
             return
         queue = self.queue
@@ -131,7 +131,7 @@ class SimulatedLane(BaseLane):
         if machine.blame:
             name = prepared.op.name
             for buffer in prepared.outputs:
-                buffer.writers = (f"{self.name}:{name}@{step}", *buffer.writers[:1])
+                buffer.writers = ((self.name, name, step), *buffer.writers[:1])
             if machine.observer is not None:
                 machine.observer.ran(self.index, name, prepared.uses(), step)
 
@@ -213,6 +213,7 @@ class SimulatedMachine(BaseMachine):
         policy: Policy,
         watcher: Watcher | None = None,
         held: Sequence[Held] = (),
+        *,
         without: frozenset[tuple[str, str]] = frozenset(),
         blame: bool = False,
         as_tensor: Callable[[NDArray[Any]], Any] | None = None,
@@ -221,8 +222,8 @@ class SimulatedMachine(BaseMachine):
         super().__init__(policy, observer or watcher, held, without, blame or observer is not None)
         self.observer = observer
         self.lanes: Sequence[SimulatedLane] = [SimulatedLane(self, name, index) for index, name in enumerate(lanes)]
-        # Eager with nothing held back runs every op before the next call of the host: it may as well run at once.
-        self.prompt = type(policy) is Eager and not self.held
+        # Eager with nothing held back runs every op before the next call of the host, so ops run at their launch.
+        self.runs_at_launch = type(policy) is Eager and not self.held
         self.host_label = ""
         self.moved = False
         self._able: list[SimulatedLane] = []
@@ -260,10 +261,10 @@ class SimulatedMachine(BaseMachine):
             for lane in able:
                 lane.run()
             if not able and self.pending:
-                raise Deadlock(self._wait_graph())
+                raise Deadlock(None, self._waits())
 
     def close(self) -> None:
-        """Let go of all memory at once: it refers to itself, and would wait for the garbage collector."""
+        """Free all memory at once: its reference cycles would wait for the garbage collector."""
         for buffer in self.buffers.values():
             buffer.close()
         self.lanes, self._able = (), []
@@ -289,12 +290,9 @@ class SimulatedMachine(BaseMachine):
         if self.held:
             self.held, self.moved = {}, True
             return
-        raise Deadlock(f"the host waits for {self.lanes[record.lane].name}; " + self._wait_graph())
+        raise Deadlock(self.lanes[record.lane].name, self._waits())
 
-    def _wait_graph(self) -> str:
-        waits = []
-        for lane in self.lanes:
-            record = lane.blocking()
-            if record is not None:
-                waits.append(f"{lane.name} waits for {self.lanes[record.lane].name} of step {record.step}")
-        return "; ".join(waits) or "no lane has anything to do"
+    def _waits(self) -> tuple[tuple[str, str, int], ...]:
+        """Return which lane waits for which, and for a record of which step."""
+        blocking = ((lane.name, lane.blocking()) for lane in self.lanes)
+        return tuple((name, self.lanes[each.lane].name, each.step) for name, each in blocking if each is not None)

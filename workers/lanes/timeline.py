@@ -1,22 +1,32 @@
 """Timeline recorder: what each lane and the host did in a run, in order, and which events order them.
 
-Verifies: nothing; it forwards every call to the watcher whose place it takes, and keeps what it was told.
+Verifies: nothing; it forwards every call to the watcher that it wraps, and records it.
 Time counts what happens one after another: an op that runs, an access of the host, a wait of the host that is over.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workers.lanes.lane import Event, Mode, Record, Span, Watcher
 
 HOST = 0
 
 
+class Use(NamedTuple):
+    """Memory that a task uses: a buffer, and what is in a span or else its range where it is not the whole."""
+
+    buffer: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.buffer}:{self.part}" if self.part else self.buffer
+
+
 @dataclass(slots=True)
 class Task:
-    """One thing that the host (lane 0) or a device lane did; `ran` is None for an op that never ran.
+    """An action of the host (lane 0) or of a device lane; `ran` is None for an op that never ran.
 
-    `reads` and `writes` name buffers, behind a colon what is in a span or else its range where it is not the whole;
     `enqueued` is the time of the launch.
     """
 
@@ -26,18 +36,18 @@ class Task:
     step: int
     enqueued: int
     ran: int | None = None
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    reads: tuple[Use, ...] = ()
+    writes: tuple[Use, ...] = ()
 
     @property
     def buffers(self) -> set[str]:
         """Return the names of the buffers it uses."""
-        return {name.partition(":")[0] for name in (*self.reads, *self.writes)}
+        return {use.buffer for use in (*self.reads, *self.writes)}
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An order that an event makes: what comes after it waits until the record behind `before` is done."""
+    """An order made by an event: task `after` waits until the record behind task `before` is done."""
 
     before: int
     after: int
@@ -45,12 +55,11 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingOrder:
-    """Two tasks that use the same memory, and that nothing orders."""
+class UnorderedTasks:
+    """Two tasks, by index, that use the same memory and that nothing orders."""
 
     first: int
     second: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,12 @@ class Timeline:
     lanes: tuple[str, ...]
     tasks: tuple[Task, ...]
     flows: tuple[Flow, ...]
-    missing: MissingOrder | None = None
+    missing: UnorderedTasks | None = None
 
 
 @dataclass(slots=True)
 class TimelineRecorder:
-    """An observer of one machine, before the watcher that judges it."""
+    """Observer of one machine that records every call and forwards it to a watcher."""
 
     watcher: Watcher
     tasks: list[Task] = field(default_factory=list)
@@ -80,7 +89,7 @@ class TimelineRecorder:
     _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
 
     def made(self, event: Event) -> None:
-        """Remember an event, for its name."""
+        """Keep an event, to look up its name."""
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
@@ -93,18 +102,18 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, event))
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Note that an op ran; one that no watcher hears of, since its memory is its lane's alone, is new."""
+        """Note that an op ran; one that uses its lane's memory alone was not noted at its launch and is added here."""
         queued = self._queued.get(lane, [])
         task = next((task for task in queued if (task.op, task.step) == (op, step)), None)
         if task is None:
             task = self._task(lane + 1, op, step, uses)
         else:
             queued.remove(task)
-            task.reads, task.writes = _names(uses)
+            task.reads, task.writes = _uses(uses)
         task.ran = self._tick()
 
     def recorded(self, record: Record) -> None:
-        """Remember what a record stands behind."""
+        """Keep the task that a record stands behind."""
         self.watcher.recorded(record)
         task = self._newest.get(record.lane)
         if task is not None:
@@ -135,12 +144,12 @@ class TimelineRecorder:
         task = self._task(HOST, "read" if mode == "in" else "write", step, [(span, mode)])
         task.ran = self._tick()
 
-    def timeline(self, lanes: Sequence[str], missing: MissingOrder | None) -> Timeline:
+    def timeline(self, lanes: Sequence[str], missing: UnorderedTasks | None) -> Timeline:
         """Return what was recorded."""
         return Timeline(("host", *lanes), tuple(self.tasks), tuple(self.flows), missing)
 
     def _task(self, lane: int, op: str, step: int, uses: Sequence[tuple[Span, Mode]]) -> Task:
-        task = Task(len(self.tasks), lane, op, step, self._now, None, *_names(uses))
+        task = Task(len(self.tasks), lane, op, step, self._now, None, *_uses(uses))
         self.tasks.append(task)
         self._step = max(self._step, step)
         return task
@@ -150,19 +159,19 @@ class TimelineRecorder:
         return self._now
 
     def _name_of(self, record: Record) -> str:
-        """Return the event whose newest record this is, as it is when somebody waits for it."""
+        """Return the name of the event whose newest record this is."""
         return next((event.name for event in self._events if event.record_newest is record), "event")
 
 
-def _names(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _uses(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
     """Return what is read and what is written, each once."""
-    reads = dict.fromkeys(_name(span) for span, mode in uses if mode in ("in", "inout"))
-    writes = dict.fromkeys(_name(span) for span, mode in uses if mode in ("out", "inout"))
+    reads = dict.fromkeys(_use(span) for span, mode in uses if mode in ("in", "inout"))
+    writes = dict.fromkeys(_use(span) for span, mode in uses if mode in ("out", "inout"))
     return tuple(reads), tuple(writes)
 
 
-def _name(span: Span) -> str:
+def _use(span: Span) -> Use:
     buffer, (start, stop) = span.buffer, span.key
     if span.name not in (buffer.name, buffer.all.name):
-        return f"{buffer.name}:{span.name}"
-    return buffer.name if span.key == buffer.all.key else f"{buffer.name}:{start}-{stop}"
+        return Use(buffer.name, span.name)
+    return Use(buffer.name, "" if span.key == buffer.all.key else f"{start}-{stop}")

@@ -1,7 +1,7 @@
 """Values derived from a specification or from sampling parameters, stated from their plain fields for the judges alone.
 
-The engine derives its own (`EngineSpec` and `SamplingParams` have properties): a mistake in one of both is a finding,
-which it would not be if both asked the same function.
+The engine derives its own (`EngineSpec` and `SamplingParams` have properties), so a mistake on either side is a
+finding; in a shared function it would stay hidden.
 """
 
 from scenarios.sampling import SamplingParams

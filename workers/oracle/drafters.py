@@ -19,7 +19,7 @@ SUFFIX_MAX = 4
 
 
 class TargetValues(Protocol):
-    """What the target computes for a prompt and its continuation, by position: what a drafter may be fed with."""
+    """Values of the target for a prompt and its continuation, by position: the inputs of drafters."""
 
     tokens: list[int]
     kv: list[int]
@@ -37,9 +37,9 @@ class TargetValues(Protocol):
 
 
 class Drafts(NamedTuple):
-    """What is proposed behind a position, the word behind each draft, and the token a model predicts itself.
+    """Drafts proposed behind a position, the hidden word behind each, and the model's own predictions.
 
-    Where drafts were drawn it is known from what.
+    `drawn` has what drawn drafts were drawn from.
     """
 
     proposed: tuple[int, ...]
@@ -49,7 +49,7 @@ class Drafts(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What is to be proposed: `k_step` drafts behind `kept` tokens, of which `num_drafts` lie below max_model_len.
+    """Request for drafts: `k_step` behind `kept` tokens, of which `num_drafts` lie below max_model_len.
 
     `deltas` are words of the drafter's cache that differ from the tape's, by position. With `params` drafts are drawn.
     """
@@ -63,7 +63,7 @@ class Ask(NamedTuple):
 
 
 class DrafterTruth:
-    """A drafter of one prompt; this one keeps a cache of words and their sums, and remembers what it computed."""
+    """Reference drafter of one prompt, with a cache of words, their running sums, and the drafts computed so far."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
@@ -74,10 +74,10 @@ class DrafterTruth:
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
-        """Extend the cache by a position whose token and the one after it are known; some have nothing to extend."""
+        """Extend the cache by a position whose token and next token are known; by default nothing is cached."""
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the cache word at the end of a chunk that was not the last, which goes on from another token."""
+        """Return the cache word at the end of a chunk that was not the last, given the token taken for the next one."""
         return self.words[position]
 
     def drafts(
@@ -89,11 +89,11 @@ class DrafterTruth:
         deltas: Mapping[int, int],
         params: SamplingParams | None,
     ) -> Drafts:
-        """Return what is proposed behind the kept tokens: `Ask` says what the arguments are."""
+        """Return the drafts behind the kept tokens; the arguments are those of `Ask`."""
         limit = self._spec.drafter_max_len
         if limit and kept + 1 + k_step > limit:
             return Drafts((NO_DRAFT,) * num_drafts)
-        # Whoever shares a tape has the same parameters.
+        # Requests that share a tape have the same sampling parameters.
         key = kept, k_step, params is None, *script[kept + 1 : kept + 1 + num_drafts], *deltas.items()
         found = self._known.get(key)
         if found is None:
@@ -124,7 +124,7 @@ class Eagle(DrafterTruth):
         self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the word of the last hidden word with the token that is taken for the next one."""
+        """Return the cache word made of the last hidden word and the token taken for the next one."""
         vector = model.draft_hidden(self._tape.hidden[position], next_token)
         return model.kv_word(vector, position, model.DRAFTER_LAYER)
 
@@ -149,7 +149,7 @@ class Eagle(DrafterTruth):
 
 
 class DraftModel(DrafterTruth):
-    """The target's layers on caches of their own: what it holds is what the target holds, what it predicts is true."""
+    """The target's layers with caches of their own: cache and predictions equal the target's."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -182,7 +182,7 @@ class DraftModel(DrafterTruth):
                 own.append(tape.argmax(hidden))
                 token = (own[-1] + is_wrong) % self._spec.vocab_size
             else:
-                # What is drawn from another word's logits is likely to be rejected.
+                # A draft drawn from another word's logits is likely to be rejected.
                 word = model.mix((hidden + 1) & model.MASK) if is_wrong else hidden
                 own.append(tape.argmax(word))
                 drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn), cuts_of(self._spec)))
@@ -249,7 +249,7 @@ class HiddenStates(DrafterTruth):
 
 
 class History(DrafterTruth):
-    """The token ids, which the host does not cache; proposed is what followed the longest earlier match of the last."""
+    """N-gram drafter without a cache: proposes what followed the longest earlier match of the last tokens."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -268,7 +268,7 @@ class History(DrafterTruth):
 
 
 class Suffix(History):
-    """Proposed is what most often followed the longest suffix seen before, token by token."""
+    """Suffix drafter: proposes what most often followed the longest suffix seen before, token by token."""
 
     def _drafts(self, ask: Ask) -> Drafts:
         history = self._tape.tokens[: ask.kept + 1]
@@ -280,7 +280,7 @@ class Suffix(History):
 
     @staticmethod
     def _most_frequent(history: list[int], ends: list[int], num_drafts: int) -> tuple[int, ...]:
-        """Go on from all places at once: with the token that most of them go on with, the lowest among equals."""
+        """Extend all matches at once by their most frequent next token, the lowest among equals."""
         found: list[int] = []
         while len(found) < num_drafts:
             places = [end + len(found) for end in ends if end + len(found) < len(history)]

@@ -1,4 +1,4 @@
-"""Expected captures: what the oracle knows, laid out as the engine shows it, and nothing outside a variable's domain.
+"""Expected captures: the oracle's values in the layout of the engine's captures, inside each variable's domain.
 
 Of logprobs the ids and their order are expected exactly, each logprob within TOLERANCE.
 """
@@ -24,7 +24,7 @@ Flat: TypeAlias = tuple[int | float, ...]
 
 
 class Scratch:
-    """A value outside its domain: whatever is there is as good."""
+    """A value outside its domain, equal to anything."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -33,15 +33,15 @@ class Scratch:
 
 
 SCRATCH: Any = Scratch()
-# Of each variable the values in the order of its capture, as far as anything of it is in its domain.
+# Expected values of each variable in the order of its capture; a variable outside its domain is left out.
 Expectation: TypeAlias = dict[str, list[Any]]
 Owner: TypeAlias = RowTruth | Release
-# Whose a value is (nobody's: padding), and its position in that request, if it has one.
+# Owner of a value (None for padding), and its position in that request, if it has one.
 Place: TypeAlias = tuple[Owner | None, int | None]
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return what must be fed to the model, padding included."""
+    """Return the expected inputs of the model, padding included."""
     k, last_token, rows = spec.num_speculative_tokens, spec.vocab_size - 1, step.rows
     # Token by token, for the tokens of all rows lie one after the other.
     positions: list[int] = []
@@ -59,7 +59,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
         if len(drafts) < k:
             scheduled += [SCRATCH] * (k - len(drafts))
     if min(input_ids) < 0 or max(input_ids) > last_token:
-        # What is no token is fed as the nearest one.
+        # Ids outside the vocabulary are clamped.
         input_ids = [0 if token < 0 else last_token if token > last_token else token for token in input_ids]
     seq_lens = [row.computed + row.row.n for row in rows]
     padding = step.num_tokens - len(positions)
@@ -82,7 +82,7 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return how each row must be sampled, by chance from which tokens and with which noise, and what is told of it.
+    """Return the expected sampling inputs of each row (parameters, noise, draft logits) and its sampler status.
 
     Float32 numbers are given as their bits; a temperature is in units of logits.
     """
@@ -118,7 +118,7 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
 def _expected_noise(
     rows: Sequence[RowTruth], by_chance: Sequence[int], spec: EngineSpec
 ) -> tuple[list[Any], list[Any]]:
-    """Return the numbers by which drafts are kept, and those which select tokens: four a column and a try, as bits."""
+    """Return the noise of acceptance, and that of selection: four numbers per column and try. All are float32 bits."""
     k, num_tries = spec.num_speculative_tokens, NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
     accept: list[Any] = []
     select: list[Any] = []
@@ -142,7 +142,7 @@ def _bits(numbers: Sequence[float]) -> tuple[int, ...]:
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return what the model must compute, and what must be sampled and counted."""
+    """Return the expected values of the model, sampled tokens and counts."""
     width, rows = 1 + spec.num_speculative_tokens, step.rows
     kv: list[Any] = []
     attention: list[Any] = []
@@ -176,7 +176,7 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
-    """Return hashes of the processed logits behind which tokens are valid, of rows that process theirs."""
+    """Return hashes of the processed logits of valid tokens, for rows that process theirs."""
     logits: list[Any] = []
     for row in rows:
         count = row.valid if row.tape.logits else 0
@@ -185,7 +185,7 @@ def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
 
 
 def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return what the drafter's cache, recurrent state and drafts must be at the end of a step."""
+    """Return the expected drafter cache, recurrent states and drafts at the end of a step."""
     k, rows = spec.num_speculative_tokens, step.rows
     drafter_kv: list[Any] = []
     raw: list[Any] = []
@@ -201,12 +201,12 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
                 del drafter_kv[end - row.row.n + max(0, length_max - computed) :]
             if len(drafter_kv) < end:
                 drafter_kv += [SCRATCH] * (end - len(drafter_kv))
-        raw += row.raw
-        proposed += row.proposed
-        if len(row.raw) < k:
-            raw += [SCRATCH] * (k - len(row.raw))
-        if len(row.proposed) < k:
-            proposed += [SCRATCH] * (k - len(row.proposed))
+        raw += row.drafted.raw
+        proposed += row.drafted.proposed
+        if len(row.drafted.raw) < k:
+            raw += [SCRATCH] * (k - len(row.drafted.raw))
+        if len(row.drafted.proposed) < k:
+            proposed += [SCRATCH] * (k - len(row.drafted.proposed))
     expected: Expectation = {"drafter_kv": drafter_kv, "raw": raw, "proposed": proposed}
     if spec.layers == "hybrid":
         states: list[Any] = []
@@ -221,7 +221,7 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return what only some drafters have: their own predictions, recurrent states, and words they carry on."""
+    """Return the expected values that only some drafters have: predictions, recurrent states, carried words."""
     k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, step.rows
     if spec.drafter == "mtp":
         return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
@@ -229,7 +229,7 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
         return {}
     own: list[Any] = []
     for row in rows:
-        own += [*row.own, *[SCRATCH] * (k - len(row.own))]
+        own += [*row.drafted.own, *[SCRATCH] * (k - len(row.drafted.own))]
     expected: Expectation = {"own": own}
     if spec.layers == "hybrid":
         limit = spec.drafter_max_len or spec.max_model_len
@@ -244,7 +244,7 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the states that must be kept with the blocks in which each row computed, once it is known what stays.
+    """Return the expected states of the blocks in which each row computed, after verification.
 
     A capture shows the blocks from that of the token before the verified ones on: of a full block the state at its
     end, of the last one the state after the last token that stays.
@@ -263,18 +263,18 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return how many blocks a run of 1 + K tokens and the one before it touch at most."""
+    """Return the most blocks that a run of 1 + K tokens and the token before it touch."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 
 def _ends_of_kept(row: RowTruth, size: int) -> list[int]:
-    """Return where the tokens of each block end whose state a row must keep."""
+    """Return the end position of each block whose state a row must keep."""
     first = max(0, row.base - 1) // size
     return [min((column + 1) * size, row.kept) for column in range(first, -(-row.kept // size))]
 
 
 def expected_release(release: Release, spec: EngineSpec) -> Expectation:
-    """Return what the caches of a request must hold when its blocks go back."""
+    """Return the expected caches of a request when its blocks are freed."""
     expected: Expectation = {"kv_at_end": [*release.kv], "drafter_kv_at_end": [*release.drafter_kv]}
     if keeps_states_with_blocks(spec):
         ends, windows = _ends_of_blocks(release, spec.block_size), []
@@ -286,18 +286,18 @@ def expected_release(release: Release, spec: EngineSpec) -> Expectation:
 
 
 def _ends_of_blocks(release: Release, size: int) -> list[int]:
-    """Return where the tokens of each block end that a request gives back."""
+    """Return the end position of each block that a request frees."""
     length = len(release.kv)
     return [min(start + size, length) for start in range(0, length, size)]
 
 
 def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
-    """Return one value a row, and anything for the rows whose `defined` is 0."""
+    """Return one value per row, and SCRATCH for rows whose `defined` is 0."""
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 
 
 def place_of(variable: str, index: int, whose: StepTruth | Release, spec: EngineSpec) -> Place:
-    """Return whose value of a capture it is that lies at an index, and its position."""
+    """Return the owner and the position of the value at an index of a capture."""
     if isinstance(whose, StepTruth):
         return _place_in_step(variable, index, whose, spec)
     return _place_in_release(variable, index, whose, spec)
@@ -371,7 +371,7 @@ def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, .
 
 
 def are_close(seen: Flat, wanted: Flat) -> bool:
-    """Tell whether logprobs are the same: ids are integers and equal, the others close."""
+    """Tell whether logprobs agree: ids, which are integers, exactly, the others within TOLERANCE."""
     return len(seen) == len(wanted) and all(map(_is_close, seen, wanted))
 
 

@@ -12,20 +12,20 @@ from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
 from workers.oracle.rejection_sampling import Verified, verify
-from workers.oracle.tape import Spoil, Tape, Tapes, script, tape_length
+from workers.oracle.tape import SpoiledLogit, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
 
 def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Tell whether it depends on a request's drafts, and so on its schedule, which tokens it gets."""
+    """Tell whether a request's tokens depend on its drafts, and so on its schedule."""
     return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
 
 
 def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
-    """Return what a drafter proposes for a request at each position by its script; of a draft model, its corrections.
+    """Return the scripted draft of a request at each position; for a draft model, the corrections of its predictions.
 
-    Right is what the request goes on with. Where this depends on drafts, right is what it would go on with if the
-    largest logit won: were a draft to follow from the noise that judges it, nothing would have the target's law.
+    A right draft is the request's next token. Where tokens depend on drafts, it is the token of the largest logit: a
+    draft that follows from the noise by which it is verified would bias the output's distribution.
     """
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     assert isinstance(event.accept, str), "the trace is explicit"
@@ -40,18 +40,18 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return what to add to a draft model's own prediction at each position: 0 where that is to be proposed."""
+    """Return the number to add to a draft model's prediction at each position: 0 where the draft is to be right."""
     behind_prompt = cycle([int(bit == "0") for bit in bits])
     return [*islice(chain(repeat(0, num_prompt), behind_prompt), spec.max_model_len)]
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Tell whether a request's drafts are drawn: not if the host may cut them off, which is no rejection."""
+    """Tell whether a request's drafts are drawn: not with a grammar, which cuts drafts off without a rejection."""
     return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
 
 
 class IncrementalTape(Tape):
-    """The values at the positions of all known tokens, the last one too; the drafter is one position behind."""
+    """Tape of all known tokens, the last one included; the drafter is one position behind."""
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None) -> None:
         super().__init__(prompt, spec, rules)
@@ -62,7 +62,7 @@ class IncrementalTape(Tape):
                 self.drafter.follow(position)
 
     def append(self, token: int, line: Sequence[float]) -> None:
-        """Go on with a token that was chosen from the processed logits `line`."""
+        """Append a token that was chosen from the processed logits `line`, and compute its position."""
         if self._rules is not None:
             if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))
@@ -72,25 +72,26 @@ class IncrementalTape(Tape):
         self._compute()
 
     def go_on(
-        self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoil: Spoil | None
+        self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
     ) -> Verified:
-        """Go on with the drafts that are kept, and the token that follows them."""
-        spec, lines = self._spec, self.lines(drafts, spoil)
-        found = verify(spec.sampling, lines, drafts, params, keep_rates(spec), len(self.tokens), drawn, cuts_of(spec))
+        """Verify drafts, and append those that are kept and the token that follows them."""
+        spec, lines = self._spec, self.lines(drafts, spoiled)
+        rates, cuts = keep_rates(spec), cuts_of(spec)
+        found = verify(spec.sampling, lines, drafts, params, rates, len(self.tokens), proposals=drawn, cuts=cuts)
         for token, line in zip(found.tokens, lines, strict=False):
             self.append(token, line)
         return found
 
-    def lines(self, drafts: Sequence[int], spoil: Spoil | None = None) -> list[list[float]]:
-        """Return the processed logits after the known tokens, then after each draft, up to the first that is none."""
+    def lines(self, drafts: Sequence[int], spoiled: SpoiledLogit | None = None) -> list[list[float]]:
+        """Return the processed logits after the known tokens, then after each draft, up to an id that is no token."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
-        found = [self._line(spoil, 0)]
+        found = [self._line(spoiled, 0)]
         for column, draft in enumerate(drafts, 1):
             if not 0 <= draft < self._spec.vocab_size:
                 break
             self.tokens.append(draft)
             self._compute()
-            found.append(self._line(spoil, column))
+            found.append(self._line(spoiled, column))
         for values in (self.tokens, self.kv, self.attention, self.inputs, self.states, self.hidden):
             del values[known:]
         self._sum_kv, self._sum_kv_position = sums
@@ -103,14 +104,14 @@ class IncrementalTape(Tape):
             tape.append(self.tokens[position], tape.lines(())[0])
         return tape
 
-    def _line(self, spoil: Spoil | None, column: int) -> list[float]:
-        return self.line_at(len(self.tokens) - 1, spoil if spoil is not None and spoil.column == column else None)
+    def _line(self, spoiled: SpoiledLogit | None, column: int) -> list[float]:
+        return self.line_at(len(self.tokens) - 1, spoiled if spoiled is not None and spoiled.column == column else None)
 
 
 class RowOutcome(NamedTuple):
-    """How many tokens a row yields, how many were drawn, how many of those narrowly, and which probes it hits.
+    """Outcome of verifying a row: tokens yielded, tokens drawn, ambiguous ones among these, and probes hit.
 
-    Without a target it ends where a token should be chosen.
+    Without a target the request ends where a token should be chosen.
     """
 
     valid: int = 0
@@ -121,15 +122,15 @@ class RowOutcome(NamedTuple):
 
 
 def verify_row(
-    truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoil: Spoil | None = None
+    truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoiled: SpoiledLogit | None = None
 ) -> RowOutcome:
-    """Return what verifying a row comes to from position `first` on; an incremental tape goes on by its tokens.
+    """Verify a row from position `first` on and return its outcome; append its tokens to an incremental tape.
 
     A logit that an event spoils leaves its column without a target.
     """
     tape = truth.tape
     if isinstance(tape, IncrementalTape):
-        found = tape.go_on(drafts, truth.params, drawn, spoil)
+        found = tape.go_on(drafts, truth.params, drawn, spoiled)
         what = _of_drawn(drawn, len(found.tokens)) + found.happened
         return RowOutcome(len(found.tokens), len(found.tokens), int(found.is_ambiguous), what, found.has_target)
     tokens, right, usable = tape.tokens, 0, len(drafts)
@@ -139,11 +140,11 @@ def verify_row(
         right += 1
     has_target = first + right < tape.end
     valid = 1 + right if has_target else tape.end - first
-    if spoil is not None and spoil.column < valid:
+    if spoiled is not None and spoiled.column < valid:
         # It matters unless the request's own rules forbid the token.
-        line = tape.line_at(first - 1 + spoil.column, spoil)
+        line = tape.line_at(first - 1 + spoiled.column, spoiled)
         if target_of(line, truth.params) is None:
-            valid, has_target = spoil.column, False
+            valid, has_target = spoiled.column, False
     if not truth.params.temperature:
         return RowOutcome(valid, has_target=has_target)
     narrow = tape.ambiguous.intersection(range(first, first + valid))
@@ -151,6 +152,6 @@ def verify_row(
 
 
 def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:
-    """Return which probes a row with these drawn drafts hits by yielding so many tokens."""
+    """Return the probes hit by a row with these drawn drafts that yields `valid` tokens."""
     found = ("drawn_draft_accept",) if drawn and valid > 1 else ()
     return (*found, "drawn_draft_reject") if 0 < valid <= len(drawn) else found

@@ -15,13 +15,13 @@ from workers.oracle.derived import changes_logits
 # A logit of 1.0, in the integers of `model.logit`.
 ONE = 1 << 20
 
-# Of each state of a grammar the tokens that may come, each with the state that it leads to.
+# For each state of a grammar its allowed tokens, each with the next state.
 Edges: TypeAlias = Sequence[Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides, besides the logits, which token follows; equal rules make equal tapes of a prompt."""
+    """Parameters that decide the next token besides the logits; equal rules make equal tapes of a prompt."""
 
     params: SamplingParams
     stop: frozenset[int]
@@ -37,7 +37,7 @@ def rules_of(event: Submit) -> Rules | None:
 def processed(
     logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int, edges: Edges = ()
 ) -> list[float]:
-    """Return the logits of the token that follows `tokens`, as its rules change them: float32 values.
+    """Return the logits after `tokens` with penalties, masks and grammar applied, as float32 values.
 
     `edges` are those of the rules' grammar, if they have one.
     """
@@ -58,7 +58,7 @@ def processed(
 
 
 def _only(tokens: Iterable[int], logits: Sequence[float]) -> list[float]:
-    """Return the logits of some tokens, and for all others one with which none is chosen."""
+    """Return the logits of some tokens, and -inf for all others."""
     found = [-inf] * len(logits)
     for token in tokens:
         found[token] = logits[token]
@@ -91,12 +91,12 @@ def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
 
 
 def edges_of(grammar: Grammar) -> Edges:
-    """Return what may come in each state of a grammar; no token leads to two states."""
+    """Return the edges of each state of a grammar by token; no token leads to two states."""
     return tuple([{edge[0]: edge[1] for edge in state} for state in grammar])
 
 
 def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None:
-    """Return the tokens that may follow an output, each with its state; None where the grammar is over."""
+    """Return the tokens that may follow an output, each with its next state; None once the grammar has ended."""
     following = edges[0]
     for token in output:
         if token not in following:
@@ -108,7 +108,7 @@ def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None
 
 
 def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
-    """Return the drafts that may follow an output one after the other, and `no_draft` for the rest."""
+    """Return the longest prefix of the drafts that a grammar allows after an output, padded with `no_draft`."""
     kept: list[int] = []
     for draft in drafts:
         following = edges_after(edges, [*output, *kept])

@@ -1,7 +1,7 @@
-"""Reference prefix cache: which blocks are free, which can be found again by their hash, and what they must hold.
+"""Reference prefix cache: free blocks, blocks cached by hash, and their expected contents.
 
-Blocks without contents are handed out first, the one given back last before the others; then those that nobody holds
-lose their contents, the least recently used first. A request gives its blocks back from the last one on.
+Blocks without contents are handed out first, the one freed last before the others; then unreferenced cached blocks are
+evicted, the least recently used first. A request frees its blocks from the last one on.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from workers.oracle.tape import Tape
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Whose values a block holds, and where they begin; `deltas` are drafter's words that differ from the tape's."""
+    """Expected contents of a block: a tape from position `first` on, with drafter words that differ (`deltas`)."""
 
     tape: Tape
     deltas: dict[int, int]
@@ -21,7 +21,7 @@ class Contents:
 
 @dataclass(slots=True)
 class CachedBlocks:
-    """All blocks of a pool. `empty` ends with the next one to hand out, `idle` begins with the next one to lose."""
+    """All blocks of a pool. `empty` ends with the next one to hand out, `idle` begins with the next one to evict."""
 
     num_holders: list[int]
     hash_of: list[int]
@@ -32,11 +32,11 @@ class CachedBlocks:
 
     @property
     def num_free(self) -> int:
-        """Number of blocks nobody holds."""
+        """Number of unreferenced blocks."""
         return len(self.empty) + len(self.idle)
 
     def copy(self) -> "CachedBlocks":
-        """Return another one that may be changed."""
+        """Return an independent copy."""
         return CachedBlocks(
             [*self.num_holders], [*self.hash_of], [*self.empty], [*self.idle], {**self.block_of}, {**self.contents}
         )
@@ -59,32 +59,32 @@ class CachedBlocks:
             self.num_holders[block] = 1
 
     def chain(self, hashes: Sequence[int]) -> tuple[int, ...]:
-        """Return the blocks of the longest chain of hashes that can be found."""
+        """Return the blocks of the longest prefix of hashes that is cached."""
         length = next((at for at, each in enumerate(hashes) if each not in self.block_of), len(hashes))
         return tuple(self.block_of[each] for each in hashes[:length])
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Let one more request hold blocks that can be found."""
+        """Add one request's references to cached blocks."""
         for block in blocks:
             if block in self.idle:
                 self.idle.remove(block)
             self.num_holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Take blocks back from one request."""
+        """Drop one request's references to blocks."""
         for block in reversed(blocks):
             self.num_holders[block] -= 1
             if not self.num_holders[block]:
                 (self.idle if self.hash_of[block] else self.empty).append(block)
 
     def register(self, block: int, content: int, contents: Contents | None) -> None:
-        """Let a block be found by the hash of its contents, unless another one is."""
+        """Register a block under the hash of its contents, unless another block has it."""
         if content not in self.block_of:
             self.block_of[content], self.hash_of[block] = block, content
             self.contents[block] = contents
 
     def reset(self) -> None:
-        """Forget all contents."""
+        """Drop all contents."""
         self.empty += self.idle
         self.idle = []
         self.hash_of = [0] * len(self.hash_of)

@@ -96,11 +96,11 @@ def total(masses: Sequence[Mass]) -> Mass:
 
 
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
-    """Return the index in which the running sum passes the number times the total, and if it may be another.
+    """Return the first index whose running sum exceeds the number times the total, and if float32 could find another.
 
     Two indexes meet where the running sum, less the number times the total, is 0: (1 - number) times the masses before,
-    less the number times those behind. Errors move that by as much of theirs, and both sums are off by n UNIT. What has
-    neither mass nor error meets nobody; what has only error may take a place where others meet.
+    less the number times those behind. Errors move that by as much of theirs, and both sums are off by n UNIT. An index
+    with neither mass nor error meets no other; one with only error may lie where others meet.
     """
     num_terms = left = len(masses) - masses.count(NOTHING)
     values, errors = zip(*masses, strict=True)
@@ -142,7 +142,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
     is_ambiguous = False
     if float32(params.top_p) < 1:
         least, error = float32(params.top_p) * total(masses).value, sum([mass.error for mass in masses])
-        # At the floor so far everything is kept, which is enough.
+        # The lowest floor keeps everything, which is enough.
         for floor in sorted({*logits}, reverse=True):
             kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
             is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
@@ -155,7 +155,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
 def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
     """Return the weights of logits at or above the floor, relative to the largest, at a temperature above 0."""
     largest, unit = max(logits), temperature * ONE
-    # Below this is -inf, too.
+    # Excludes -inf.
     floor = max(floor, LEAST)
     found = [NOTHING] * len(logits)
     for token, logit in enumerate(logits):
@@ -167,13 +167,13 @@ def weights(logits: Sequence[float], floor: float, temperature: float) -> list[M
 
 
 class Cuts(NamedTuple):
-    """Into what a vocabulary is cut: blocks of at least `block` tokens, and tiles of `tile`, both powers of two."""
+    """Partition of a vocabulary: blocks of at least `block` tokens, and tiles of `tile`, both powers of two."""
 
     block: int = 4096
     tile: int = 128
 
     def block_size(self, vocab_size: int) -> int:
-        """Return how many tokens a block has; a small vocabulary is one block, whatever its size."""
+        """Return the number of tokens in a block; a small vocabulary is one block, whatever its size."""
         block_size = self.block
         while block_size * BLOCKS_MAX < vocab_size:
             block_size *= 2
@@ -184,12 +184,12 @@ USUAL = Cuts()
 
 
 def cuts_of(spec: EngineSpec) -> Cuts:
-    """Return into what the sampler of a specification cuts its vocabulary."""
+    """Return the partition of the vocabulary in a specification's sampler."""
     return Cuts(spec.vocab_block, spec.vocab_tile)
 
 
 def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL) -> tuple[int, bool]:
-    """Return the token that three numbers select by masses, and if it may be another."""
+    """Return the token that three numbers select by masses, and whether float32 could select another."""
     first, is_ambiguous = 0, False
     for size, number in zip((cuts.block_size(len(masses)), cuts.tile, 1), numbers, strict=False):
         if len(masses) <= size:
@@ -211,9 +211,9 @@ def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts:
 
 
 class Proposal(NamedTuple):
-    """A draft that was drawn: what it was drawn from, logits and weights, and whether float32 could draw another.
+    """A drawn draft: the logits and weights it was drawn from, and whether float32 could draw another.
 
-    Logits that an event has spoiled have no weights: what is known of the draft by then is no distribution.
+    Logits that an event has spoiled have no weights, for they are no distribution.
     """
 
     token: int
@@ -233,6 +233,6 @@ Drawn: TypeAlias = tuple[Proposal, ...]
 
 
 def spoiled(proposal: Proposal, token: int, value: float) -> Proposal:
-    """Return a proposal one of whose logits has become another, NaN or infinite."""
+    """Return a proposal with one logit replaced by NaN or infinity."""
     logits = [*proposal.logits[:token], value, *proposal.logits[token + 1 :]]
     return proposal._replace(logits=logits, masses=())

@@ -1,12 +1,12 @@
-"""Reference rejection sampler: which drafts of a row are accepted, and which token follows them.
+"""Reference rejection sampler: the accepted drafts of a row, and the token that follows them.
 
-In float64, one token at a time. A draft was drawn from a draft distribution q; one that its drafter is certain of has
-all of it. p and q are weights with sums P and Q, so p / P to q / Q is p Q to q P: nothing is divided but the odds of
-drafts that are kept together.
+In float64, one token at a time. A draft was drawn from a draft distribution q; a certain draft has all of q. p and q
+are weights with sums P and Q, so p / P to q / Q is p Q to q P: nothing is divided but the odds of drafts that are kept
+together.
 
 Where float32 could decide otherwise a decision is ambiguous. Of products and quotients relative errors are added up,
 with 2 UNIT for each factor: one that is rounded off, one for what is of second order. Of differences errors are added
-up; what is certainly not above 0 is exactly none.
+up; what is certainly not above 0 is exactly 0.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from workers.oracle.random_sampling import (
     total,
 )
 
-# How many tokens are tried before what a drawn draft left of the target is added up.
+# Number of tries before the residual of the target after a drawn draft is summed.
 NUM_TRIES = 2
 CERTAIN = Mass(1.0, 0.0)
 
@@ -60,7 +60,7 @@ class Draft:
         self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
 
     def weighed(self, token: int, odds: Mass = CERTAIN) -> tuple[Mass, Mass]:
-        """Return what a token's target and draft probability are to each other, the former times some odds."""
+        """Return a token's target probability times `odds`, and its draft probability, on a common scale."""
         if self.proposal is None:
             q = CERTAIN if token == self.token else NOTHING
         else:
@@ -68,11 +68,11 @@ class Draft:
         return _product(odds, self.target.masses[token], self._of_draft), _product(q, self._of_target)
 
     def left(self, odds: Mass) -> list[Mass]:
-        """Return what each token's target probability times some odds exceeds its draft probability by, times P Q."""
+        """Return the residual of each token: target probability times `odds` less draft probability, times P Q."""
         return [_above(*self.weighed(token, odds)) for token in range(len(self.target.masses))]
 
     def share_left(self, odds: Mass) -> Mass:
-        """Return the sum of that, of all probability."""
+        """Return the sum of the residual as a share of all probability."""
         return _product(total(self.left(odds)), *(_inverse(each) for each in (self._of_target, self._of_draft)))
 
 
@@ -83,6 +83,7 @@ def verify(
     params: SamplingParams,
     rates: Sequence[float],
     position: int,
+    *,
     proposals: Sequence[Proposal] = (),
     cuts: Cuts = USUAL,
 ) -> Verified:
@@ -100,7 +101,7 @@ def verify(
         if proposals and not proposals[column].masses:
             break
         known.append(Draft(token, target, proposals[column] if proposals else None))
-    # One verification looks at no number that another one has looked at.
+    # No number of noise is used by two verifications.
     numbers = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(len(known))]
     kept, odds, is_ambiguous = 0, CERTAIN, False
     if method == "block":
@@ -131,17 +132,18 @@ def verify(
 
 
 def is_within(number: float, draft: Draft) -> tuple[bool, bool]:
-    """Tell whether a number is below a draft's target probability over its draft probability, and if it may not be."""
+    """Tell whether a number is below a draft's target over draft probability, and if float32 could decide otherwise."""
     p, q = draft.weighed(draft.token)
     is_close = p != NOTHING and abs(number * q.value - p.value) <= p.error + number * (q.error + UNIT * q.value)
     return number * q.value < p.value, is_close
 
 
 def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
-    """Return how many drafts block verification keeps, arXiv 2403.10444, their odds, and if float32 could keep others.
+    """Return the number of drafts that block verification keeps, their odds, and if float32 could keep others.
 
-    The odds of some drafts are the least of 1 and those of all but the last times p / q. What is left after them is
-    what the target, times the odds, has above the draft probability in the place of the next draft.
+    The odds of some drafts are the least of 1 and those of all but the last times p / q. The residual after them is
+    what the target, times the odds, has above the draft probability in the place of the next draft. Source: arXiv
+    2403.10444.
     """
     odds, kept, odds_kept, is_ambiguous = CERTAIN, 0, CERTAIN, False
     for column, draft in enumerate(drafts):
@@ -165,10 +167,10 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
 def recovered(
     draft: Draft, odds: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
-    """Return the token that follows instead of a draft that was rejected, if float32 could select another, and probes.
+    """Return the token recovered for a rejected draft, whether float32 could select another, and probes hit.
 
-    A certain draft leaves every other token. What a drawn one leaves is p, as far as it exceeds q: a token of p is kept
-    with the probability of that, and after some tries it is added up.
+    The residual of a certain draft is every other token. That of a drawn one is what p has above q: a token drawn from
+    p is kept with the residual's share of p, and after NUM_TRIES the residual is summed.
     """
     target, is_ambiguous = draft.target, False
     if draft.proposal is None:
@@ -193,7 +195,7 @@ def recovered(
 
 
 def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts) -> tuple[int, bool]:
-    """Return the token that numbers select by its tile in whichever block, then its place in that, then its block."""
+    """Return the token that numbers select by its tile over all blocks, then its place in the tile, then its block."""
     size, tokens, is_ambiguous = cuts.block_size(len(masses)), list(range(len(masses))), False
     cells = {token: (token // size, token % size // cuts.tile, token % cuts.tile) for token in tokens}
     for level in (1, 2, 0):

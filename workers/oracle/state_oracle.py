@@ -1,6 +1,6 @@
-"""State oracle: a fold over the host's log that computes, synchronously, what every value must be.
+"""State oracle: a fold over the host's log that computes every expected value synchronously.
 
-It is told which tokens were scheduled where and when; tokens, drafts, counts and states it computes itself.
+The log gives what was scheduled where and when; tokens, drafts, counts and states are computed here.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
-from workers.oracle.drafters import Drafts
+from workers.oracle.drafters import NO_DRAFT, Drafts
 from workers.oracle.incremental_tape import (
     IncrementalTape,
     RowOutcome,
@@ -22,9 +22,11 @@ from workers.oracle.logits_processing import rules_of
 from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
-from workers.oracle.truth import NO_DRAFT, Planned, Release, RowTruth, StepTruth, Truth
-from workers.oracle.verified_drafts import drafts_of, happened_in, spoil_of, status_of
+from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
+from workers.oracle.verified_drafts import drafts_of, happened_in, spoiled_logit_of, status_of
+from workers.record.evidence import Rule, violation
 from workers.record.log import (
+    NO_BLOCKS,
     UNSPOILED,
     Aborted,
     CacheReset,
@@ -41,11 +43,15 @@ from workers.record.log import (
 
 
 class LogError(Exception):
-    """The log says something that no engine may do; the message says what, the entry where."""
+    """The log says something that no engine may do: `violation` says what, the entry where."""
+
+    def __init__(self, rule: Rule, **values: object) -> None:
+        super().__init__(rule.name)
+        self.violation = violation(rule, **values)
 
 
 class Oracle:
-    """Fold a log, entry by entry.
+    """Expected state of all requests, folded from a log entry by entry.
 
     `alive` has the requests that have not ended; `steps` and `releases` hold what is expected of captures to come,
     `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
@@ -69,11 +75,11 @@ class Oracle:
         self._newest: dict[str, Truth] = {}
         self._scheduled: Scheduled | None = None
         self._planned: dict[int, Planned] = {}
-        # Of each row of the step launched last, by its key, whether it was sampled.
+        # For each row of the step launched last, by its key, whether it was sampled.
         self._in_batch: dict[tuple[int, int], bool] = {}
 
     def consume(self, entry: Entry) -> None:
-        """Take the next entry of the log.
+        """Apply the next entry of the log.
 
         Raises:
             LogError: no engine may do what the entry says.
@@ -100,19 +106,19 @@ class Oracle:
                     self.cache.reset()
 
     def newest(self, name: str) -> Truth | None:
-        """Return the request that bears a name: the one submitted last under it."""
+        """Return the request submitted last under a name."""
         return self._newest.get(name)
 
     def _live(self, index: int) -> Truth:
         if index not in self.alive:
-            raise LogError(f"request {index} is not alive")
+            raise LogError(Rule.NOT_ALIVE, request=index)
         return self.alive[index]
 
     def _submitted(self, entry: Submitted) -> None:
         event = self._submits[entry.submit]
         name, before = event.request, self._newest.get(event.request)
         if before is not None and before.finish_reason is None:
-            raise LogError(f"request {name} was submitted while another of its name was alive")
+            raise LogError(Rule.NAME_IN_USE, name=name)
         prompt, rules = event.prompt, rules_of(event)
         assert isinstance(prompt, tuple), "the trace is explicit"
         if depends_on_drafts(event.params, self.spec):
@@ -121,22 +127,22 @@ class Oracle:
             tape = self._tapes.tape(prompt, self.spec, tape_length(len(prompt), event.max_tokens, self.spec), rules)
         limit = length_limit(self.spec, len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
-            raise LogError(f"request {entry.request} was submitted out of order")
+            raise LogError(Rule.SUBMITTED_OUT_OF_ORDER, request=entry.request)
         truth = self._newest[name] = Truth(
-            entry.request,
-            name,
-            before.incarnation + 1 if before is not None else 0,
-            tape,
-            script_of(event, self.spec, self._tapes),
-            len(prompt),
-            limit,
-            frozenset(event.stop),
-            len(prompt),
-            event.params,
-            event.params.num_logprobs,
-            tape.edges,
-            event.priority,
-            event.params if draws_drafts(event.params, self.spec) else None,
+            index=entry.request,
+            name=name,
+            incarnation=before.incarnation + 1 if before is not None else 0,
+            tape=tape,
+            script=script_of(event, self.spec, self._tapes),
+            num_prompt=len(prompt),
+            limit=limit,
+            stop=frozenset(event.stop),
+            committed=len(prompt),
+            params=event.params,
+            num_logprobs=event.params.num_logprobs,
+            grammar=tape.edges,
+            priority=event.priority,
+            draft_params=event.params if draws_drafts(event.params, self.spec) else None,
         )
         self.requests.append(truth)
         self.alive[truth.index] = truth
@@ -152,9 +158,9 @@ class Oracle:
                 truth.running = True
                 self.running.append(truth)
                 truth.state_slot = row.state_slot
-                truth.sched_computed = truth.computed = row.hit_length
-            if row.shared_blocks or row.new_blocks:
-                size, blocks = self.spec.block_size, row.shared_blocks + row.new_blocks
+                truth.sched_computed = truth.computed = row.blocks.hit_length
+            if row.blocks is not NO_BLOCKS:
+                size, blocks = self.spec.block_size, row.blocks.shared + row.blocks.new
                 truth.blocks.extend(blocks)
                 for block in blocks:
                     truth.slots.extend(range(block * size, (block + 1) * size))
@@ -164,33 +170,33 @@ class Oracle:
                 truth.sched_placeholders += 1 + row.d
 
     def _take_blocks(self, cache: CachedBlocks, rows: Sequence[ScheduledRow]) -> None:
-        """Hand blocks out and take them over; whoever joins finds what was registered before it joined."""
+        """Claim new blocks and share cached ones; a request that joins finds blocks registered before it."""
         joining = [row for row in rows if not self._live(row.request).running]
         for row in rows:
             if row not in joining:
-                cache.claim(row.new_blocks)
+                cache.claim(row.blocks.new)
         for row in rows:
             truth = self.requests[row.request]
             if row in joining:
-                cache.share(row.shared_blocks)
-                cache.claim(row.new_blocks)
-                truth.num_cached = len(row.shared_blocks)
+                cache.share(row.blocks.shared)
+                cache.claim(row.blocks.new)
+                truth.num_cached = len(row.blocks.shared)
                 self._take_over(truth, row, cache)
-            blocks = [*truth.blocks, *row.shared_blocks, *row.new_blocks]
-            self._register(truth, blocks, truth.sched_computed + row.hit_length + row.n)
+            blocks = [*truth.blocks, *row.blocks.shared, *row.blocks.new]
+            self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
-        """Expect of shared blocks what whoever registered them was expected to write."""
+        """Check that shared blocks hold the request's tokens, and note their expected contents."""
         size = self.spec.block_size
-        for index, block in enumerate(row.shared_blocks):
+        for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
             assert found is not None, "the oracle's own registrations have contents"
             if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
-                raise LogError(f"request {truth.name} takes block {block} over, which holds other tokens")
+                raise LogError(Rule.OTHER_CONTENTS, name=truth.name, block=block)
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
-        """Let blocks be found that are full of tokens which no step will compute again."""
+        """Register blocks full of tokens that no step will compute again."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
         hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
@@ -201,10 +207,10 @@ class Oracle:
     def _launched(self, entry: Launched) -> None:
         scheduled = self._scheduled
         if scheduled is None or scheduled.step != entry.step:
-            raise LogError(f"step {entry.step} was launched, but not the last one scheduled")
+            raise LogError(Rule.NOT_THE_LAST_SCHEDULED, step=entry.step)
         planned, order, k_step = self._planned, entry.order, scheduled.k_step
         if sorted(planned) != sorted(order):
-            raise LogError(f"step {entry.step} runs requests {sorted(order)}, scheduled {sorted(planned)}")
+            raise LogError(Rule.OTHER_REQUESTS_RUN, step=entry.step, requests=sorted(order), due=sorted(planned))
         if self.cache is not None:
             self._inherit([planned[request] for request in order])
         rows = tuple([self._row(planned[request], k_step) for request in order])
@@ -212,7 +218,7 @@ class Oracle:
         self._in_batch = {row.key: not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Let requests that join keep the drafter's words of the blocks they took over, those of this step too."""
+        """Note drafter words that differ in blocks taken over by requests that join, words of this step included."""
         for row, sched_computed, placeholders, committed in planned:
             if sched_computed + row.n < committed + placeholders:
                 truth = self.requests[row.request]
@@ -227,25 +233,26 @@ class Oracle:
             truth.inherited = []
 
     def _row(self, planned: Planned, k_step: int) -> RowTruth:
-        """Say what a row comes to, and advance its request."""
+        """Compute the expected outcome of a row, and advance its request."""
         row, sched_computed, placeholders, committed = planned
         truth = self.requests[row.request]
         tape, computed = truth.tape, truth.computed
         base = computed + row.n - 1 - row.d
         discard = sched_computed + row.n < committed + placeholders
-        key = row.request, row.epoch
-        drafts, drawn = drafts_of(truth, row, base, self._in_batch.get(key, False), self.spec)
-        if discard or row.invalid or row.spoiled:
-            outcome = RowOutcome(has_target=row.invalid or not row.spoiled)
+        was_sampled = self._in_batch.get((row.request, row.epoch), False)
+        drafts, drawn = drafts_of(truth, row, base, was_sampled, self.spec)
+        spoils = row.spoils
+        if discard or spoils.no_valid_token or spoils.nan_logits:
+            outcome = RowOutcome(has_target=spoils.no_valid_token or not spoils.nan_logits)
         else:
             outcome = self._verify(truth, row, base + 1, drafts, drawn)
         valid, status = outcome.valid, 0
-        if not outcome.has_target or row.spoils is not UNSPOILED:
+        if not outcome.has_target or spoils is not UNSPOILED:
             status = status_of(row, self.spec, drafts, drawn, outcome)
             self.happened.update(happened_in(status, valid))
         kept = computed + row.n if discard else base + valid
         if kept + 1 >= len(tape.tokens) and not isinstance(tape, IncrementalTape):
-            raise LogError(f"request {truth.name} computes position {kept}, past everything it can reach")
+            raise LogError(Rule.PAST_ITS_REACH, name=truth.name, position=kept)
         backup = tape.tokens[committed - 1]
         accepted, next_token = (1, backup) if discard else (valid, tape.tokens[base + valid])
         chunk_end = truth.chunk_end(kept, committed) if discard else 0
@@ -257,42 +264,40 @@ class Oracle:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         else:
-            drafted = Drafts((NO_DRAFT,) * k_step)
+            # The next step of a row that is discarded uses no drafts: what it proposes is scratch.
+            drafted = Drafts(() if discard else (NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
             tape,
             row,
-            key,
             computed,
-            truth.accepted,
-            kept,
-            discard,
-            valid,
-            accepted,
-            next_token,
-            drafts,
-            drafted.raw,
-            drafted.own,
-            () if discard else drafted.proposed,
-            sched_computed,
-            committed + placeholders,
-            backup,
-            truth.slots[computed : computed + row.n],
-            chunk_end,
             base,
-            drawn,
-            status,
+            kept,
+            valid,
+            discard=discard,
+            accepted_read=truth.accepted,
+            accepted=accepted,
+            next_token=next_token,
+            sched_computed=sched_computed,
+            no_spec=committed + placeholders,
+            backup=backup,
+            slots=truth.slots[computed : computed + row.n],
+            drafts=drafts,
+            drawn=drawn,
+            status=status,
+            chunk_end=chunk_end,
+            drafted=drafted,
         )
         truth.computed, truth.accepted = kept, accepted
         truth.drafts, truth.drawn = list(drafted.proposed), drafted.drawn
         return found
 
     def _verify(self, truth: Truth, row: ScheduledRow, first: int, drafts: list[int], drawn: Drawn) -> RowOutcome:
-        """Return what a row comes to from position `first` on."""
+        """Verify a row from position `first` on, and count its decisions and probes."""
         if isinstance(truth.tape, IncrementalTape) and first != len(truth.tape.tokens):
-            raise LogError(f"request {truth.name} samples position {first}, not {len(truth.tape.tokens)}")
-        spoil = None if row.spoils is UNSPOILED else spoil_of(row, self.spec)
-        found = verify_row(truth, first, drafts, drawn, spoil)
+            raise LogError(Rule.SAMPLES_ELSEWHERE, name=truth.name, position=first, due=len(truth.tape.tokens))
+        spoiled = None if row.spoils is UNSPOILED else spoiled_logit_of(row, self.spec)
+        found = verify_row(truth, first, drafts, drawn, spoiled)
         if found.num_drawn:
             self.num_decisions += found.num_drawn
             self.num_ambiguous += found.num_ambiguous
@@ -303,7 +308,7 @@ class Oracle:
     def _processed(self, step: int) -> None:
         done = self.steps.get(step)
         if done is None:
-            raise LogError(f"step {step} was processed, but not launched")
+            raise LogError(Rule.PROCESSED_BEFORE_LAUNCH, step=step)
         self.delivered = []
         for row in done.rows:
             truth, epoch = row.truth, row.row.epoch
@@ -315,9 +320,9 @@ class Oracle:
             if not stale:
                 truth.sched_computed -= rejected
             if row.valid and row.base + 1 != first:
-                raise LogError(f"step {step} delivers {row.commit} from position {row.base + 1}, not {first}")
+                raise LogError(Rule.DELIVERED_ELSEWHERE, step=step, commit=row.commit, position=row.base + 1, due=first)
             self._commit(truth, row.valid)
-            if not (row.valid or row.discard or row.row.invalid):
+            if not (row.valid or row.discard or row.row.spoils.no_valid_token):
                 self._finish(truth, "error")
             if self.cache is not None and row.valid and not stale and truth.blocks:
                 self._register(truth, truth.blocks, truth.sched_computed)
@@ -351,7 +356,7 @@ class Oracle:
     def _preempted(self, entry: Preempted) -> None:
         truth = self._live(entry.request)
         if not truth.running or entry.epoch != truth.epoch + 1:
-            raise LogError(f"request {truth.name} was preempted into epoch {entry.epoch}, but is not running")
+            raise LogError(Rule.PREEMPTED_WHILE_WAITING, name=truth.name, epoch=entry.epoch)
         truth.computed_at_release, truth.computed = truth.computed, 0
         truth.tape_at_release = truth.tape
         truth.deltas_at_release, truth.deltas = truth.deltas, {}
@@ -371,9 +376,9 @@ class Oracle:
     def _freed(self, entry: Freed) -> None:
         truth = self.requests[entry.request]
         if truth.running:
-            raise LogError(f"request {truth.name} gives its blocks back while it runs")
+            raise LogError(Rule.FREED_WHILE_RUNNING, name=truth.name)
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
-            raise LogError(f"request {truth.name} gives back {entry.blocks}, it owns {tuple(truth.blocks)}")
+            raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
         length, tape = truth.computed_at_release, truth.tape_at_release
         assert tape is not None, "it was preempted, or it ended"
         has_cache = self.spec.drafter not in THROUGH_THE_HOST

@@ -26,8 +26,8 @@ _MULTIPLIER = np.uint64(0x2127599BF4325C37)
 _LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
 
 
-class Spoil(NamedTuple):
-    """A logit that an event makes NaN or infinite: in which column of a row, and of which token."""
+class SpoiledLogit(NamedTuple):
+    """A logit that an event makes NaN or infinite: its column in the row, its token, its value."""
 
     column: int
     token: int
@@ -93,11 +93,11 @@ class Tape:
             found = self._logprobs[position, count, mode] = logprobs_of(logits, self.tokens[position + 1], count)
         return found
 
-    def line_at(self, position: int, spoil: Spoil | None = None) -> list[float]:
-        """Return the processed logits of the token behind a position; the column of what is spoiled is that one."""
+    def line_at(self, position: int, spoiled: SpoiledLogit | None = None) -> list[float]:
+        """Return the processed logits of the token behind a position, with its spoiled logit if one is given."""
         logits = self._logits(self.hidden[position]).tolist()
-        if spoil is not None:
-            logits[spoil.token] = spoil.value
+        if spoiled is not None:
+            logits[spoiled.token] = spoiled.value
         if self._rules is None:
             return [*map(float, logits)]
         return processed(logits, self._rules, self.tokens[: position + 1], self._first_logits + 1, self.edges)
@@ -172,7 +172,7 @@ class Tape:
 
 
 class Tapes:
-    """The tapes made so far: a prompt seen again costs nothing. Bounded; what is dropped is computed again."""
+    """Bounded cache of tapes by prompt, specification and rules; a dropped tape is computed again."""
 
     def __init__(self) -> None:
         self._tapes: dict[tuple[object, ...], Tape] = {}
@@ -181,7 +181,8 @@ class Tapes:
     def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
         """Return the tape of a prompt under some rules, computed for all positions below `length`.
 
-        A longer one would do as well for a sound engine; what a faulty one does must not depend on what ran before.
+        Never a longer one, though it would serve a sound engine: a faulty one's verdict must not depend on earlier
+        runs.
         """
         shape = (spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len)
         key = (prompt, length, *shape, cuts_of(spec), rules)
@@ -197,7 +198,7 @@ class Tapes:
 
 
 def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
-    """Return how many positions a run can reach: the length limit and as many speculative runs as may be in flight."""
+    """Return the positions that a run can reach: the length limit, and the speculative runs that may be in flight."""
     return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 

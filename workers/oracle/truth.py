@@ -1,9 +1,10 @@
-"""Expected state of a request, of a row, of a step, and of caches that are given back: values of the state oracle."""
+"""Expected state of a request, a row, a step, and of caches when blocks are freed: values of the state oracle."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from scenarios.sampling import SamplingParams
+from workers.oracle.drafters import Drafts
 from workers.oracle.logits_processing import Edges
 from workers.oracle.prefix_cache import Contents
 from workers.oracle.random_sampling import Proposal
@@ -11,14 +12,13 @@ from workers.oracle.tape import Tape
 from workers.record import model
 from workers.record.log import ScheduledRow
 
-NO_DRAFT = -1
 # A row that was scheduled, and its request's `sched_computed`, `sched_placeholders` and `committed` before that.
 Planned: TypeAlias = tuple[ScheduledRow, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
 class Truth:
-    """What is true of one request; `incarnation` counts those that bore its name before.
+    """Expected state of one request; `incarnation` counts earlier requests of its name.
 
     `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
     `sched_placeholders` what the scheduler must believe. Results of epochs below `drop_before` are thrown away. `slots`
@@ -70,7 +70,7 @@ class Truth:
 
     @property
     def commit(self) -> str:
-        """What of it a value belongs to that belongs to no row, as reports show it: request/incarnation/epoch."""
+        """Commit key of a value that belongs to no row, as reports show it: request/incarnation/epoch."""
         return f"{self.who}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
@@ -95,39 +95,39 @@ class Truth:
 
 @dataclass(slots=True, eq=False)
 class RowTruth:
-    """What is true of one row of one step: counts before it, and what it must come to. Nobody changes it.
+    """Expected values of one row of one step: counts before it, and its outcome. Never changed.
 
-    `key` is its request and epoch.
-    Tokens at positions `computed` to `kept - 1` stay; `drafts` are as scheduled, NO_DRAFT included; `chunk_end` is the
-    drafter's cache word at the end of a discarded chunk, whose next token is the last one known; `base` is the position
-    of the token that is verified first. `drawn` says what those of the `drafts` were drawn from that are not certain.
-    The `status` of a row says what is wrong with it: its drafts, what they were drawn from, or that no token can be
-    chosen where its tokens end.
+    Tokens at positions `computed` to `kept - 1` stay; `base` is the position of the token that is verified first;
+    `drafts` are as scheduled, NO_DRAFT included, and `drawn` says what those of them were drawn from that are not
+    certain. `chunk_end` is the drafter's cache word at the end of a discarded chunk, whose next token is the last one
+    known. `status` has the bits of the sampler's status of a row: see `verified_drafts`. `drafted` is what it proposes.
     """
 
     truth: Truth
     tape: Tape
     row: ScheduledRow
-    key: tuple[int, int]
     computed: int
-    accepted_read: int
+    base: int
     kept: int
-    discard: bool
     valid: int
+    discard: bool
+    accepted_read: int
     accepted: int
     next_token: int
-    drafts: list[int]
-    raw: tuple[int, ...]
-    own: tuple[int, ...]
-    proposed: tuple[int, ...]
     sched_computed: int
     no_spec: int
     backup: int
     slots: list[int]
-    chunk_end: int
-    base: int
+    drafts: list[int]
     drawn: tuple[Proposal, ...]
     status: int
+    chunk_end: int
+    drafted: Drafts
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its request and epoch."""
+        return self.row.request, self.row.epoch
 
     @property
     def commit(self) -> str:
@@ -137,10 +137,7 @@ class RowTruth:
 
 @dataclass(slots=True, eq=False)
 class StepTruth:
-    """What is true of one step: its rows in row order, whose they are, and the padded shape it runs in.
-
-    Nobody changes it.
-    """
+    """Expected values of one step: rows in row order, their requests, and its padded shape. Never changed."""
 
     step: int
     k_step: int
@@ -152,7 +149,7 @@ class StepTruth:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What the caches of a request must hold when its blocks go back."""
+    """Expected caches of a request when its blocks are freed."""
 
     truth: Truth
     tape: Tape

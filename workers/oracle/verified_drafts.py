@@ -1,41 +1,42 @@
-"""Drafts that a row verifies: as proposed, cut off by a grammar, spoiled by an event; and what is told of them."""
+"""Drafts that a row verifies: as proposed, cut off by a grammar, spoiled by an event; and their sampler status."""
 
 from collections.abc import Iterator, Sequence
 from math import inf, nan
 
 from scenarios.spec import EngineSpec
+from workers.oracle.drafters import NO_DRAFT
 from workers.oracle.incremental_tape import RowOutcome
 from workers.oracle.logits_processing import cut_off
 from workers.oracle.random_sampling import Drawn, spoiled
-from workers.oracle.tape import Spoil
-from workers.oracle.truth import NO_DRAFT, Truth
+from workers.oracle.tape import SpoiledLogit
+from workers.oracle.truth import Truth
 from workers.record.log import UNSPOILED, ScheduledRow
 
-# Of what is no token the nearest id on each side that stands for nothing else.
+# The largest id below the vocabulary that is no sentinel.
 BELOW = -2
-# What a sampler tells of a row: a draft outside the vocabulary, no target where its tokens end, a draft that was drawn
-# from what is no distribution.
+# Bits of a row's sampler status: a draft outside the vocabulary, no target where its tokens end, a drawn draft without
+# a distribution that it was drawn from.
 OUTSIDE, NO_TARGET, UNDEFINED = 1, 2, 4
 
 
-def spoil_of(row: ScheduledRow, spec: EngineSpec) -> Spoil | None:
-    """Return which logit of a row is spoiled, if one is."""
+def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None:
+    """Return the spoiled logit of a row, if there is one."""
     event = row.spoils.logit
     if event is None:
         return None
-    return Spoil(min(event.column, row.d), event.token % spec.vocab_size, inf if event.value == "inf" else nan)
+    return SpoiledLogit(min(event.column, row.d), event.token % spec.vocab_size, inf if event.value == "inf" else nan)
 
 
 def drafts_of(
     truth: Truth, row: ScheduledRow, base: int, was_sampled: bool, spec: EngineSpec
 ) -> tuple[list[int], Drawn]:
-    """Return the drafts of a row behind position `base`, and what those of them were drawn from that are not certain.
+    """Return the drafts of a row behind position `base`, and the proposals of those that were drawn.
 
     The device has what a request proposed only if it `was_sampled` in the step before.
     """
     drafts = [NO_DRAFT] * row.d
     if truth.grammar:
-        # The host keeps them, and cuts off what may not come.
+        # The host keeps the drafts, and cuts off those that the grammar forbids.
         drafts = (truth.drafts + drafts)[: row.d]
         drafts = cut_off(truth.grammar, truth.tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
     elif was_sampled:
@@ -47,7 +48,7 @@ def drafts_of(
 
 
 def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], drawn: Drawn) -> tuple[list[int], Drawn]:
-    """Return the drafts of a row, and what they were drawn from, with the one that is spoiled."""
+    """Return the drafts and proposals of a row with its spoiled draft applied."""
     event = row.spoils.draft
     if event is None:
         return drafts, drawn
@@ -65,8 +66,8 @@ def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], d
 
 
 def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn: Drawn, outcome: RowOutcome) -> int:
-    """Return what a sampler tells of a row that it samples: bits of OUTSIDE, NO_TARGET and UNDEFINED."""
-    if row.invalid:
+    """Return the sampler status of a row: bits of OUTSIDE, NO_TARGET and UNDEFINED."""
+    if row.spoils.no_valid_token:
         return 0
     status = 0 if outcome.has_target else NO_TARGET
     if any(draft != NO_DRAFT and not 0 <= draft < spec.vocab_size for draft in drafts):

@@ -67,26 +67,37 @@ class Freed:
 
 
 class Spoils(NamedTuple):
-    """What events spoil of one row: a logit that it samples from, a draft that it verifies."""
+    """What events spoil of one row: its sample, all logits it samples from, one of them, a draft that it verifies.
 
+    With `no_valid_token` its sample is taken away, with `nan_logits` no logit is a number.
+    """
+
+    no_valid_token: bool = False
+    nan_logits: bool = False
     logit: SpoilLogit | None = None
     draft: SpoilDraft | None = None
-
-    def behind(self, newer: "Spoils") -> "Spoils":
-        """Return what is due if this comes back behind what came later: of either the newer, if there is one."""
-        return Spoils(newer.logit or self.logit, newer.draft or self.draft)
 
 
 UNSPOILED = Spoils()
 
 
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Blocks given to a row: `new` ones, and `shared` ones of the prefix cache with `hit_length` computed tokens."""
+
+    new: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
+    hit_length: int = 0
+
+
+NO_BLOCKS = RowBlocks()
+
+
 @dataclass(slots=True)
 class ScheduledRow:
-    """One request's share of a step: n tokens, the last d of them drafts; blocks and state slot given to it.
+    """One request's share of a step: n tokens, the last d of them drafts, in its state slot and blocks.
 
-    `padded` says that the drafts were added to keep the batch uniform, `invalid` that an event takes its sample away,
-    `spoiled` that an event makes its logits NaN, `spoils` that one makes something of it unusable.
-    A request that joins takes `shared_blocks` over from the prefix cache, and with them `hit_length` computed tokens.
+    `padded` says that the drafts were added to keep the batch uniform.
     """
 
     request: int
@@ -94,13 +105,9 @@ class ScheduledRow:
     step_in_epoch: int
     n: int
     d: int
-    new_blocks: tuple[int, ...]
     state_slot: int
-    padded: bool
-    invalid: bool
-    spoiled: bool = False
-    hit_length: int = 0
-    shared_blocks: tuple[int, ...] = ()
+    blocks: RowBlocks = NO_BLOCKS
+    padded: bool = False
     spoils: Spoils = UNSPOILED
 
 

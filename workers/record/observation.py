@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.record.evidence import Access
+
 Clock: TypeAlias = Literal["scheduler", "worker", "device", "processed"]
 
 
@@ -137,8 +139,8 @@ class Recorder:
     `writers`, by (step, variable).
     """
 
-    def __init__(self, blame: Callable[[str], tuple[str, ...]] | None = None) -> None:
-        self.writers: dict[tuple[int, str], tuple[str, ...]] = {}
+    def __init__(self, blame: Callable[[str], tuple[Access, ...]] | None = None) -> None:
+        self.writers: dict[tuple[int, str], tuple[Access, ...]] = {}
         self._blame = blame
         self.captures: list[Observation] = []
         self._digest = blake2b(digest_size=16)

@@ -1,12 +1,16 @@
 """Verdicts of runs, as values: they are returned, stored as JSON and compared, never raised."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import permutations
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from scenarios.events import Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.record.evidence import Difference, Fact, MissingOrder, Site
+from workers.record.log import SkipReason
 
 
 class Stats(Value):
@@ -31,26 +35,6 @@ class Stats(Value):
 NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
 
 
-class Difference(Value):
-    """The first place where engine and oracle part.
-
-    `commit` is request/incarnation/epoch/step; `position` a token position or a column, where the variable has one;
-    `writers` are the last device ops or host points that wrote the value, newest first, as lane:op@step;
-    `missing_order` names two unordered accesses, where the race detector saw some.
-    """
-
-    plane: str
-    variable: str
-    request: str
-    commit: str
-    step: int
-    position: int | None
-    expected: str
-    actual: str
-    writers: tuple[str, ...] = ()
-    missing_order: str | None = None
-
-
 class Agreed(Value):
     """Engine and oracle agree everywhere, and everything that was expected happened."""
 
@@ -67,24 +51,55 @@ class Diverged(Value):
 
 
 class Crashed(Value):
-    """The engine raised an exception, on the host or in a device op.
+    """The engine raised an exception, on the host or in a device op; `error` is what the exception says.
 
-    `missing_order` names two unordered accesses before, where the race detector saw some.
+    `missing_order` are two unordered accesses before, where the race detector saw some.
     """
 
     kind: Literal["crashed"] = "crashed"
     stats: Stats
     error: str
-    where: str
-    missing_order: str | None = None
+    where: Site
+    missing_order: MissingOrder | None = None
+
+
+class Waiting(Value):
+    """A request that was left out of the last step, and why."""
+
+    request: str
+    reason: SkipReason
+
+
+class NotDrained(Value):
+    """Requests are still alive after the bound on steps; `waiting` is known of an engine that logs its decisions."""
+
+    kind: Literal["not_drained"] = "not_drained"
+    steps: int
+    waiting: tuple[Waiting, ...] | None = None
+
+
+class LaneWait(Value):
+    """A lane that waits for a record of a step on another."""
+
+    lane: str
+    on: str
+    step: int
+
+
+class LanesWait(Value):
+    """No lane can advance; `host` is the lane that the host waits for, if it does."""
+
+    kind: Literal["lanes_wait"] = "lanes_wait"
+    host: str | None = None
+    lanes: tuple[LaneWait, ...] = ()
 
 
 class Stuck(Value):
-    """The engine stopped making progress; `reason` says what each waiting request or lane waits for."""
+    """The engine stopped making progress."""
 
     kind: Literal["stuck"] = "stuck"
     stats: Stats
-    reason: str
+    waits: NotDrained | LanesWait = Field(discriminator="kind")
 
 
 class Vacuous(Value):
@@ -92,7 +107,7 @@ class Vacuous(Value):
 
     kind: Literal["vacuous"] = "vacuous"
     stats: Stats
-    missing: tuple[str, ...]
+    missing: tuple[Fact, ...]
 
 
 class Lost(Value):
@@ -135,11 +150,38 @@ def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
 
 
 class Outcome(Value):
-    """How one schedule of a trace ended: `schedule` is a short name, `result` a verdict kind and its first variable."""
+    """How a run under a schedule ended: the kind of its verdict and, of a difference, where it is."""
 
-    schedule: str
-    agrees: bool
-    result: str
+    schedule: Schedule
+    kind: str
+    variable: str = ""
+    commit: str = ""
+    step: int = -1
+
+    @classmethod
+    def of(cls, schedule: Schedule, verdict: Verdict) -> "Outcome":
+        """Return the outcome of a run that came to a verdict."""
+        if not isinstance(verdict, Diverged):
+            return cls(schedule=schedule, kind=verdict.kind)
+        found = verdict.difference
+        return cls(schedule=schedule, kind=verdict.kind, variable=found.variable, commit=found.commit, step=found.step)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing was found."""
+        return self.kind in ("agreed", "vacuous")
+
+
+def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Return the pairs of lanes, each in the order in which alone a finding shows; empty if no pair tells."""
+    orders = [(each.schedule.order, each.agrees) for each in outcomes if each.schedule.policy == "lane_order"]
+    if len({agrees for _, agrees in orders}) < 2:
+        return []
+    return [
+        (first, second)
+        for first, second in permutations(sorted(orders[0][0]), 2)
+        if all((order.index(first) < order.index(second)) is not agrees for order, agrees in orders)
+    ]
 
 
 class Judgement(Value):

@@ -51,26 +51,3 @@ class AgreedRun:
         """Note that the run has ended, and that nothing was found."""
         self.left, self.digest = left, digest
         self.agrees = self.steps <= STEPS_MAX
-
-
-class Repetition:
-    """A run that is compared with an agreed one."""
-
-    def __init__(self, agreed: AgreedRun) -> None:
-        self._agreed = agreed
-        self._num_logged = self._num_captured = 0
-
-    def goes_on(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
-        """Tell whether what is shown next is the same."""
-        agreed, logged, captured = self._agreed, self._num_logged, self._num_captured
-        self._num_logged += len(log)
-        self._num_captured += len(captures)
-        return (
-            agreed.log[logged : self._num_logged] == log and agreed.captures[captured : self._num_captured] == captures
-        )
-
-    def ends(self, left: Observation, digest: str) -> bool:
-        """Tell whether all was shown, and the end is the same."""
-        agreed = self._agreed
-        shown = self._num_logged, self._num_captured
-        return shown == (len(agreed.log), len(agreed.captures)) and (left, digest) == (agreed.left, agreed.digest)

@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 from scenarios.trace import Trace
 
-RACES = "races"
 # The policies that a trace was run under, separated by spaces; a kind of event; a plane: the number of traces.
 Coverage: TypeAlias = dict[str, dict[str, dict[str, int]]]
 

@@ -2,12 +2,12 @@
 
 Verifies: the first tokens of requests that are drawn by chance, one by one and in pairs, of many copies of each with
 seeds of their own, beside each other: against as many copies in an engine that neither runs ahead nor drafts.
-Does not verify: a law that both have wrong (`benchmarks.distribution` knows that of our engine), nor any one token.
+Does not verify: a law that both have wrong (`benchmarks.conformance.distribution` knows ours), nor any one token.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
@@ -17,8 +17,10 @@ from scenarios.trace import Trace
 from workers.judge.distribution import Outcome, chance_of, two_sample_g_test
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
-from workers.record.verdict import NO_STATS, Agreed, Difference, Diverged, Verdict
-from workers.run.output_check import outputs_of
+from workers.record.evidence import Difference, Fact, fact
+from workers.record.verdict import NO_STATS, Agreed, Diverged, Verdict
+from workers.run.comparison import outputs_of
+from workers.run.engine_run import UNJUDGED
 from workers.targets.target import DEFAULT_CONFIG, RunConfig, TargetKind
 
 # The chance that a sound engine fails any of the tests of one check, were its seeds drawn anew.
@@ -79,19 +81,19 @@ def check_distribution(
     for traces in found:
         tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
         for each in traces:
-            outputs = outputs_of(each, tapes, kind, config, _STEPS_MAX)
+            outputs = outputs_of(each, tapes, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
             if isinstance(outputs, str):
-                return _differs("liveness", "end", "", "outputs", outputs)
+                return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs))
             _count(outputs, tally)
         counts.append(tally)
     tests = [LawTest(*key, *two_sample_g_test(seen, counts[1][key])) for key, seen in counts[0].items()]
     for test in tests:
         if test.p_value < FAMILY_ERROR / len(tests):
             first, last = test.window
-            which = f"tokens {1 + first} to {last}" if last > first + 1 else f"token {last}"
-            expected = f"{which} drawn as without speculation, in {num_copies} copies of each"
-            actual = f"another law: G is {test.statistic:.1f} of {test.degrees} degrees, p {test.p_value:.1e}"
-            return _differs("tokens", "distribution", test.request, expected, actual)
+            kind_of_law = "same_law_of_several" if last > first + 1 else "same_law"
+            due = fact(kind_of_law, first=1 + first, last=last, copies=num_copies)
+            seen = fact("another_law", g=test.statistic, degrees=test.degrees, p=test.p_value)
+            return _differs("tokens", "distribution", test.request, due, seen)
     return Agreed(stats=NO_STATS.model_copy(update={"requests": 2 * num_copies * len(submits), "planes": ("tokens",)}))
 
 
@@ -127,15 +129,6 @@ def _count(outputs: Outputs, tally: dict[tuple[str, tuple[int, int]], Counter[Ou
             tally.setdefault((request, window), Counter())[output.tokens[slice(*window)]] += 1
 
 
-def _differs(plane: str, variable: str, request: str, expected: str, actual: str) -> Diverged:
-    difference = Difference(
-        plane=plane,
-        variable=variable,
-        request=request,
-        commit="",
-        step=0,
-        position=None,
-        expected=expected,
-        actual=actual,
-    )
+def _differs(plane: str, variable: str, request: str, expected: Fact, actual: Fact) -> Diverged:
+    difference = Difference(plane=plane, variable=variable, request=request, step=0, expected=expected, actual=actual)
     return Diverged(stats=NO_STATS, difference=difference)

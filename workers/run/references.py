@@ -6,12 +6,14 @@ position alone. Where two logits are closer than an engine's arithmetic may tell
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs
+from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
 
 # Of a trace with many requests so many are run alone by an engine whose runs are costly.
@@ -19,24 +21,26 @@ ALONE_MAX = 2
 # Logprobs of a token and of the three likeliest, in the run that is asked how near two of them were.
 NUM_UNDECIDED = 4
 
+# A kind of reference, and its trace.
+ReferenceRun: TypeAlias = tuple[Reference, Trace]
+
 
 @dataclass(slots=True)
 class References:
     """The reference runs of one trace under several schedules: each runs once, and its outputs are kept.
 
-    `last` names the last one that matters, an empty name says that none does; None stands for all. Of an engine that
-    logs its decisions it is the run that was `agreed` last.
+    `until` is the last kind that matters. Of an engine that logs its decisions it is the run that was `agreed` last.
     """
 
-    last: str | None = None
+    until: Reference | Literal["all", "none"] = "all"
     agreed: AgreedRun | None = None
     _outputs: dict[str, Outputs | str] = field(default_factory=dict)
 
-    def that_matter(self, references: Iterable[tuple[str, Trace]]) -> Iterator[tuple[str, Trace]]:
-        """Yield references up to the last one that matters."""
-        for how, trace in references if self.last != "" else ():
-            yield how, trace
-            if how == self.last:
+    def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
+        """Yield references up to the first of the last kind that matters."""
+        for kind, trace in references if self.until != "none" else ():
+            yield kind, trace
+            if kind == self.until:
                 return
 
     def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | str]) -> Outputs | str:
@@ -65,17 +69,17 @@ def alone(trace: Trace, name: str) -> Trace:
     return trace.model_copy(update={"events": own, "schedule": Schedule()})
 
 
-def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[tuple[str, Trace]]:
-    """Yield the runs that the outputs of a trace are compared with, each with what it is called."""
+def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[ReferenceRun]:
+    """Yield the runs that the outputs of a trace are compared with, each with its kind."""
     if trace.spec.depth > 1 and capabilities.allows("depth", 1):
-        yield "the synchronous run", synchronous(trace)
+        yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # What is behind it is compared under eager.
         return
     if trace.spec.num_speculative_tokens and capabilities.allows("num_speculative_tokens", 0):
-        yield "the synchronous run without speculation", without_drafts(trace)
+        yield Reference.WITHOUT_SPECULATION, without_drafts(trace)
     for name in _chosen(trace, names) if capabilities.is_costly else names:
-        yield "the request alone", alone(trace, name)
+        yield Reference.ALONE, alone(trace, name)
 
 
 def undecided_trace(trace: Trace, name: str) -> Trace:

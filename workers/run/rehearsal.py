@@ -18,12 +18,12 @@ from scenarios.shards import Shard
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes
-from workers.run.drive import Drive, scripts_of
+from workers.run.event_feed import EventFeed, scripts_of
 from workers.run.shard import shard_traces
-from workers.run.warm_up import is_compiled, marker
 from workers.targets.devices import CLEAN, ops_of, parts_on, twin_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DeviceError, RunConfig, Watch
+from workers.targets.warm_up import is_compiled, marker
 
 COMPILATION = "workers.kernels.compilation.triton"
 # The first traces ask for most variants, each further one for fewer.
@@ -48,9 +48,9 @@ def rehearse(trace: Trace, kind: Specstorm, tapes: Tapes) -> None:
     """Run a trace to its end."""
     target = kind.open(trace, ON_TENSORS, Watch())
     try:
-        drive = Drive(trace, target, scripts_of(trace, tapes, kind.capabilities))
-        while not drive.drained():
-            drive.step()
+        feed = EventFeed(trace, target, scripts_of(trace, tapes, kind.capabilities))
+        while not feed.drained():
+            feed.step()
         target.drain()
     finally:
         target.close()

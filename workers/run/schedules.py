@@ -2,23 +2,12 @@
 
 from scenarios.events import LANES, Schedule
 from workers.lanes.policies import lane_orders
-from workers.record.verdict import Agreed, Difference, Diverged, Vacuous
+from workers.record.evidence import Difference, Fact, fact
+from workers.record.verdict import Agreed, Diverged, Vacuous
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
 NUM_RANDOM = 20
-
-
-def name_of(schedule: Schedule) -> str:
-    """Return a short name of a schedule."""
-    held = f" with {len(schedule.holds)} held back" if schedule.holds else ""
-    match schedule.policy:
-        case "lane_order":
-            return " > ".join(schedule.order) + held
-        case "random":
-            return f"random {schedule.seed}{held}"
-        case policy:
-            return f"{policy}{held}"
 
 
 def fixed_schedules() -> list[Schedule]:
@@ -63,16 +52,23 @@ def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:
     ]
 
 
+def _under(schedule: Schedule, digest: str) -> Fact:
+    match schedule.policy:
+        case "random":
+            return fact("digest_under_seed", digest=digest, seed=schedule.seed)
+        case "lane_order":
+            return fact("digest_under_order", digest=digest, order=schedule.order)
+        case policy:
+            return fact("digest_under_policy", digest=digest, policy=policy)
+
+
 def differs(verdict: Agreed | Vacuous, first: Agreed | Vacuous, schedule: Schedule) -> Diverged:
     """Return the finding that two schedules of a trace, neither of which shows a difference, captured other bytes."""
     difference = Difference(
         plane="determinism",
         variable="captures",
-        request="",
-        commit="",
         step=-1,
-        position=None,
-        expected=f"{first.stats.digest} as under eager",
-        actual=f"{verdict.stats.digest} under {name_of(schedule)}",
+        expected=fact("digest_as_under_eager", digest=first.stats.digest),
+        actual=_under(schedule, verdict.stats.digest),
     )
     return Diverged(stats=verdict.stats, difference=difference)

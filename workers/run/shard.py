@@ -15,13 +15,16 @@ from scenarios.shards import Shard, fitted
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
+from workers.judge.races import RACES
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
-from workers.run.check import Options, check
-from workers.run.coverage import RACES, Coverage, add_trace
+from workers.run.check import check
+from workers.run.coverage import Coverage, add_trace
+from workers.run.engine_run import Options
 from workers.run.references import References
 from workers.run.schedules import differs, has_lanes
-from workers.shrink.fingerprint import UNLIKE, Signature, signature_of
+from workers.shrink.fingerprint import Signature, signature_of
 from workers.shrink.shrinker import Finding, Tried
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -167,7 +170,7 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue
-        verdict = check(candidate, tapes, Options(compared=References(_compared_last(target))), config=config)
+        verdict = check(candidate, tapes, Options(compared=References(_last_reference(target))), config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"
@@ -175,8 +178,8 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
     return Tried(count=len(candidates))
 
 
-def _compared_last(target: Signature) -> str | None:
-    """Return the last run that an engine's outputs must be compared with to see a bug, None where that is unknown."""
-    if target.rule.startswith(UNLIKE):
-        return target.rule.removeprefix(UNLIKE).partition(", where ")[0]
-    return None if target.plane == "liveness" else ""
+def _last_reference(target: Signature) -> Reference | Literal["all", "none"]:
+    """Return the last run that an engine's outputs must be compared with to see a bug, all where that is unknown."""
+    if target.reference is not None:
+        return target.reference
+    return "all" if target.plane == "liveness" else "none"

@@ -1,18 +1,18 @@
-"""Recorded run: replay one trace, and keep what its lanes did and which order was missing."""
+"""Recorded run: replay one trace, and keep what its lanes did and between which tasks an order was missing."""
 
-import re
 from collections.abc import Iterable
 
 from scenarios.trace import Trace
-from workers.judge.races import Race, RaceDetector
-from workers.lanes.timeline import HOST, MissingOrder, Task, Timeline, TimelineRecorder
+from workers.judge.races import RaceDetector
+from workers.lanes.timeline import HOST as HOST_LANE
+from workers.lanes.timeline import Task, Timeline, TimelineRecorder, UnorderedTasks
 from workers.oracle.tape import Tapes
+from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.verdict import Verdict
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
-
-_ACCESS = re.compile(r"the (read|write)(?: over step -?\d+)? by (\w+):([\w ]+)@(-?\d+)")
 
 
 def has_timeline(config: RunConfig) -> bool:
@@ -36,29 +36,28 @@ def record_timeline(trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> tuple[V
     verdict = check(trace, Tapes(), Options(observe=observe), config=config)
     lanes = kind_of(config.engine).capabilities.lanes
     if not made:
-        return verdict, Timeline(("host", *lanes), (), ())
+        return verdict, Timeline((HOST, *lanes), (), ())
     detector, recorder = made[0]
-    missing = missing_order(detector.race, recorder.tasks, ("host", *lanes)) if detector.race is not None else None
-    return verdict, recorder.timeline(lanes, missing)
+    tasks = unordered_tasks(detector.race, recorder.tasks, (HOST, *lanes)) if detector.race is not None else None
+    return verdict, recorder.timeline(lanes, tasks)
 
 
-def missing_order(race: Race, tasks: list[Task], lanes: tuple[str, ...]) -> MissingOrder | None:
+def unordered_tasks(race: MissingOrder, tasks: list[Task], lanes: tuple[str, ...]) -> UnorderedTasks | None:
     """Return the two tasks of a race: the first that is the second access, and the last before it that is the first."""
-    second = _matching(race.second, race.buffer, tasks, lanes)
+    second = _matching(race.second, race.memory, tasks, lanes)
     if second is None:
         return None
-    first = _matching(race.first, race.buffer, reversed(tasks[: second.index]), lanes)
-    return MissingOrder(first.index, second.index, str(race)) if first is not None else None
+    first = _matching(race.first, race.memory, reversed(tasks[: second.index]), lanes)
+    return UnorderedTasks(first.index, second.index) if first is not None else None
 
 
-def _matching(access: str, buffer: str, tasks: Iterable[Task], lanes: tuple[str, ...]) -> Task | None:
-    """Return the first of some tasks that an access of a race is."""
-    found = _ACCESS.fullmatch(access)
-    assert found is not None, f"an access is called {access}"
-    how, lane, op, step = found[1], lanes.index(found[2]), found[3], int(found[4])
+def _matching(access: Access, buffer: str, tasks: Iterable[Task], lanes: tuple[str, ...]) -> Task | None:
+    """Return the first of some tasks that made an access to a buffer."""
+    lane = lanes.index(access.lane)
     for task in tasks:
-        used = task.reads if how == "read" else task.writes
-        is_it = (task.lane, task.step) == (lane, step) and (lane == HOST or task.op == op)
-        if is_it and buffer in {name.partition(":")[0] for name in used}:
+        used = task.reads if access.how == "read" else task.writes
+        # Accesses of the host all have one name, its tasks have their own.
+        is_it = (task.lane, task.step) == (lane, access.step) and (lane == HOST_LANE or task.op == access.op)
+        if is_it and any(use.buffer == buffer for use in used):
             return task
     return None

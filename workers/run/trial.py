@@ -10,15 +10,15 @@ from workers.judge import outputs
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Lost
 from workers.run.check import check
-from workers.run.output_check import outputs_of
+from workers.run.comparison import outputs_of
 from workers.run.references import synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
-class Shot(Value):
-    """What came of one trace with one fault.
+class FaultRun(Value):
+    """Result of one trace that was run with one fault.
 
     `reached`: the trace meets what the fault requires, so that the faulty code runs; `triggered`: it took the faulty
     path; `plane` and `variable` are those of the finding's signature, or empty.
@@ -32,20 +32,20 @@ class Shot(Value):
 
 
 class Baseline(Value):
-    """What comparing outputs at the end sees: against a synchronous run of the same code, and of correct code."""
+    """Whether outputs differ at the end: from a synchronous run of the same code, and of correct code."""
 
     against_synchronous: bool
     against_correct: bool
 
 
-def shoot(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Shot:
-    """Run an explicit trace, which has the fault switched on, with every check watching."""
+def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> FaultRun:
+    """Run an explicit trace, which has the fault switched on, under every check."""
     if FAULTS[fault].missing(trace.spec) is not None:
-        return Shot(reached=False)
+        return FaultRun(reached=False)
     verdict = check(trace, tapes, config=config)
     assert not isinstance(verdict, Lost), verdict
     signature = signature_of(verdict, trace)
-    return Shot(
+    return FaultRun(
         reached=True,
         triggered=verdict.stats.probes.get(f"fault {fault}", 0) > 0,
         steps=verdict.stats.steps,
@@ -55,7 +55,7 @@ def shoot(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CO
 
 
 def compare_outputs(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Baseline:
-    """Run the same trace with nothing but its outputs looked at."""
+    """Run the same trace and compare nothing but its outputs."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Baseline(against_synchronous=False, against_correct=False)
     correct_code = trace.model_copy(update={"faults": ()})

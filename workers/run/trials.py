@@ -12,7 +12,7 @@ from scenarios.shards import fitted, traces_of
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
-from workers.run.trial import compare_outputs, shoot
+from workers.run.trial import compare_outputs, run_with_fault
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
@@ -62,12 +62,12 @@ def run_trial(
         trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
             start = clock()
-            shot = shoot(fault, trace, tapes, config)
+            run = run_with_fault(fault, trace, tapes, config)
             seconds += clock() - start
-            judged, reached, triggered = count, reached + shot.reached, triggered + shot.triggered
-            steps += shot.steps
-            if shot.plane:
-                detected, plane, variable = count, shot.plane, shot.variable
+            judged, reached, triggered = count, reached + run.reached, triggered + run.triggered
+            steps += run.steps
+            if run.plane:
+                detected, plane, variable = count, run.plane, run.variable
         if baseline and (synchronous is None or correct is None):
             seen = compare_outputs(fault, trace, tapes, config)
             synchronous = synchronous or (count if seen.against_synchronous else None)

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from scenarios.events import Schedule
 from scenarios.shards import Shard
 from scenarios.trace import Trace
+from workers.judge.races import RACES
 from workers.oracle.tape import Tapes
+from workers.record.evidence import fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.references import References
-from workers.run.schedules import differs, name_of, schedules_on
+from workers.run.schedules import differs, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
@@ -31,7 +34,7 @@ class Worker:
         """
         trace = trace.explicit()
         if not trace.events:
-            nothing = Vacuous(stats=NO_STATS, missing=("no event: nothing was asked of the engine",))
+            nothing = Vacuous(stats=NO_STATS, missing=(fact("no_event"),))
             return Judgement(verdict=nothing, trace=trace, schedules=0)
         if not sweep:
             verdict = check(trace, self._tapes, config=config)
@@ -68,7 +71,7 @@ class Worker:
         if isinstance(verdict, Agreed | Vacuous):
             return Judgement(verdict=verdict, trace=trace, schedules=tried)
         outcomes, worst = self._outcomes(trace, config)
-        harmless = isinstance(verdict, Diverged) and verdict.difference.plane == "races"
+        harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
         if harmless and worst is not None:
             trace = trace.model_copy(update={"schedule": worst})
         if isinstance(verdict, Diverged | Stuck):
@@ -82,21 +85,7 @@ class Worker:
         options = Options(races=False, compared=References())
         for schedule in schedules_on(config, fixed=True):
             verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
-            agrees = isinstance(verdict, Agreed | Vacuous)
-            if not agrees and worst is None:
+            if worst is None and not isinstance(verdict, Agreed | Vacuous):
                 worst = schedule
-            outcomes.append(Outcome(schedule=name_of(schedule), agrees=agrees, result=summary(verdict)))
+            outcomes.append(Outcome.of(schedule, verdict))
         return tuple(outcomes), worst
-
-
-def summary(verdict: Verdict) -> str:
-    """Return a verdict's kind and the first thing that is wrong, in a few words."""
-    match verdict:
-        case Diverged(difference=difference):
-            return f"diverged: {difference.variable} of {difference.commit or 'no request'} at step {difference.step}"
-        case Stuck(reason=reason):
-            return f"stuck: {reason}"
-        case Agreed() | Vacuous():
-            return "agreed"
-        case _:
-            return verdict.kind

@@ -1,41 +1,56 @@
-"""Fingerprint of a finding, used to deduplicate: one bug has one signature, whichever trace it was found on."""
+"""Fingerprint of a finding, used to deduplicate: one bug has one signature, whichever trace it was found on.
+
+It is made of evidence alone: no sentence about a finding takes part.
+"""
 
 import re
 
-from scenarios.events import ResetPrefixCache
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.verdict import Agreed, Crashed, Difference, Diverged, Lost, Stuck, Vacuous, Verdict
+from workers.record.evidence import Difference, MissingOrder, Reference, Violation
+from workers.record.verdict import (
+    Agreed,
+    Crashed,
+    Diverged,
+    LanesWait,
+    Lost,
+    NotDrained,
+    Stuck,
+    Vacuous,
+    Verdict,
+)
 
-_ACCESS = re.compile(r"by (\w+):[\w ]+@-?\d+")
+# What an engine's exception says of one trace: numbers, and how many there are.
 _NUMBER = re.compile(r"-?\d+")
 _NUMBERS = re.compile(r"N(, N)*,?")
-# How the rule of a wrong output begins; the run that it was compared with follows.
-UNLIKE = "unlike "
-# Where the masks of a step are made for more drafts than it verifies: the device has cut some since.
-_CUT = "where grammars meet drafts that the device cuts"
-# A result is thrown away, and what came with it is not computed again.
-_DROPPED = "where all who run are preempted"
 
 
 class Signature(Value):
     """The first thing that is wrong, without the coordinates of one trace.
 
     `variable` is the first bad variable, `writer` the lane and op that wrote it last (where a run was watched for it),
-    `lanes` the two lanes of the first unordered pair of accesses, `rule` what a referee, an exception or a stuck engine
-    says, with numbers and request names left out.
+    `lanes` the actors of the first unordered pair of accesses, `rule` the rule of the log that is broken, an exception
+    or why a run is stuck, with numbers and request names left out. `reference` is the run that a wrong output was
+    compared with, `known` the known bug of the engine that it is.
     """
 
     plane: str
     variable: str
     writer: str = ""
-    lanes: str = ""
+    lanes: tuple[str, ...] = ()
     rule: str = ""
+    reference: Reference | None = None
+    known: str = ""
 
     @property
     def bug(self) -> str:
         """Return what makes this one bug among others: a missing order counts before what comes of it."""
-        return f"lanes {self.lanes}" if self.lanes else f"{self.plane} {self.variable} {self.rule}".rstrip()
+        if self.known:
+            return f"known {self.known}"
+        if self.lanes:
+            return f"lanes {' before '.join(self.lanes)}"
+        unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
+        return f"{self.plane} {self.variable} {unlike}".rstrip()
 
     def matches(self, other: "Signature") -> bool:
         """Tell whether a smaller trace fails as this one does: in the same plane, variable and rule.
@@ -44,73 +59,66 @@ class Signature(Value):
         """
         if self.plane == other.plane == "races":
             return self.lanes == other.lanes
-        return (self.plane, self.variable, self.rule) == (other.plane, other.variable, other.rule)
+        return self._cause == other._cause
+
+    @property
+    def _cause(self) -> tuple[object, ...]:
+        return self.plane, self.variable, self.rule, self.reference, self.known
 
 
 def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
     """Return the signature of a finding on a trace, None for any other verdict."""
     match verdict:
         case Diverged(difference=difference):
-            return _of_difference(difference, trace)
-        case Crashed(error=error, where=where):
-            function = where.partition(" in ")[0]
-            lanes = _lanes(verdict.missing_order)
-            return Signature(plane="crash", variable=function, lanes=lanes, rule=_general(error, trace))
-        case Stuck(reason=reason):
-            return Signature(plane="liveness", variable="progress", rule=_general(reason.partition(";")[0], trace))
+            return _of_difference(difference)
+        case Crashed(error=error, where=where, missing_order=order):
+            rule = _general(error, trace)
+            return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule)
+        case Stuck(waits=waits):
+            return Signature(plane="liveness", variable="progress", rule=_wait(waits))
         case Agreed() | Vacuous() | Lost():
             return None
 
 
-def _of_difference(difference: Difference, trace: Trace) -> Signature:
+def _of_difference(difference: Difference) -> Signature:
+    writer = difference.writers[0] if difference.writers else None
     return Signature(
         plane=difference.plane,
         variable=difference.variable,
-        writer=difference.writers[0].partition("@")[0] if difference.writers else "",
+        writer=f"{writer.actor}:{writer.op}" if writer is not None else "",
         lanes=_lanes(difference.missing_order),
-        rule=_rule(difference, trace),
+        rule=_rule(difference.actual) if isinstance(difference.actual, Violation) else "",
+        reference=difference.reference,
+        known=difference.known,
     )
 
 
-def _rule(difference: Difference, trace: Trace) -> str:
-    """Return what tells one wrong decision from another, or what a wrong output was compared with."""
-    if difference.variable == "log":
-        # A referee says what was seen, a comma, and what is due.
-        return _general(difference.actual, trace).partition(", ")[0]
-    expected, is_compared, reference = difference.expected.rpartition(", as in ")
-    if not is_compared:
-        if difference.variable == "grammar" and _is_cut(trace):
-            return _CUT
-        return _DROPPED if _is_dropped(difference, trace) else ""
-    if _lets_stop(difference, expected, trace):
-        return f"{UNLIKE}{reference}, where min_tokens let it stop"
-    return f"{UNLIKE}{reference}, {_CUT}" if _is_cut(trace) else f"{UNLIKE}{reference}"
+def _rule(broken: Violation) -> str:
+    """Return the rule, for which kind of entry, and whether it is about a request."""
+    rule = broken.rule.format(**broken.values)
+    about = f"request R: {rule}" if broken.request else rule
+    return f"{broken.entry}: {about}" if broken.entry else about
 
 
-def _is_dropped(difference: Difference, trace: Trace) -> bool:
-    """Tell whether the logprobs of a prompt are missing altogether, in a trace that throws results away."""
-    drops = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
-    return drops and difference.variable == "prompt_logprobs" and difference.actual.startswith("0 logprobs")
+def _wait(waits: NotDrained | LanesWait) -> str:
+    """Return what a run that makes no progress waits for: the host, or the first lane that does."""
+    match waits:
+        case NotDrained():
+            return "not drained after N steps"
+        case LanesWait(host=str(host)):
+            return f"the host waits for {host}"
+        case LanesWait(lanes=(first, *_)):
+            return f"{first.lane} waits for {first.on} of step N"
+        case LanesWait():
+            return "no lane has anything to do"
 
 
-def _is_cut(trace: Trace) -> bool:
-    """Tell whether requests follow grammars while their drafts are looked up on the device, with a step in flight."""
-    has_grammars = any(event.params.grammar for event in trace.submits())
-    return has_grammars and trace.spec.drafter == "ngram_gpu" and trace.spec.depth > 1
-
-
-def _lets_stop(difference: Difference, expected: str, trace: Trace) -> bool:
-    """Tell whether the other run's token is a stop of a request that has a minimum, and so ends it there."""
-    submits = [event for event in trace.submits() if event.request == difference.request and event.params.min_tokens]
-    return difference.variable == "tokens" and any(expected in map(str, event.stop) for event in submits)
-
-
-def _lanes(missing_order: str | None) -> str:
-    return " before ".join(_ACCESS.findall(missing_order or ""))
+def _lanes(order: MissingOrder | None) -> tuple[str, ...]:
+    return (order.first.actor, order.second.actor) if order is not None else ()
 
 
 def _general(text: str, trace: Trace) -> str:
-    """Return a message without what belongs to one trace: names of requests, numbers, and how many there are."""
+    """Return what an engine's exception says without what belongs to one trace."""
     for event in trace.events:
         name = getattr(event, "request", None)
         if name:

@@ -4,7 +4,6 @@ A pass returns its candidates for one trace, boldest first, in slots: None where
 passes over fields keep their meaning when a field is lowered, so that a cursor may stay where it is.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from scenarios.events import AnyEvent, Hold, Label, Schedule
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
+from workers.record.evidence import HOST, MissingOrder
 from workers.record.verdict import Diverged, Verdict
 
 Candidates: TypeAlias = Iterator[Trace | None]
@@ -23,7 +23,6 @@ Pass: TypeAlias = Callable[[Trace, Verdict], Candidates]
 CHUNKS = (16, 8, 4, 2, 1)
 # Host points until which an op may be held, in the order in which a step passes them.
 POINTS = ("schedule", "condense", "launched", "wait_output", "process")
-_ACCESS = re.compile(r"by (\w+):([\w ]+)@(\d+)")
 
 
 def valid(trace: Trace) -> bool:
@@ -43,21 +42,20 @@ def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
     """Yield eager schedules with one exception: the first access of the missing order is late."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
-    holds = () if plain or not isinstance(verdict, Diverged) else _delayed(verdict.difference.missing_order or "")
-    for hold in holds:
+    order = verdict.difference.missing_order if isinstance(verdict, Diverged) else None
+    for hold in () if plain or order is None else _delayed(order):
         yield _with(trace, schedule=Schedule(holds=(hold,)))
 
 
-def _delayed(missing_order: str) -> Iterator[Hold]:
+def _delayed(order: MissingOrder) -> Iterator[Hold]:
     """Yield holds of the first op of a missing order until the second, or until points of the host around it."""
-    accesses = _ACCESS.findall(missing_order)
-    if len(accesses) != 2 or accesses[0][0] == "host":
+    first, second = order.first, order.second
+    if HOST in (first.lane, first.op):
         return
-    (_, first, step), (lane, second, until) = accesses
-    op = Label(name=first, step=int(step))
-    if lane != "host":
-        yield Hold(op=op, until=Label(name=second, step=int(until)))
-    for at in (int(until), int(until) + 1):
+    op = Label(name=first.op, step=first.step)
+    if HOST not in (second.lane, second.op):
+        yield Hold(op=op, until=Label(name=second.op, step=second.step))
+    for at in (second.step, second.step + 1):
         yield from (Hold(op=op, until=Label(name=point, step=at)) for point in POINTS)
 
 

@@ -1,8 +1,8 @@
 """Devices: the functions that are a device's ops, and the machine that runs them.
 
-`sim` runs the vectorised NumPy ops on simulated lanes, `triton-cpu` the Triton kernels under the interpreter on the
-same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the same. Torch and Triton are loaded when
-one of the last two is asked for.
+`sim` runs each op's NumPy twin, or its definition where it has none, on simulated lanes, `triton-cpu` the Triton
+kernels under the interpreter on the same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the
+same. Torch and Triton are loaded when one of the last two is asked for.
 """
 
 import os
@@ -25,7 +25,7 @@ from workers.targets.registry import kind_of
 from workers.targets.target import DEVICES, Device, DeviceError, RunConfig, Watch
 
 CLEAN = Parts()
-_OPS, _NUMPY, _TRITON = "workers.kernels.", ".vectorised", ".triton"
+_OPS = "workers.kernels."
 _INTERPRET = "TRITON_INTERPRET"
 
 
@@ -59,7 +59,7 @@ def twin_of(op: Any) -> Any:
     def missing(_: Any) -> None:
         raise DeviceError(f"device op {op.__name__} has no Triton kernel")
 
-    module = op.__module__.removesuffix(_NUMPY) + _TRITON
+    module = f"{op.__module__.rpartition('.')[0]}.triton"
     try:
         return getattr(import_module(module), op.__name__, missing)
     except ModuleNotFoundError as error:
@@ -111,7 +111,16 @@ def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watc
     as_tensor: Callable[..., Any] | None = None
     if config.device == "triton-cpu":
         as_tensor = import_module("torch").from_numpy
-    return SimulatedMachine(lanes, policy, watch.watcher, held, watch.without, watch.blame, as_tensor, watch.observer)
+    return SimulatedMachine(
+        lanes,
+        policy,
+        watch.watcher,
+        held,
+        without=watch.without,
+        blame=watch.blame,
+        as_tensor=as_tensor,
+        observer=watch.observer,
+    )
 
 
 def _load_triton(interprets: bool) -> None:

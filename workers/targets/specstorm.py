@@ -14,11 +14,12 @@ from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
+from workers.record.evidence import Access
 from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Output, Recorder
-from workers.record.verdict import Difference
 from workers.targets.devices import machine_on, parts_on
-from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, Watch
+from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
+from workers.targets.warm_up import warm_up
 
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
@@ -51,7 +52,7 @@ class Count:
         self.probes[self.name] += 1
 
 
-class SpecstormTarget:
+class SpecstormTarget(Target):
     """One engine of ours on one machine."""
 
     def __init__(self, trace: Trace, parts: Parts, config: RunConfig, watch: Watch) -> None:
@@ -116,31 +117,29 @@ class SpecstormTarget:
         """Show what the host still holds."""
         return self.engine.left_over()
 
-    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
+    def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
         """Return who wrote the memory behind a variable last when it was captured."""
         return self.recorder.writers.get((step, variable), ())
 
-    def _writers(self, variable: str) -> tuple[str, ...]:
+    def _writers(self, variable: str) -> tuple[Access, ...]:
         """Return who wrote the buffers behind a variable last, newest first in each of them."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")
         buffers = [self.machine.buffers[name] for name in names if name in self.machine.buffers]
-        return tuple(writer for buffer in buffers for writer in buffer.writers[:2])
-
-    def differences(self) -> tuple[Difference, ...]:
-        """Return nothing: whatever is wrong is seen in what it shows."""
-        return ()
+        writers = (writer for buffer in buffers for writer in buffer.writers[:2])
+        return tuple(Access(lane=lane, op=op, step=step) for lane, op, step in writers)
 
     def close(self) -> None:
         """Let go of its memory."""
         self.machine.close()
 
 
-class Specstorm:
+class Specstorm(TargetKind):
     """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
 
     name = SPECSTORM
+    package = ""
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
         # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
@@ -167,9 +166,10 @@ class Specstorm:
         """Make sure that this process can run it on a device."""
         parts_on(config)
 
-    def renew(self, config: RunConfig) -> bool:
-        """Return that no engine is kept."""
-        return False
+    def prepare(self, config: RunConfig) -> None:
+        """Compile its kernels where it is to run on a GPU."""
+        if config.device == "cuda":
+            warm_up(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
         """Start an engine as an explicit trace specifies it."""

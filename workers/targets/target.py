@@ -4,6 +4,7 @@ A `TargetKind` declares what an engine can do and starts it; a `Target` is one t
 the judges that its capabilities allow.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -13,9 +14,10 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.lanes.lane import Observer, Watcher
+from workers.record.evidence import Access, Difference, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.record.verdict import Difference
+from workers.record.verdict import Stats
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
 # Those of our own engine.
@@ -31,9 +33,9 @@ class DeviceError(Exception):
 
 
 class EngineFailed(Exception):
-    """An engine in another process raised, or its process died; `where` is what it says of the place."""
+    """An engine in another process raised, or its process died; `where` is the place that it names."""
 
-    def __init__(self, message: str, where: str) -> None:
+    def __init__(self, message: str, where: Site) -> None:
         super().__init__(message)
         self.where = where
 
@@ -101,65 +103,78 @@ class Progress(NamedTuple):
 class Target(Protocol):
     """One engine that runs: driven step by step, and asked for what it shows.
 
-    Its driver owns ticks and events, the target owns the engine. What a target does not show it returns empty, and
-    says so in its capabilities.
+    Its driver owns ticks and events, the target owns the engine. Every target shows what it delivers; what else it
+    shows, and says so in its capabilities, it answers itself. The answers here are those of one that does not.
+    `probes` counts how often each interesting thing has happened.
     """
 
-    @property
-    def probes(self) -> Mapping[str, int]:
-        """How often each interesting thing has happened."""
+    probes: Mapping[str, int]
 
+    @abstractmethod
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
         """Take a request in, the trace's submit number `submit`, unless one of its name is alive.
 
         `script` is the token that a scripted drafter proposes at each position; empty where drafts are not scripted.
         """
 
+    @abstractmethod
     def abort(self, event: Abort) -> None:
-        """Give up whoever bears the name of an event."""
+        """Abort the live request with the event's name."""
 
+    @abstractmethod
     def apply(self, event: AnyEvent) -> None:
-        """Let an event happen that is neither a submit nor an abort."""
+        """Apply an event that is neither a submit nor an abort."""
 
+    @abstractmethod
     def step(self, happen: Callable[[Place], None]) -> None:
         """Do one step; `happen` is called at each place of it at which events take effect, in order."""
 
+    @abstractmethod
     def drained(self) -> bool:
         """Tell whether nothing is left to do: no request alive, no step in flight."""
 
-    def take_log(self) -> list[Entry | Observation]:
-        """Return the host's decisions and observations since the last call, in order."""
-
-    def take_captures(self) -> list[Observation]:
-        """Return the device's captures since the last call, in stream order."""
-
-    def digest(self) -> str:
-        """Return a hash of all captures so far, or an empty one where there are none."""
-
+    @abstractmethod
     def outputs(self) -> dict[str, Output]:
         """Return what the client has of each request so far, by name; of several of a name the last one's."""
 
+    @abstractmethod
     def progress(self) -> Progress:
         """Return how far the engine has come."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the engine holds outside this process's memory."""
+
     def drain(self) -> None:
-        """Let everything run that is still enqueued.
+        """Let everything run that is still enqueued; of an engine without lanes of ours that is nothing.
 
         Raises:
             Deadlock: something can never run.
         """
 
+    def take_log(self) -> list[Entry | Observation]:
+        """Return the host's decisions and observations since the last call, in order."""
+        return []
+
+    def take_captures(self) -> list[Observation]:
+        """Return the device's captures since the last call, in stream order."""
+        return []
+
+    def digest(self) -> str:
+        """Return a hash of all captures so far, or an empty one where there are none."""
+        return ""
+
     def left_over(self) -> Observation:
-        """Show what the host still holds; once everything is drained this is to be nothing."""
+        """Return what the host still holds; once everything is drained this is to be nothing."""
+        raise AssertionError("what a host holds is asked of engines that log their decisions")
 
-    def last_writers(self, step: int, variable: str) -> tuple[str, ...]:
-        """Return who wrote the memory behind a variable last when it was captured, as lane:op@step, newest first."""
+    def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
+        """Return who wrote the memory behind a variable last when it was captured, newest first."""
+        return ()
 
-    def differences(self) -> tuple[Difference, ...]:
-        """Return what the target itself has found wrong so far, first things first."""
-
-    def close(self) -> None:
-        """Give back what the engine holds outside this process's memory."""
+    def races(self) -> tuple[MissingOrder, ...]:
+        """Return the unordered accesses that the engine has seen itself, less those that are known."""
+        return ()
 
 
 class TargetKind(Protocol):
@@ -173,6 +188,10 @@ class TargetKind(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can be asked for, and what it shows."""
 
+    @property
+    def package(self) -> str:
+        """The Python package of its sources, which others may be laid over; empty of an engine within this program."""
+
     def unmet(self, trace: Trace) -> str | None:
         """Say which requirement of the faults in a trace its specification does not meet, or None."""
 
@@ -183,8 +202,20 @@ class TargetKind(Protocol):
             DeviceError: it cannot; the message says why.
         """
 
+    def prepare(self, config: RunConfig) -> None:
+        """Do what is done once before the first run in a process, as to compile kernels.
+
+        Raises:
+            DeviceError: this process cannot run on the device.
+        """
+
     def renew(self, config: RunConfig) -> bool:
         """Give up the engines that are kept between runs; tell whether any might be."""
+        return False
+
+    def known(self, found: Difference, trace: Trace, stats: Stats) -> str:
+        """Return the name of the known bug of the engine that a difference is, an empty one if it is none."""
+        return ""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
         """Start an engine as an explicit trace specifies it, under its schedule and with its faults.

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.findings import FindingState
-from cluster.campaigns.hunter import CANARY_SHARDS_MAX, HuntSettings
-from cluster.campaigns.shard_reports import Tally
+from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
+from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.shard_reports import Tally
+from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
-from cluster.storage.errors import CampaignError
+from cluster.storage.errors import reading_values
 from cluster.storage.provenance import Run
 from cluster.storage.reader import CampaignReader, ResultRow
 from scenarios.probes import PROBES
@@ -33,8 +33,8 @@ _COUNTED = ("requests", "steps", "captures", "run_ahead_max")
 
 
 @dataclass(slots=True)
-class Hunted:
-    """What a hunt came to: sums over its shards, how its canary fared, and whether its shards were alike twice.
+class HuntSummary:
+    """Summary of a hunt: sums over its shards, shards that found or missed its canary, shards that were judged twice.
 
     `plans` are several where hunts were merged.
     """
@@ -49,7 +49,7 @@ class Hunted:
 
     @property
     def settings(self) -> HuntSettings:
-        """Return what it looks at; of several hunts the first."""
+        """Return its settings; of several hunts those of the first."""
         return self.plans[0]
 
     @property
@@ -60,18 +60,18 @@ class Hunted:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that wrote the campaign, and how many jobs were answered to it."""
+    """A process that wrote the campaign, and the number of its answered jobs."""
 
     run: Run
     jobs: int
 
     @property
     def rate(self) -> float | None:
-        """Return the jobs a second, where it said when it ended."""
+        """Return the jobs per second, None if no end was recorded."""
         return self.jobs / self.run.seconds if self.run.seconds else None
 
 
-# One line of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
+# A row of the table of results: scenario, verdict, the counts of its run, schedules, and the anchor of its finding.
 Row = list[Any]
 
 
@@ -96,23 +96,23 @@ class Campaign:
     known_found: int = 0
     known_missed: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
-    hunted: Hunted | None = None
+    hunt: HuntSummary | None = None
     processes: list[Process] = field(default_factory=list)
     num_damaged: int = 0
     num_contradictions: int = 0
 
     @property
     def gaps(self) -> list[str]:
-        """Return what kept it from being judged to the end."""
+        """Return the reasons why it was not judged to the end."""
         found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
         found += [f"the fault of {name} was not found any more" for name in self.known_missed]
-        if self.hunted is not None:
-            if not self.hunted.tally.traces:
+        if self.hunt is not None:
+            if not self.hunt.tally.traces:
                 found.append("no shard of the hunt was judged")
-            if self.hunted.is_blind:
-                found.append(f"blind: the canary {self.hunted.settings.canary} was not found")
-            if self.hunted.mismatches:
-                found.append(f"{self.hunted.mismatches} shards came out otherwise when judged twice")
+            if self.hunt.is_blind:
+                found.append(f"blind: the canary {self.hunt.settings.canary} was not found")
+            if self.hunt.mismatches:
+                found.append(f"{self.hunt.mismatches} shards came out otherwise when judged twice")
         given_up = sum(trial.detected.at is None for trial in self.trials)
         if given_up:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
@@ -120,31 +120,31 @@ class Campaign:
             found.append(f"{self.num_contradictions} jobs were answered twice, and not alike")
         if self.num_damaged:
             found.append(f"{self.num_damaged} stored results were altered and are left out")
-        if not (self.rows or self.hunted or self.trials or self.known_found):
+        if not (self.rows or self.hunt or self.trials or self.known_found):
             found.append("nothing has a result")
         return found
 
     @property
     def exit_code(self) -> int:
-        """Return what it comes to; findings weigh more than gaps."""
+        """Return its exit code; findings weigh more than gaps."""
         if self.findings:
             return EXIT_FOUND
         return EXIT_NOT_JUDGED if self.gaps else EXIT_AGREED
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return what was judged a second, over the processes that said when they ended; empty if one did not.
+        """Return the rates over the time of its processes; empty if the end of one was not recorded.
 
         A night has none: its time is shared by its regressions, its hunt and its trials.
         """
-        if self.is_regressions or (self.hunted is not None and self.trials):
+        if self.is_regressions or (self.hunt is not None and self.trials):
             return {}
         seconds = [process.run.seconds for process in self.processes if process.jobs]
         total = sum(each for each in seconds if each is not None)
         if None in seconds or not total:
             return {}
-        if self.hunted is not None:
-            return {"traces a second": self.hunted.tally.traces / total, "steps a second": self.totals["steps"] / total}
+        if self.hunt is not None:
+            return {"traces a second": self.hunt.tally.traces / total, "steps a second": self.totals["steps"] / total}
         if self.rows:
             return {"scenarios a second": len(self.rows) / total, "runs a second": self.totals["runs"] / total}
         return {"trials a second": len(self.trials) / total} if self.trials else {}
@@ -162,15 +162,10 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
         CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
     below = folder / REGRESSIONS
-    try:
+    with reading_values(folder, "report"):
         yield _read(folder, str(folder), is_regressions=False)
         if (below / DATABASE).is_file():
             yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        hint = "report with the version that wrote it"
-        raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
 
 
 def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
@@ -180,8 +175,8 @@ def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
             _add_result(campaign, row)
         plans = tuple(HuntSettings.model_validate_json(plan) for plan in reader.plans())
         if plans:
-            campaign.hunted = Hunted(plans)
-            _add_shards(campaign, campaign.hunted, reader)
+            campaign.hunt = HuntSummary(plans)
+            _add_shards(campaign, campaign.hunt, reader)
         trials = map(Trial.model_validate_json, reader.trials())
         campaign.trials = [trial for trial in trials if trial.fault in FAULTS]
         campaign.processes = [Process(run, jobs) for run, jobs in reader.runs()]
@@ -191,7 +186,7 @@ def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
 
 
 def _add_result(campaign: Campaign, row: ResultRow) -> None:
-    """Count a result; what has no finding is read without its trace, for there are many."""
+    """Count a result; one without a finding is not validated as a whole, for there are many."""
     if row.verdict in _FINDINGS:
         judgement = Judgement.model_validate_json(row.judgement)
         if campaign.is_regressions and judgement.trace.faults:
@@ -228,7 +223,7 @@ def _add_finding(campaign: Campaign, row: ResultRow, judgement: Judgement) -> st
     return known.anchor
 
 
-def _add_shards(campaign: Campaign, hunted: Hunted, reader: CampaignReader) -> None:
+def _add_shards(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader) -> None:
     """Sum up the shards of a hunt."""
     hunts: dict[int, list[str]] = {}
     again: list[tuple[int, str]] = []
@@ -236,44 +231,43 @@ def _add_shards(campaign: Campaign, hunted: Hunted, reader: CampaignReader) -> N
         match row.role:
             case "canary":
                 report = ShardReport.model_validate_json(row.report)
-                hunted.canary_shards += 1
-                hunted.canary_found += bool(report.hits)
-                hunted.canary_missed = 0 if report.hits else hunted.canary_missed + 1
+                hunt.canary_shards += 1
+                hunt.canary_found += bool(report.hits)
+                hunt.canary_missed = 0 if report.hits else hunt.canary_missed + 1
             case "again":
                 again.append((row.number, row.report))
             case _:
                 hunts.setdefault(row.number, []).append(row.report)
-    hunted.judged_twice = len(again)
-    hunted.mismatches = sum(number in hunts and text not in hunts[number] for number, text in again)
+    hunt.judged_twice = len(again)
+    hunt.mismatches = sum(number in hunts and text not in hunts[number] for number, text in again)
     counts: Counter[str] = Counter()
-    reports = [report for texts in hunts.values() for report in _wholes(texts, len(hunted.plans))]
+    reports = [report for texts in hunts.values() for report in _wholes(texts, len(hunt.plans))]
     for report in reports:
-        hunted.tally.add(report)
+        hunt.tally.add(report)
         for hit in report.hits:
             counts[hit.signature.bug] += hit.count
-    tally = hunted.tally
+    tally = hunt.tally
     campaign.probes.update(tally.probes)
     campaign.num_probed += tally.traces
     add_coverage(campaign.coverage, joined_coverage(report.coverage for report in reports))
     campaign.totals.update(runs=tally.runs, steps=tally.steps, captures=tally.captures)
-    _add_states(campaign, hunted, reader, counts)
+    _add_states(campaign, hunt, reader, counts)
 
 
 def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
-    """Return the reports of one number: of a shard that was taken apart the whole, not its parts; one a plan."""
+    """Return the reports of one shard number, one per plan: of a shard that was split the whole, not its parts."""
     reports = [ShardReport.model_validate_json(text) for text in dict.fromkeys(texts)]
     most = max(report.traces for report in reports)
     return [report for report in reports if report.traces > 1 or most == 1][:num_plans]
 
 
-def _add_states(campaign: Campaign, hunted: Hunted, reader: CampaignReader, counts: Counter[str]) -> None:
+def _add_states(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader, counts: Counter[str]) -> None:
     """Add the findings of a hunt; one that came out as another is counted there."""
     states = [FindingState.model_validate_json(text) for text in reader.findings()]
     for state in sorted(states, key=lambda state: state.first):
-        if state.is_refuted or state.same_as is not None:
-            continue
-        found = of_state(state, hunted.settings.config, campaign.folder, counts[state.bug])
-        campaign.findings[state.bug] = found
+        if state.is_distinct:
+            found = of_state(state, hunt.settings.config, campaign.folder, counts[state.bug])
+            campaign.findings[state.bug] = found
     for state in states:
         into = campaign.findings.get(state.same_as or "")
         if into is not None:

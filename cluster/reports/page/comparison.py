@@ -12,7 +12,7 @@ _LISTED_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A finding in two campaigns: how many met it before and after; `anchor` leads to it on the page."""
+    """A finding in two campaigns: the number of traces or scenarios that met it in each; `anchor` links to it."""
 
     bug: str
     anchor: str
@@ -22,7 +22,7 @@ class Bug:
 
     @property
     def change(self) -> Change:
-        """Return whether the later campaign has it alone, both have it, or the earlier alone."""
+        """Return the change: new in the later campaign, in both, or gone."""
         return "gone" if not self.after else "still there" if self.before else "new"
 
 
@@ -56,14 +56,14 @@ def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
 
 
 def _kind(campaign: Campaign) -> str:
-    """Return what campaigns must share to be compared: a hunt is held against a hunt."""
+    """Return the kind of a campaign: only campaigns of one kind are compared."""
     if campaign.is_regressions:
         return "regressions"
-    return "hunt" if campaign.hunted is not None else "faults" if campaign.trials else "run"
+    return "hunt" if campaign.hunt is not None else "faults" if campaign.trials else "run"
 
 
 def compare(before: Campaign, after: Campaign) -> Comparison:
-    """Hold one campaign against an earlier one."""
+    """Compare a campaign with an earlier one."""
     bugs = dict.fromkeys((*after.findings, *before.findings))
     verdicts = [{row[0]: row[1] for row in campaign.rows} for campaign in (before, after)]
     common = [name for name in verdicts[1] if name in verdicts[0]]
@@ -89,7 +89,7 @@ def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
 
 
 def _times(bug: str, campaign: Campaign) -> int:
-    """Return how many met a bug; a hunt that was stopped may not have counted what it met."""
+    """Return how many traces or scenarios met a bug: at least 1, since a stopped hunt may not have counted them."""
     return max(1, campaign.findings[bug].count) if bug in campaign.findings else 0
 
 
@@ -97,8 +97,8 @@ def _sums(before: Campaign, after: Campaign) -> Iterator[tuple[str, int, int]]:
     if before.rows or after.rows:
         yield "scenarios", len(before.rows), len(after.rows)
         yield "agreed", before.kinds["agreed"], after.kinds["agreed"]
-    if before.hunted is not None and after.hunted is not None:
-        yield "traces", before.hunted.tally.traces, after.hunted.tally.traces
+    if before.hunt is not None and after.hunt is not None:
+        yield "traces", before.hunt.tally.traces, after.hunt.tally.traces
     for name, label in (("runs", "runs"), ("steps", "steps"), ("captures", "observations compared")):
         yield label, before.totals[name], after.totals[name]
     yield "findings", len(before.findings), len(after.findings)

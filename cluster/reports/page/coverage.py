@@ -1,4 +1,4 @@
-"""Coverage on the report page: runs by event, plane and policy, as a matrix whose cells tell them by policy."""
+"""Coverage on the report page: a matrix of runs by event and plane, with a count per policy in each cell."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is known of one event in one plane: runs by policy, and a shade from 0, never, to the most of all."""
+    """Runs of one event in one plane by policy, and a shade from 0 for none to 5 for the most of all cells."""
 
     runs: Mapping[str, int]
     shade: int
@@ -61,7 +61,7 @@ def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
 
 
 def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return how many schedules of each policy a judgement stands for."""
+    """Return the number of schedules of each policy that a judgement covers."""
     num_schedules, own = judgement["schedules"], judgement["trace"]["schedule"]["policy"]
     if num_schedules == 1 or judgement["verdict"]["kind"] not in ("agreed", "vacuous"):
         names = [outcome["schedule"] for outcome in judgement["outcomes"]]

@@ -15,7 +15,7 @@ _SHADES = 5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The share of trials that one column found a fault in, and whether it is the plane that was expected to."""
+    """The share of trials in which one column found a fault, and whether that is the expected plane."""
 
     share: float
     is_expected: bool
@@ -61,9 +61,9 @@ class Chart:
 
 
 def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
-    """Return the kill matrix of trials, which are some."""
+    """Return the kill matrix of at least one trial."""
     lines = sorted(by_fault(trials), key=lambda line: line.fault)
-    planes = sorted({by.partition(":")[0] for line in lines for by in line.planes} | {x.expected_plane for x in lines})
+    planes = sorted({plane for line in lines for plane in (*line.by_plane, line.expected_plane)})
     columns = (*planes, *(OUTPUTS if all(line.baseline for line in lines) else ()))
     rows = tuple(
         (line, tuple(Kill(share_found(line, column), column == line.expected_plane) for column in columns))

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from cluster.campaigns.findings import KILLED, FindingState
+from cluster.campaigns.triage import FindingState, kills_worker
 from cluster.dispatch.job import command
 from cluster.storage.artefact import ORDER, artefact_text, telling_pairs
 from workers.record.verdict import Crashed, Difference, Diverged, Judgement, Outcome, Stuck, Verdict, plane
@@ -35,12 +35,12 @@ class Finding:
 
     @property
     def anchor(self) -> str:
-        """Return a name for links, the same in every report."""
+        """Return the anchor of links to it, the same in every report."""
         return "finding-" + blake2b(self.bug.encode(), digest_size=5).hexdigest()
 
     @property
     def verdict(self) -> Verdict:
-        """Return what its trace came to."""
+        """Return the verdict on its trace."""
         return self.judgement.verdict
 
     @property
@@ -51,11 +51,11 @@ class Finding:
     @property
     def kills(self) -> bool:
         """Whether a process that runs its trace dies."""
-        return isinstance(self.verdict, Crashed) and self.verdict.where == KILLED
+        return kills_worker(self.verdict)
 
     @property
     def headline(self) -> str:
-        """Return what is wrong in a line."""
+        """Describe the finding in a line."""
         match self.verdict:
             case Diverged(difference=difference) if difference.plane == "races":
                 return f"nothing orders two uses of {difference.variable}"
@@ -75,7 +75,7 @@ class Finding:
 
     @property
     def missing_order(self) -> str | None:
-        """Return the two unordered accesses, where the race detector saw some."""
+        """Return the two unordered accesses, if the race detector saw some."""
         match self.verdict:
             case Diverged(difference=difference):
                 return difference.missing_order
@@ -85,7 +85,7 @@ class Finding:
                 return None
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield what is known of it, a named fact a row."""
+        """Yield names and values of its facts."""
         difference = self.difference
         if difference is not None:
             yield "variable", difference.variable
@@ -110,7 +110,7 @@ class Finding:
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """Return who wrote the wrong value last, newest first."""
+        """Return the last writers of the wrong value, newest first."""
         return self.difference.writers if self.difference is not None else ()
 
     def schedules(self, agrees: bool) -> list[str]:
@@ -122,12 +122,12 @@ class Finding:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """Return how each schedule ended."""
+        """Return the outcome of each schedule."""
         return self.judgement.outcomes
 
     @property
     def telling(self) -> str:
-        """Return the orders of two lanes that decide whether it shows, where some do."""
+        """Return the orders of two lanes that decide whether it shows, empty if none does."""
         return " and ".join(f"{first} before {second}" for first, second in telling_pairs(self.judgement.outcomes))
 
     @property
@@ -142,14 +142,14 @@ class Finding:
         return None if self.artefact is None else command("replay", self.folder / self.artefact, self.config)
 
     def met_by(self, name: str) -> None:
-        """Note another scenario that met it."""
+        """Count another scenario that met it, and note its name."""
         self.count += 1
         if len(self.names) < _NAMED_MAX:
             self.names.append(name)
 
     @property
     def num_unnamed(self) -> int:
-        """Return how many met it beside those that are named."""
+        """Return the number of scenarios or traces that met it and are not named."""
         return self.count - len(self.names)
 
 

@@ -11,8 +11,8 @@ GLOSSARY: Mapping[str, str] = {
     "acceptance script": "a bit for each token position of a request: whether a draft there is to be right or wrong",
     "agreed": "verdict: engine and oracle are equal in every observation, and everything that was expected happened",
     "artefact": "the file of a finding: its trace, with what was found in a comment; `specstorm replay` shows it again",
-    "blame": "who wrote a wrong value last: lane, op and step, newest first",
-    "campaign": "many traces over many workers, with one directory that keeps what came of them",
+    "blame": "the last writers of a wrong value: lane, op and step, newest first",
+    "campaign": "many traces over many workers, with one directory that keeps the results",
     "canary": "a fault planted on purpose; a hunt that does not find it proves nothing (`blind`)",
     "capture": "a copy of device memory taken in stream order at a named point of a step",
     "commit key": "request/incarnation/epoch/k, by which results are aligned: epoch counts preemptions, k the steps "
@@ -23,7 +23,7 @@ GLOSSARY: Mapping[str, str] = {
     "diverged": "verdict: engine and oracle part; the first difference says where",
     "epoch": "how often a request has been preempted",
     "event (of a trace)": "what happens to the engine: submit, abort, preempt, reorder, stall and others, at a tick",
-    "event (of a lane)": "a mark in a lane, as CUDA's: whoever waits for it goes on once everything before has run",
+    "event (of a lane)": "a mark in a lane, as CUDA's: a wait for it ends once everything before it has run",
     "fault": "a historical bug of a real engine, re-created behind a switch and named after its source",
     "finding": "a verdict that says that the engine is wrong: diverged, crashed or stuck",
     "fingerprint": "what tells one bug from others whatever the trace: plane, variable and rule, or the two lanes of a "
@@ -50,7 +50,7 @@ GLOSSARY: Mapping[str, str] = {
     "trial": "generated traces with one fault switched on, until it is found or given up",
     "vacuous": "verdict: nothing is wrong, but something that had to happen did not",
 }
-# What a plane holds, as the rows of its variables say it.
+# Meanings of planes that do not follow from their variables.
 _PLANES: Mapping[str, str] = {
     "contracts": f"what follows from a request alone: {', '.join(CONTRACTS)}",
     "books": "leaks, and whether everything that is due is shown",
@@ -85,6 +85,6 @@ def meanings(word: str) -> Iterator[tuple[str, str]]:
 
 
 def known_words() -> list[str]:
-    """Return everything that has a meaning here."""
+    """Return all words that have a meaning here."""
     planes = {variable.plane for variable in VARIABLES.values()} | set(_PLANES)
     return sorted({*GLOSSARY, *planes, *VARIABLES, *CONTRACTS, *PROBES, *FAULTS})

@@ -12,17 +12,17 @@ from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """What a folder of known findings says of those of a report."""
+    """Findings of a report, held against a folder of known findings."""
 
     result: Recurrence
     known: dict[str, KnownFinding]
     seen: dict[str, Sighting]
 
     def state(self, bug: str) -> Literal["new", "seen before", "known"]:
-        """Return which of the three a finding of the report is."""
+        """Return the state of a finding of the report."""
         return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
 
-    def told(self, bug: str) -> str:
+    def description(self, bug: str) -> str:
         """Return what is known of a finding: where it is dealt with, until when, and when it was seen."""
         parts = []
         if bug in self.known:
@@ -37,7 +37,7 @@ class Nights:
 
 
 def read_nights(folder: Path, bugs: Sequence[str], today: date) -> Nights | None:
-    """Return what a folder says of the findings of a report; None where there is no such folder.
+    """Return the state of a report's findings by a folder of known ones; None if there is no such folder.
 
     Raises:
         ScenarioError: a file in it is not what it must be.

@@ -54,7 +54,7 @@ def _orders(timeline: Timeline) -> Iterator[dict[str, Any]]:
         ends = [timeline.tasks[before], timeline.tasks[after]]
         if any(task.ran is None for task in ends):
             continue
-        # Arrows run forward in time: what should come first did not have to.
+        # Arrows run forward in time: an unordered task may have run before the one that should come first.
         ends.sort(key=_ran)
         common = {"pid": _PROCESS, "id": number, "name": event, "cat": kind}
         yield {"ph": "s", "tid": ends[0].lane, "ts": _ran(ends[0]) * _UNIT + _UNIT // 2, **common}

@@ -32,7 +32,7 @@ _TEMPLATES = "templates"
 
 @dataclass(frozen=True, slots=True)
 class Overall:
-    """What all campaigns of a page come to: exit code, headline, and sums."""
+    """Result of all campaigns of a page: exit code, headline, and sums."""
 
     exit_code: int
     headline: str
@@ -56,7 +56,7 @@ def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
         met = []
         for campaign in having:
             count = campaign.findings[bug].count
-            unit = "trace" if campaign.hunted is not None else "scenario"
+            unit = "trace" if campaign.hunt is not None else "scenario"
             met.append((campaign.name, count, unit if count == 1 else f"{unit}s"))
         groups.append(Group(having[-1].findings[bug], tuple(met)))
     return groups
@@ -70,7 +70,7 @@ def visible(value: object) -> object:
 
 
 def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Overall:
-    """Return what campaigns come to together: the findings of any that are not known, else the gaps of any."""
+    """Return the result of campaigns together: unknown findings of any of them weigh most, then gaps of any."""
     bugs = {bug for campaign in campaigns for bug in campaign.findings}
     known = bugs & set(nights.result.known if nights is not None else ())
     some_known = f", {len(known)} known" if known else ""
@@ -81,14 +81,14 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
     elif known:
         code, headline = EXIT_AGREED, f"Nothing new{some_known}"
     else:
-        is_measured = all(campaign.trials and not (campaign.rows or campaign.hunted) for campaign in campaigns)
+        is_measured = all(campaign.trials and not (campaign.rows or campaign.hunt) for campaign in campaigns)
         code, headline = EXIT_AGREED, "All faults found" if is_measured else "All agreed"
     totals = {name: sum(each.totals[name] for each in campaigns) for name in ("runs", "steps", "captures")}
     return Overall(code, headline, totals)
 
 
 def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
-    """Return the page about some campaigns, with the timelines of findings by bug, and what is known of them."""
+    """Return the page about some campaigns, with the timelines of findings by bug, and their state over nights."""
     script, style = _text("script.js"), _text("style.css")
     environment = Environment(
         loader=PackageLoader("cluster.reports.page", _TEMPLATES),

@@ -69,7 +69,7 @@ class Picture:
 
     @property
     def focus(self) -> int:
-        """Return the height at which a reader begins."""
+        """Return the height at which the picture is shown first."""
         for role in ("wrong", "writer"):
             tops = [box.y for box in self.boxes if box.role == role]
             if tops:
@@ -107,7 +107,7 @@ def _time(task: Task) -> int:
 
 
 def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
-    """Return which tasks matter: those without an order between them, and the last writers of a wrong value."""
+    """Return the roles of tasks that matter: those without an order between them, last writers of a wrong value."""
     roles: dict[int, str] = {}
     for writer in difference.writers if difference is not None else ():
         label, _, step = writer.rpartition("@")
@@ -128,14 +128,14 @@ def _places(
     """Yield the rows around which others are shown."""
     missing = timeline.missing
     step = difference.step if difference is not None and difference.step >= 0 else None
-    nobody = not roles
+    is_empty = not roles
     for row, task in enumerate(order):
         ends = missing is not None and task.index in (missing.first, missing.second)
         of_step = step is not None and task.step == step and (missing is None or task.op == "prepare_inputs")
         if task.index in roles or ends or of_step or task.ran is None:
             yield row
-            nobody = False
-    if nobody:
+            is_empty = False
+    if is_empty:
         yield from range(max(0, len(order) - _NEAR), len(order))
 
 
@@ -182,14 +182,15 @@ def _draw_boxes(
         label = _label(row, row.step != step)
         x = _GUTTER + row.lane * _COLUMN + _PAD
         detail = tuple(_detail(row, lane, timeline, waits.get(row.index, ())))
-        picture.boxes.append(Box(row, lane, label, detail, roles.get(row.index, "plain"), x, y, queue))
+        role = roles.get(row.index, "plain")
+        picture.boxes.append(Box(row, lane, label, detail, role, x=x, y=y, queue=queue))
         y += _ROW
     picture.height = y + _PAD
     return tops
 
 
 def _label(task: Task, is_behind: bool) -> str:
-    """Return what is written in a box: the op, or what the host uses, and the step where it is not the newest."""
+    """Return the label of a box: the op, or the host's access, and the step where it is not the newest."""
     uses = (*task.reads, *task.writes)
     name = task.op if task.lane or not uses else f"{task.op} {uses[0].partition(':')[0]}"
     step = f" @{task.step}" if is_behind else ""
@@ -198,7 +199,7 @@ def _label(task: Task, is_behind: bool) -> str:
 
 
 def _detail(task: Task, lane: str, timeline: Timeline, waits: Sequence[Flow]) -> Iterator[str]:
-    """Yield what a reader is told of a task, a line at a time."""
+    """Yield the description of a task, a line at a time."""
     yield f"{lane}: {task.op}, step {task.step}"
     if task.reads:
         yield f"reads {_listed(task.reads)}"

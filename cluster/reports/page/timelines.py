@@ -26,7 +26,7 @@ class Drawn:
 
 
 def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dict[str, Drawn]:
-    """Replay the first findings and write their traces below a folder; return what there is to draw, by bug."""
+    """Replay the first findings and write their traces below a folder; return the drawings by bug."""
     drawn = {finding.bug: _draw(finding, folder) for finding in findings[:count]}
     unseen = Drawn(note=f"no timeline: {count} are drawn; `specstorm report --timelines N` draws more")
     return drawn | {finding.bug: unseen for finding in findings[count:]}

@@ -8,5 +8,5 @@ _INVISIBLE = re.compile(
 
 
 def visible_text(text: str) -> str:
-    """Return a text in which what is read is what is there; it is fit for HTML, XML and a terminal."""
+    """Return a text with invisible characters as escapes, fit for HTML, XML and a terminal."""
     return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

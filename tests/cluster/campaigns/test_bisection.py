@@ -12,7 +12,7 @@ from cluster.campaigns.bisection import Bisection, Change, Status
 def bisected(shown: list[Status]) -> Bisection:
     bisection = Bisection([f"0.{number}" for number in range(len(shown))])
     while (version := bisection.next()) is not None:
-        bisection.tell(version, shown[bisection.versions.index(version)])
+        bisection.record(version, shown[bisection.versions.index(version)])
     return bisection
 
 
@@ -48,6 +48,6 @@ def test_where_no_release_can_tell_all_are_tried() -> None:
 
 def test_a_release_is_tried_once() -> None:
     bisection = Bisection(["1", "2"])
-    bisection.tell("2", "good")
+    bisection.record("2", "good")
     with pytest.raises(AssertionError, match="2 was tried before"):
-        bisection.tell("2", "bad")
+        bisection.record("2", "bad")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.budget import Budget, spoken
+from cluster.campaigns.budget import Budget, duration_text
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.nightly import HUNT_END, NIGHT_END, REPLAY_END, TRACES_END, division
 from cluster.campaigns.suite import Scenario, Suite
@@ -31,7 +31,7 @@ def test_a_share_of_a_budget_ends_when_it_is_used_up() -> None:
     ("seconds", "text"), [(0.5, "0.5 s"), (119, "119 s"), (720, "12 min"), (7200, "2 h"), (27000, "7.5 h")]
 )
 def test_a_duration_is_told_in_the_unit_that_fits(seconds: float, text: str) -> None:
-    assert spoken(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_a_night_says_how_it_is_divided() -> None:

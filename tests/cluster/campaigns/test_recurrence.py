@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.recurrence import recurrence, recurrence_lines
-from cluster.cli import over_nights
+from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import InputError
-from cluster.cli.over_nights import OverNights, known_folder
 from cluster.storage.known import Sighting, keep_seen, read_known, read_seen
 from scenarios.strict_yaml import ScenarioError
 from workers.targets.target import SPECSTORM, VLLM
@@ -19,7 +18,7 @@ URL = "https://example.org/17"
 
 def known_file(folder: Path, name: str, text: str) -> None:
     """Write what is known of one finding."""
-    (folder / f"{name}.yaml").write_text(text)
+    (folder / f"{name}.known.yaml").write_text(text)
 
 
 def test_three_nights_tell_new_again_known_ended_and_gone(tmp_path: Path) -> None:
@@ -64,11 +63,11 @@ def test_a_night_that_is_gone_on_with_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bug: a\nupstream: u\nstatus: maybe\n", r"x.yaml:3: status: Input should be 'expected' or 'suppressed'"),
-        ("bug: a\nupstream: u\nstatus: suppressed\n", r"x.yaml:1: .*until is a date with status suppressed"),
-        ("bug: a\nupstream: u\nstatus: suppressed\nuntil: soon\n", r"x.yaml:4: until: "),
-        ("bug: a\nbug: b\n", r"x.yaml:2: "),
-        ("- a\n", r"x.yaml:1: .*keys are bug, upstream, status, until, note"),
+        ("bug: a\nupstream: u\nstatus: maybe\n", r"x.known.yaml:3: status: Input should be 'expected' or 'suppressed'"),
+        ("bug: a\nupstream: u\nstatus: suppressed\n", r"x.known.yaml:1: .*until is a date with status suppressed"),
+        ("bug: a\nupstream: u\nstatus: suppressed\nuntil: soon\n", r"x.known.yaml:4: until: "),
+        ("bug: a\nbug: b\n", r"x.known.yaml:2: "),
+        ("- a\n", r"x.known.yaml:1: .*keys are bug, upstream, status, until, note"),
     ],
 )
 def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -77,10 +76,13 @@ def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, 
         read_known(tmp_path)
 
 
-def test_a_finding_that_two_files_know_is_refused_and_so_is_a_broken_ledger(tmp_path: Path) -> None:
+def test_a_finding_that_two_files_know_is_refused_and_so_are_another_name_and_a_broken_ledger(tmp_path: Path) -> None:
     for name in "ab":
         known_file(tmp_path, name, f"bug: kv b\nupstream: {URL}\nstatus: expected\n")
-    with pytest.raises(ScenarioError, match=r"b.yaml: 'kv b' is known already, from .*a.yaml"):
+    with pytest.raises(ScenarioError, match=r"b.known.yaml: 'kv b' is known already, from .*a.known.yaml"):
+        read_known(tmp_path)
+    (tmp_path / "0.yaml").touch()
+    with pytest.raises(ScenarioError, match=r"0.yaml: names of files of known findings end in .known.yaml"):
         read_known(tmp_path)
     (tmp_path / "seen.json").write_text("{")
     with pytest.raises(ScenarioError, match=r"seen.json: cannot be read: .*remove it"):
@@ -88,7 +90,8 @@ def test_a_finding_that_two_files_know_is_refused_and_so_is_a_broken_ledger(tmp_
 
 
 def test_the_folder_is_the_one_named_or_that_of_the_engine_and_a_night_makes_it(tmp_path: Path) -> None:
-    assert (known_folder(None, SPECSTORM), known_folder(None, VLLM)) == (Path("known"), Path("known/vllm"))
+    assert known_folder(None, SPECSTORM) == Path("scenarios/known")
+    assert known_folder(None, VLLM) == Path("scenarios/known/vllm")
     with pytest.raises(InputError, match="which is no folder"):
         known_folder(tmp_path / "made", VLLM)
     assert known_folder(tmp_path / "made", VLLM, is_night=True).is_dir()
@@ -98,11 +101,11 @@ def test_the_folder_is_the_one_named_or_that_of_the_engine_and_a_night_makes_it(
 
 
 def test_without_a_folder_nothing_is_kept_and_every_finding_is_new(tmp_path: Path) -> None:
-    night = over_nights.OverNights(tmp_path / "none")
-    assert night.tell(["kv b"]).new == ("kv b",)
+    night = FindingHistory(tmp_path / "none")
+    assert night.update(["kv b"]).new == ("kv b",)
     assert night.lines == []
     assert list(tmp_path.iterdir()) == []
     folder = tmp_path / "known"
     folder.mkdir()
-    assert OverNights(folder).tell(["kv b"]).counts
+    assert FindingHistory(folder).update(["kv b"]).new == ("kv b",)
     assert (folder / "seen.json").is_file()

@@ -69,7 +69,7 @@ def test_the_first_release_that_is_bad_is_named_with_a_row_for_each(
     ]
 
 
-def test_a_bug_that_is_gone_is_told_by_the_first_release_without_it(
+def test_a_bug_that_is_gone_is_reported_with_the_first_release_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bisect({"1.0": CRASHED, "1.1": AGREED, "1.2": AGREED}, monkeypatch, tmp_path, "--json") == 1

@@ -234,7 +234,7 @@ def test_the_seed_of_the_command_line_replaces_the_scenarios_own(tmp_path: Path,
     assert json.loads(own.stdout)["scenarios"][0]["verdict"] != first["verdict"]
 
 
-# Far more than one is judged while a process hears of the first.
+# Far more than one is judged before a process knows of the first.
 STOPPED = 8
 
 

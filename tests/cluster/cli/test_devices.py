@@ -11,8 +11,9 @@ import torch
 
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
-from cluster.campaigns.hunt import Hunt
-from cluster.campaigns.hunter import CANARY, Hunter, HuntSettings
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.settings import CANARY, HuntSettings
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
@@ -22,7 +23,7 @@ from cluster.dispatch.session import Stop
 from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store
 from scenarios.shards import Shard
-from tests.cluster.campaigns.test_hunter import Memory, buggy, canary_or, run_through
+from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, run_through
 from tests.cluster.cli.conftest import Here
 from tests.cluster.cli.test_commands import SCENARIO, SECONDS_MAX, specstorm
 from tests.cluster.fake_judge import FAKE_JUDGE, trace
@@ -100,14 +101,14 @@ def test_the_canary_exists_on_every_device() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_job_of_a_hunt_runs_on_the_device_of_its_plan(device: str, tmp_path: Path) -> None:
     plan = HuntSettings.model_validate({"config": {"device": device}})
-    tasks = run_through(Hunter(plan, Memory(), tmp_path, 24), canary_or(buggy))
+    tasks = run_through(Hunt(plan, Memory(), tmp_path, 24), canary_or(buggy))
     assert {task.job.kind for task in tasks} == {"judge", "shard", "try"}
     assert {task.job.config.device for task in tasks} == {device}
 
 
 def test_a_shard_or_a_trial_on_another_device_is_another_job() -> None:
     on_each = [
-        Hunter(HuntSettings(config=RunConfig(device=device)), Memory(), Path("running"), 12).tasks(1, True)
+        Hunt(HuntSettings(config=RunConfig(device=device)), Memory(), Path("running"), 12).tasks(1, 1, True)
         for device in DEVICES
     ]
     assert len({task.job.key for tasks in on_each for task in tasks}) == sum(map(len, on_each))
@@ -116,9 +117,9 @@ def test_a_shard_or_a_trial_on_another_device_is_another_job() -> None:
 
 def test_a_hunt_goes_on_only_on_the_device_it_was_begun_on(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        Hunt(HuntSettings(), store, 12)
+        HuntPlanner(HuntSettings(), store, 12)
         with pytest.raises(CampaignError, match="give another --out"):
-            Hunt(HuntSettings(config=CUDA), store, 12)
+            HuntPlanner(HuntSettings(config=CUDA), store, 12)
 
 
 def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_says_what_it_leaves_out(

@@ -65,7 +65,7 @@ def test_numbers_are_those_of_the_system() -> None:
     assert 0 < available <= total
 
 
-def test_a_token_that_others_can_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_others_can_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "token"
     token.write_text("0" * 64)
     token.chmod(0o644)

@@ -52,7 +52,7 @@ def shell(folder: Path, line: str, before: Callable[[], None] | None = None) -> 
     )
 
 
-def test_a_reader_that_leaves_changes_no_exit_code_and_is_not_spoken_of(tmp_path: Path) -> None:
+def test_a_reader_that_leaves_changes_no_exit_code_and_causes_no_message(tmp_path: Path) -> None:
     scenarios(tmp_path, 1)
     run = f"specstorm run scn --ray off --out out --fault {FOUND} | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = shell(tmp_path, run)
@@ -103,7 +103,7 @@ def test_a_crash_of_our_own_is_never_taken_for_a_finding(
     assert "internal error, no verdict was reached" in capsys.readouterr().err
 
 
-def test_no_default_folder_where_it_cannot_be_made_is_one_line(
+def test_a_default_folder_that_cannot_be_made_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenarios(tmp_path, 1)
@@ -172,7 +172,7 @@ def test_a_wrong_token_is_named_in_one_line_and_leaves_no_campaign(tmp_path: Pat
     assert not (tmp_path / "campaigns").exists()
 
 
-def test_what_listens_and_is_no_ray_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_no_ray_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket  # noqa: PLC0415
 
     monkeypatch.setattr(reach, "ANSWER_SECONDS", 4.0)

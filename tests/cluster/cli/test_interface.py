@@ -107,7 +107,7 @@ def test_our_scenarios_are_found_by_name_anywhere(
     assert cli.run(["validate", "seeds"]) == 0
     (tmp_path / "smoke").mkdir()
     assert cli.run(["run", "smoke", "--list"]) == 2
-    assert "smoke: the folder holds no .yaml file" in capsys.readouterr().err
+    assert "smoke: the folder holds no scenario file (*.yaml)" in capsys.readouterr().err
 
 
 def test_the_distribution_carries_every_scenario_the_interface_and_the_plugin() -> None:

@@ -123,7 +123,7 @@ def test_help_and_completion_are_there(capsys: Capture, monkeypatch: pytest.Monk
     assert "validate" in capsys.readouterr().out
 
 
-def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_outdoes_them(
+def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_overrides_them(
     folder: Path, capsys: Capture
 ) -> None:
     (folder / "pyproject.toml").write_text('[tool.specstorm]\nray = "off"\n[tool.specstorm.run]\nlist = true\n')
@@ -136,7 +136,7 @@ def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_outdoes_t
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[tool.specstorm]\nworkrs = 2\n", "unknown key 'workrs'; did you mean workers? allowed are "),
         ("[tool.specstorm.run]\nworkrs = 2\n", "[tool.specstorm] run: unknown key 'workrs'; did you mean workers?"),
@@ -145,11 +145,13 @@ def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_outdoes_t
         ('[tool.specstorm]\nworkers = "many"\n', "'--workers'"),
     ],
 )
-def test_wrong_defaults_are_told_in_a_line_with_their_file(folder: Path, capsys: Capture, text: str, told: str) -> None:
+def test_wrong_defaults_are_reported_in_a_line_with_their_file(
+    folder: Path, capsys: Capture, text: str, message: str
+) -> None:
     (folder / "pyproject.toml").write_text(text)
     assert cli.run(["run", "scn", "--ray", "off"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line
 
 
 def test_a_document_of_every_listing_has_a_schema(capsys: Capture) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.store_damage import run, scenarios_of
+from benchmarks.robustness.store_damage import run, scenarios_of
 from cluster.campaigns.driver import drive
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Suite
@@ -17,7 +17,7 @@ from cluster.dispatch.session import Stop
 from cluster.storage.progress import FILE, ProgressFile, Snapshot, read_progress
 from cluster.storage.store import Store
 
-JUDGE = "benchmarks.store_damage:InstantJudge"
+JUDGE = "benchmarks.robustness.store_damage:InstantJudge"
 NUM_SCENARIOS = 9
 
 
@@ -36,7 +36,7 @@ class Watched:
             self.out = done.stdout
 
 
-def test_a_running_campaign_tells_how_far_it_is_and_what_was_found(
+def test_a_running_campaign_shows_its_progress_and_its_findings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched = Watched(tmp_path)
@@ -58,7 +58,7 @@ def test_what_is_no_campaign_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is not a campaign" in capsys.readouterr().err
 
 
-def test_progress_is_written_once_a_second_and_at_the_end_and_tells_rate_and_time_left(tmp_path: Path) -> None:
+def test_progress_is_written_once_a_second_and_at_the_end_with_rate_and_time_left(tmp_path: Path) -> None:
     times = iter((100.0, 100.5, 102.0, 102.1))
     file = ProgressFile(tmp_path, "r", clock=lambda: next(times))
     seen = []

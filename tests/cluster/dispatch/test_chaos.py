@@ -1,12 +1,12 @@
-"""Workers are killed with SIGKILL at random moments; nobody can tell from the results.
+"""Workers are killed with SIGKILL at random moments; the results are those of a run without kills.
 
-`benchmarks.kills` kills as many as one likes in a hunt.
+`benchmarks.robustness.kills` kills as many as one likes in a hunt.
 """
 
 import sqlite3
 from pathlib import Path
 
-from benchmarks.kills import KillingPool, Kills
+from benchmarks.robustness.kills import KillingPool, Kills
 from cluster.campaigns.driver import QUIET, drive
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
@@ -60,7 +60,7 @@ def test_killed_engines_leave_no_trace_in_the_results(ray_cluster: RayCluster, t
     with KillingPool(ray_cluster, 2, kills, seed=20261121, losses=2, seconds=0.25) as pool:
         disturbed = rows(tmp_path / "chaos", scenarios, pool)
     assert kills.made == KILLS
-    (mid_job,) = query(tmp_path / "chaos", "SELECT COUNT(*) FROM attempts WHERE outcome = 'lost: its process died'")[0]
+    (mid_job,) = query(tmp_path / "chaos", "SELECT COUNT(*) FROM attempts WHERE reason = 'its process died'")[0]
     assert isinstance(mid_job, int)
     assert KILLS_MID_JOB_MIN <= mid_job <= KILLS
     assert len(calm) == len(scenarios)

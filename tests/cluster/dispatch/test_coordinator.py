@@ -171,7 +171,9 @@ def test_a_late_result_is_noted_and_not_recorded() -> None:
     coordinator.handle(JobAdded("a"))
     coordinator.handle(WorkerLost(0, 0, "its node died", had_begun=True))
     assert coordinator.handle(ResultArrived("a", 1, JUDGEMENT)) == [NoteLate("a", 1, JUDGEMENT)]
-    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [Record("a", 2, JUDGEMENT, deaths=1)]
+    assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [
+        Record("a", 2, JUDGEMENT, deaths=("its node died",))
+    ]
     assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [NoteLate("a", 2, JUDGEMENT)]
 
 
@@ -246,7 +248,7 @@ def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
     assert [type(each) for each in coordinator.handle(JobAdded("b"))] == [Record]
 
 
-def test_a_worker_that_died_idle_is_not_held_against_the_job_it_was_given() -> None:
+def test_a_worker_that_died_idle_does_not_count_against_the_job_it_was_given() -> None:
     coordinator, dispatch = ready(2), Dispatch(0, 0, "a", 1)
     assert coordinator.handle(JobAdded("a")) == [dispatch]
     for attempt, (slot, worker) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)], start=1):

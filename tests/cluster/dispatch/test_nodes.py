@@ -25,7 +25,7 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what `node_faults` tells."""
     folder = tmp_path_factory.mktemp("nodes")
     token = folder / "token"
@@ -56,13 +56,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return facts
 
 
-def test_a_worker_that_wants_a_gpu_is_placed_where_one_is(told: dict[str, Any]) -> None:
-    assert told["gpus"] == 1
-    assert told["gpu"] == {"verdict": "agreed", "reason": "", "on_node": True}
+def test_a_worker_that_wants_a_gpu_is_placed_where_one_is(outcome: dict[str, Any]) -> None:
+    assert outcome["gpus"] == 1
+    assert outcome["gpu"] == {"verdict": "agreed", "reason": "", "on_node": True}
 
 
-def test_a_killed_dashboard_is_not_noticed_and_the_jobs_of_a_killed_node_run_elsewhere(told: dict[str, Any]) -> None:
-    parts = told["parts"]
+def test_a_killed_dashboard_is_not_noticed_and_the_jobs_of_a_killed_node_run_elsewhere(outcome: dict[str, Any]) -> None:
+    parts = outcome["parts"]
     assert parts["killed"] == ["dashboard", "node"]
     assert parts["kinds"] == ["agreed"] * NUM_JOBS
     assert parts["recorded"] == NUM_JOBS
@@ -70,21 +70,22 @@ def test_a_killed_dashboard_is_not_noticed_and_the_jobs_of_a_killed_node_run_els
     assert parts["losses"].keys() <= {"its process died", "its node died"}
 
 
-def test_what_no_node_has_is_said_and_nothing_is_judged(told: dict[str, Any]) -> None:
-    assert told["gone"]["verdict"] == "lost"
-    assert told["gone"]["reason"].startswith("no worker could be started: it did not start within 1 s: each of 1 needs")
+def test_a_resource_that_no_node_has_is_named_and_nothing_is_judged(outcome: dict[str, Any]) -> None:
+    assert outcome["gone"]["verdict"] == "lost"
+    started = "no worker could be started: it did not start within 1 s: each of 1 needs"
+    assert outcome["gone"]["reason"].startswith(started)
 
 
-def test_a_killed_driver_goes_on_where_it_was_when_its_command_is_run_again(told: dict[str, Any]) -> None:
-    driver = told["driver"]
+def test_a_killed_driver_goes_on_where_it_was_when_its_command_is_run_again(outcome: dict[str, Any]) -> None:
+    driver = outcome["driver"]
     assert driver["code"] == 0, driver["err"]
     assert 1 <= driver["before"] < NUM_SMOKE
     assert f"{NUM_SMOKE} scenarios: {NUM_SMOKE} agreed" in driver["out"]
     assert f"kept from an earlier run: {driver['before']} of {NUM_SMOKE} results" in driver["out"]
 
 
-def test_a_campaign_is_seen_on_rays_metrics_endpoint(told: dict[str, Any]) -> None:
-    lines = told["parts"]["metrics"]
+def test_a_campaign_is_seen_on_rays_metrics_endpoint(outcome: dict[str, Any]) -> None:
+    lines = outcome["parts"]["metrics"]
     for metric in METRICS:
         seen = [line for line in lines if line.startswith(f"ray_{metric.name}")]
         # Nothing was found in these campaigns.

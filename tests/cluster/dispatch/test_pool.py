@@ -57,9 +57,9 @@ def test_a_killed_actor_is_replaced_and_its_job_is_run_again(ray_cluster: RayClu
         assert pool.killed not in pool.pids
     assert [type(verdict) for verdict in verdicts] == [Agreed] * 4
     database = sqlite3.connect(tmp_path / "campaign.sqlite")
-    lost = database.execute("SELECT attempt, outcome FROM attempts WHERE outcome != 'agreed'").fetchall()
+    lost = database.execute("SELECT attempt, outcome, reason FROM attempts WHERE outcome != 'agreed'").fetchall()
     database.close()
-    assert lost == [(1, "lost: its process died")]
+    assert lost == [(1, "lost", "its process died")]
 
 
 def test_a_job_that_kills_its_worker_three_times_is_lost_and_the_others_are_not(

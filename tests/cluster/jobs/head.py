@@ -102,7 +102,7 @@ def wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports that nobody listens on, beyond those from which Ray takes its workers' (10002 to 19999)."""
+    """Return ports without a listener, beyond those from which Ray takes its workers' (10002 to 19999)."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:

@@ -70,7 +70,7 @@ def test_the_exit_code_is_the_driver_s_own_and_what_it_found_comes_home(
     assert "accepted_read is 1, expected 4" in again.stdout
 
 
-def test_how_far_it_is_and_what_it_was_is_in_the_metadata_of_a_job(
+def test_the_metadata_of_a_job_has_its_progress_and_its_command(
     head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]
 ) -> None:
     metadata = asked(head, "/api/jobs/found")["metadata"]
@@ -147,7 +147,7 @@ def progress_of(head: Head, job: str) -> str:
     return str(jobs[job]["metadata"].get("progress", "")) if job in jobs else ""
 
 
-def test_a_server_that_is_not_there_or_lets_us_not_in_is_one_line(head: Head, tmp_path: Path) -> None:
+def test_an_absent_server_or_a_refused_token_is_one_line(head: Head, tmp_path: Path) -> None:
     command = ("run", str(ROOT / SCENARIO))
     (tmp_path / "token").write_text("0" * 64)
     wrong = head.start(tmp_path, "submit", *command, RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))

@@ -50,7 +50,7 @@ def state(status: Status, code: int | None = None, message: str = "") -> JobStat
 
 
 @pytest.mark.parametrize("code", OWN_CODES)
-def test_a_driver_s_own_exit_code_is_that_of_who_waited_for_it(code: int) -> None:
+def test_a_driver_s_own_exit_code_is_that_of_the_command_that_waited_for_it(code: int) -> None:
     assert state("FAILED" if code else "SUCCEEDED", code).own_code(None) == (code, "")
 
 
@@ -138,7 +138,7 @@ def test_outside_of_a_job_no_log_has_artefacts(tmp_path: Path) -> None:
     ("campaign", "home"),
     [("campaigns/a", "campaigns/a"), ("/results/night", "campaigns/night"), ("../../etc", "campaigns/etc")],
 )
-def test_a_campaign_comes_home_below_campaigns_whatever_its_job_calls_it(campaign: str, home: str) -> None:
+def test_a_campaign_is_fetched_into_campaigns_whatever_its_job_calls_it(campaign: str, home: str) -> None:
     assert home_of(campaign) == Path(home)
 
 
@@ -154,7 +154,7 @@ def packed(
     return f"Running entrypoint\n{mark}\n{base64.encodebytes(buffer.getvalue()).decode()}{end}\n"
 
 
-def test_a_homecoming_replaces_its_own_files_and_leaves_others(tmp_path: Path) -> None:
+def test_unpacking_replaces_the_campaign_s_own_files_and_leaves_others(tmp_path: Path) -> None:
     home = tmp_path / "campaigns" / "a"
     first = packed(("./campaign.sqlite", b"1"), ("./running/x.yaml", b"x"), ("./campaign.sqlite-wal", b"w"))
     assert unpack(first, home) is not None
@@ -186,13 +186,13 @@ def test_lines_that_ray_writes_into_a_log_are_none_of_the_archive(tmp_path: Path
     ],
     ids=["nothing", "without an end", "no archive", "outside", "cut off"],
 )
-def test_a_damaged_or_hostile_archive_brings_nothing_home(tmp_path: Path, log: str) -> None:
+def test_nothing_is_unpacked_from_a_damaged_or_hostile_archive(tmp_path: Path, log: str) -> None:
     assert unpack(log, tmp_path / "campaigns" / "a") is None
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("kilobytes_max", [archive.WHOLE_KILOBYTES_MAX, 0])
-def test_what_a_shell_packs_comes_home_and_of_too_much_what_people_read(
+def test_a_packed_campaign_is_unpacked_and_a_large_one_without_its_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kilobytes_max: int
 ) -> None:
     monkeypatch.setattr(archive, "WHOLE_KILOBYTES_MAX", kilobytes_max)
@@ -217,7 +217,7 @@ def test_a_campaign_on_shared_storage_is_left_there(tmp_path: Path) -> None:
     assert said == f"the campaign is in {tmp_path}, also on this machine"
 
 
-def test_a_campaign_of_this_machine_is_told_from_one_that_came_home(tmp_path: Path) -> None:
+def test_a_campaign_of_this_machine_is_distinguished_from_a_fetched_one(tmp_path: Path) -> None:
     assert not is_of_this_machine(tmp_path)
     (tmp_path / "campaign.sqlite").touch()
     assert is_of_this_machine(tmp_path)
@@ -251,7 +251,7 @@ def test_a_job_names_commands_as_its_reader_types_them(monkeypatch: pytest.Monke
     assert program() == "bin/ss"
 
 
-def test_what_a_cluster_lacks_is_installed_and_what_cannot_be_mended_is_refused() -> None:
+def test_missing_packages_are_installed_and_what_cannot_be_installed_is_refused() -> None:
     wanted = requirements_of(ROOT, ["gpu"])
     printed = {"python": "3.11.7", "packages": {"ray": "2.60.0", "NumPy": "1.0", "PyYAML": "6.0.3"}}
     installed = read_probe(f"noise\nspecstorm-packages {json.dumps(printed)}\n")
@@ -286,7 +286,7 @@ def test_what_cannot_be_a_job_is_refused_before_anything_is_asked(
     assert "no Ray job server" not in err
 
 
-def test_a_file_that_git_ignores_is_not_sent_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_git_ignores_is_refused_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     folder = ROOT / "out"
     file = folder / "ignored.yaml"
     folder.mkdir(exist_ok=True)
@@ -300,7 +300,7 @@ def test_a_file_that_git_ignores_is_not_sent_and_said(capsys: pytest.CaptureFixt
     assert "is ignored by git and not sent with a job" in capsys.readouterr().err
 
 
-def test_a_log_without_artefacts_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_artefacts_is_refused_with_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "log").write_text("nothing\n")
     assert cli.run(["extract", str(tmp_path / "log")]) == 2
     assert "holds no artefact" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_the_command_writes_all_and_prints_annotations_when_asked(
     assert capsys.readouterr().out.splitlines() == [f"1 finding: {folder / 'report.html'}"]
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = campaign_of(tmp_path / "run", {"a": judged("agree")})

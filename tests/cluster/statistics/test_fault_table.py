@@ -102,7 +102,7 @@ def test_the_command_measures_resumes_and_leaves_its_documents(tmp_path: Path) -
     assert (out / "faults.txt").read_text() in first.stdout
 
 
-def test_a_fault_nobody_knows_is_refused() -> None:
+def test_an_unknown_fault_is_refused() -> None:
     refused = specstorm("faults", "measure", "nothing")
     assert refused.returncode == 2
     assert "nothing" in refused.stderr

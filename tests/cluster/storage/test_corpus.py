@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
-from cluster.campaigns.hunt import keep_seldom_hit
-from cluster.campaigns.hunter import Hunter, HuntSettings
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.seldom import keep_seldom_hit
+from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.cli import main as cli
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, PARENTS_PER_SHARD, Corpus, kept_corpus
@@ -16,7 +17,7 @@ from scenarios.shards import TRACES_PER_SHARD
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from tests.cluster.campaigns.test_hunter import Memory, canary_or, clean, run_through
+from tests.cluster.campaigns.hunt.fakes import Memory, canary_or, clean, run_through
 from workers.record.verdict import Lost
 from workers.run.shard import ShardReport, shard_traces
 
@@ -38,7 +39,7 @@ def known(folder: Path, count: int = 5) -> Path:
     return written(folder, **{f"t{index}": Trace(events=(submit(f"a{index}"),)) for index in range(count)})
 
 
-def test_a_corpus_is_its_traces_whatever_their_files_are_called_and_whatever_else_is_said_there(tmp_path: Path) -> None:
+def test_a_corpus_is_its_traces_whatever_the_names_and_comments_of_their_files(tmp_path: Path) -> None:
     plain = Trace(events=(submit("a"),))
     said = plain.model_copy(update={"faults": (COUNTS,), "expect": {"admit": 1}})
     drawn = Trace(events=(submit("b", prompt=PromptDraw(tokens=5), accept=AcceptRate(rate=0.5)),), seed=3)
@@ -61,10 +62,8 @@ def test_a_trace_that_only_its_fault_makes_possible_is_left_out_and_counted(tmp_
 
 def test_each_trace_comes_once_as_it_is_and_then_varied_and_the_rest_of_a_shard_is_fresh(tmp_path: Path) -> None:
     corpus = Corpus.read([known(tmp_path / "known")])
-    hunter = Hunter(
-        HuntSettings(profile="labelled", corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus
-    )
-    shards = [task.job.shard for task in hunter.tasks(5, True) if isinstance(task.job, ShardJob)]
+    hunt = Hunt(HuntSettings(profile="labelled", corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus)
+    shards = [task.job.shard for task in hunt.tasks(1, 5, True) if isinstance(task.job, ShardJob)]
     canary, *hunts = shards
     assert (canary.corpus, canary.parents) == ("", ())
     traces = [shard_traces(shard) for shard in hunts]
@@ -76,10 +75,10 @@ def test_each_trace_comes_once_as_it_is_and_then_varied_and_the_rest_of_a_shard_
         fresh = [random_trace(number * TRACES_PER_SHARD + index).explicit() for index in indexes]
         assert row[PARENTS_PER_SHARD:] == fresh
     # A worker has the JSON of the job and nothing else.
-    (job,) = [task.job for task in Hunter(hunter.settings, Memory(), Path("x"), None, corpus=corpus).tasks(2, True)][1:]
+    (job,) = [task.job for task in Hunt(hunt.settings, Memory(), Path("x"), None, corpus=corpus).tasks(1, 2, True)][1:]
     assert isinstance(job, ShardJob)
     assert shard_traces(ShardJob.model_validate_json(job.model_dump_json()).shard) == traces[0]
-    assert hunter.trace(2 * TRACES_PER_SHARD + 1) == traces[2][1]
+    assert hunt.jobs.trace(2 * TRACES_PER_SHARD + 1) == traces[2][1]
 
 
 def test_another_corpus_is_another_key(tmp_path: Path) -> None:
@@ -87,10 +86,10 @@ def test_another_corpus_is_another_key(tmp_path: Path) -> None:
     keys = set()
     for count in (5, 4):
         corpus = Corpus.read([tmp_path / "known"])
-        hunter = Hunter(
+        hunt = Hunt(
             HuntSettings(profile="labelled", corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus
         )
-        keys.add(hunter.tasks(2, True)[1].job.key)
+        keys.add(hunt.tasks(1, 2, True)[1].job.key)
         (tmp_path / "known" / f"t{count - 1}.yaml").unlink()
     assert len(keys) == 2
 
@@ -121,7 +120,7 @@ def test_a_hunt_goes_on_from_its_snapshot_and_refuses_another_corpus_or_an_edite
     assert "so they were edited" in line
 
 
-def test_a_corpus_with_a_bad_file_is_told_in_a_line_with_file_and_line(
+def test_a_corpus_with_a_bad_file_is_reported_in_a_line_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = known(tmp_path / "known", 1)
@@ -143,7 +142,7 @@ def test_a_known_trace_finds_its_bug_again_first(tmp_path: Path, capsys: pytest.
 
 
 def test_the_first_trace_of_each_rare_probe_is_kept_and_expects_to_hit_it_again(tmp_path: Path) -> None:
-    hunter = Hunter(HuntSettings(profile="labelled", seed=4), Memory(), Path("running"), 10 * TRACES_PER_SHARD)
+    hunt = Hunt(HuntSettings(profile="labelled", seed=4), Memory(), Path("running"), 10 * TRACES_PER_SHARD)
 
     def answer(job: AnyJob) -> Answer | Lost:
         assert isinstance(job, ShardJob)
@@ -153,11 +152,11 @@ def test_the_first_trace_of_each_rare_probe_is_kept_and_expects_to_hit_it_again(
         probes = {**said.probes, **dict.fromkeys(seldom, 1)}
         return said.model_copy(update={"probes": probes, "firsts": {**said.firsts, **seldom}})
 
-    run_through(hunter, canary_or(answer))
+    run_through(hunt, canary_or(answer))
     written(tmp_path / "seldom", stall=Trace(events=(submit("a"),)))
-    keep_seldom_hit(hunter, tmp_path)
+    keep_seldom_hit(hunt, tmp_path)
     (kept,) = (tmp_path / "seldom").iterdir()
     trace = random_trace(4 << 32 | 3 * TRACES_PER_SHARD + 5).explicit()
     assert codec.load(kept) == trace.model_copy(update={"schedule": Schedule(), "expect": {"gap": 1}})
     assert "in 2 of 120 traces" in kept.read_text()
-    assert hunter.firsts == {"admit": 0, "gap": 41, "stall": 86}
+    assert hunt.totals.firsts == {"admit": 0, "gap": 41, "stall": 86}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.store_damage import campaign, results_of, run, scenarios_of
+from benchmarks.robustness.store_damage import campaign, results_of, run, scenarios_of
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.errors import CampaignError, StoreError
 from cluster.storage.lines import result_lines, write_lines
-from cluster.storage.schema import COLUMNS_1, TABLES
+from cluster.storage.schema import COLUMNS_1, TABLES, columns_of, seal_of
 from cluster.storage.store import Store
 
 SCENARIOS = scenarios_of(9)
@@ -33,7 +33,7 @@ def test_nothing_is_lost_and_nothing_wrong_is_kept_after_random_damage(tmp_path:
     assert all(counts[kind] for kind in ("flip", "truncation", "full disk")), counts
 
 
-def test_a_judgement_that_was_altered_is_dropped_and_said_and_run_again(tmp_path: Path) -> None:
+def test_a_judgement_that_was_altered_is_dropped_reported_and_run_again(tmp_path: Path) -> None:
     run(tmp_path, SCENARIOS)
     expected = results_of(tmp_path)
     altered = "UPDATE results SET judgement = REPLACE(judgement, '{}', '{}') WHERE scenario = 's3.yaml'"
@@ -61,7 +61,7 @@ def test_a_row_altered_while_the_campaign_is_open_ends_the_run_with_one_line(tmp
             store.result(SCENARIOS[3].job.key)
 
 
-def test_an_empty_database_is_said_and_begun_anew(tmp_path: Path) -> None:
+def test_an_empty_database_is_reported_and_begun_anew(tmp_path: Path) -> None:
     run(tmp_path, SCENARIOS)
     os.truncate(tmp_path / DATABASE, 0)
     with pytest.raises(CampaignError, match=r"is empty \(0 bytes\)"):
@@ -80,7 +80,7 @@ def test_what_is_no_campaign_and_what_is_of_a_later_version_is_refused_and_left_
     alter(later, f"UPDATE meta SET value = '9', seal = '{seal}'")
     for folder, message in (
         (foreign, "is not a campaign database: its tables are others"),
-        (later, "is a campaign of version 9; this is for version 2"),
+        (later, "is a campaign of version 9; this is for version 3"),
     ):
         before = (folder / DATABASE).read_bytes()
         with pytest.raises(CampaignError, match=message):
@@ -110,6 +110,31 @@ def test_a_campaign_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
     with Campaign(tmp_path) as taken:
         attempts = sorted(int(attempt or 0) for _, attempt, *_ in taken.select("attempts"))
     assert attempts == [1] * len(SCENARIOS) + [2]
+
+
+def test_a_campaign_of_the_second_version_is_taken_over_with_the_reasons_of_its_lost_attempts(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    expected = results_of(tmp_path)
+    columns = ", ".join(columns_of(2, "attempts"))
+    attempts = [("j1", 1, "r", 0, "lost: raised: OSError"), ("j1", 2, "r", 0, "agreed"), ("j2", 1, "r", 0, "lost")]
+    alter(
+        tmp_path,
+        "DROP TABLE attempts",
+        f"CREATE TABLE attempts ({columns}, PRIMARY KEY (job, attempt, run)) WITHOUT ROWID",
+        *(f"INSERT INTO attempts VALUES {(*row, seal_of('attempts', row))}" for row in attempts),
+        f"UPDATE meta SET value = '2', seal = '{seal_of('meta', ('schema', '2'))}'",
+        "PRAGMA user_version=2",
+    )
+    with pytest.raises(CampaignError, match=r"is a campaign of version 2; .* run again, brings it up to date"):
+        Campaign(tmp_path)
+    kept, said = run(tmp_path, SCENARIOS)
+    assert kept == len(SCENARIOS)
+    assert said == [f"{tmp_path / DATABASE}: was written by an earlier version; its 13 rows were taken over"]
+    assert (tmp_path / "campaign.sqlite.version-2-1").is_file()
+    assert results_of(tmp_path) == expected
+    with Campaign(tmp_path) as taken:
+        assert taken.losses() == {"raised: OSError": 1}
+        assert taken.answered() == {"r": 1}
 
 
 def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: Path) -> None:

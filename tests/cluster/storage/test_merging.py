@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.store_damage import run, scenarios_of
+from benchmarks.robustness.store_damage import run, scenarios_of
 from cluster.cli import main as cli
 from cluster.storage.campaign import Campaign
 from cluster.storage.errors import CampaignError
 from cluster.storage.merging import merge, take
 from cluster.storage.schema import TABLES, Row
 from cluster.storage.store import Store
+from scenarios.shards import TRACES_PER_SHARD
+from tests.cluster.campaigns.hunt.fakes import buggy, canary_or, hunt_of, report, run_through
 from tests.cluster.fake_judge import FakeJudge, trace
 from workers.record.verdict import Judgement, Lost
 
@@ -56,7 +58,14 @@ results = st.builds(
     digest,
 )
 attempts = st.tuples(
-    st.just("attempts"), st.tuples(job, attempt, few(("r1", "r2")), st.just(0), few((None, "abandoned", "agreed")))
+    st.just("attempts"),
+    st.builds(
+        lambda job, attempt, run, end: (job, attempt, run, 0, *end),
+        job,
+        attempt,
+        few(("r1", "r2")),
+        few(((None, None), ("abandoned", None), ("agreed", None), ("lost", "its process died"))),
+    ),
 )
 late = st.builds(
     lambda job, digest, attempt: ("late", (job, digest, attempt, f"judgement {digest}")), job, digest, attempt
@@ -125,7 +134,7 @@ def test_sharded_campaigns_on_disk_merge_alike_in_any_order(tmp_path: Path) -> N
     assert len(run(left, scenarios)[1]) == 0
 
 
-def test_campaigns_that_contradict_each_other_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_campaigns_that_contradict_each_other_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = scenarios_of(2)[1].job
     for name, request in (("a", "agree"), ("b", "agree-2")):
         with Store(tmp_path / name) as store:
@@ -153,3 +162,28 @@ def test_merged_findings_make_the_exit_code(tmp_path: Path, capsys: pytest.Captu
     assert cli.run(["merge", str(tmp_path / "b"), "--out", str(tmp_path / "m")]) == 0
     assert cli.run(["merge", str(tmp_path / "a"), "--out", str(tmp_path / "m")]) == 1
     assert "4 results: 3 agreed, 1 crashed" in capsys.readouterr().out
+
+
+def test_findings_of_merged_hunts_are_counted_less_those_that_were_refuted_or_became_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hunt = hunt_of(3 * TRACES_PER_SHARD)
+    run_through(hunt, canary_or(buggy))
+    distinct, duplicate = (triage.state for triage in hunt.findings.by_bug.values())
+    lost = Judgement(verdict=Lost(reason="x"), trace=distinct.trace, schedules=1)
+    states = {"a": distinct, "b": duplicate, "c": distinct.model_copy(update={"judgement": lost})}
+    assert duplicate.same_as == distinct.bug
+    for name, state in states.items():
+        shard = hunt.jobs.job("hunt", 0)
+        with Store(tmp_path / name) as store:
+            store.keep_shard(shard, 1, report(shard.shard))
+            store.keep_finding(name, state.model_dump_json())
+    sources = [str(tmp_path / name) for name in states]
+    assert cli.run(["merge", *sources[1:], "--out", str(tmp_path / "none")]) == 0
+    assert "12 traces of hunts, 0 findings" in capsys.readouterr().out
+    assert cli.run(["merge", *sources, "--out", str(tmp_path / "one")]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == "12 traces of hunts, 1 finding"
+    with Store(tmp_path / "a") as store:
+        store.keep_finding("d", '{"colour": "red"}')
+    assert cli.run(["merge", sources[0], "--out", str(tmp_path / "one")]) == 2
+    assert "holds what this version cannot read: FindingState: " in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_a_file_that_is_no_campaign_is_refused(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
-def test_a_job_key_tells_traces_thoroughness_and_code_apart() -> None:
+def test_a_job_key_depends_on_trace_thoroughness_and_code() -> None:
     keys = {
         job_key(each, sweep, code)
         for each in (trace("agree"), trace("agree", seed=1))

@@ -50,7 +50,7 @@ class Handler(ctypes.Structure):
 
 
 class Counting:
-    """An allocator that notes who asks for memory while `on`."""
+    """An allocator that notes the lines that allocate memory while `on`."""
 
     def __init__(self) -> None:
         self.on = False

@@ -43,7 +43,7 @@ def test_what_the_caller_owns_comes_before_what_memory_has(context: Context) -> 
     assert context.bound(KvWrite, view, own, layer=1).layer == 1
 
 
-def test_a_name_that_several_spans_may_be_meant_by_is_said_at_the_launch(context: Context) -> None:
+def test_a_name_that_several_spans_have_is_an_error_at_the_launch(context: Context) -> None:
     view = context.memory.view(0, 1, 4)
     given = {"prev_valid": context.memory.valid.all, "draft_tokens": context.memory.prev_drafts}
     with pytest.raises(TypeError, match=r"PrepareInputs\.accepted: nothing else bears this name"):

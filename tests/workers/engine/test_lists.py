@@ -119,7 +119,7 @@ def test_the_host_makes_no_list_in_a_decode_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARAMS)
-def test_nor_for_requests_that_ask_for_more(name: str) -> None:
+def test_the_host_makes_no_list_for_requests_with_more_features_either(name: str) -> None:
     # At depth 2 a request that follows a grammar waits for its tokens, and joins the batch anew each time.
     depth = 1 if PARAMS[name].grammar else 2
     assert of_the_host(lists(EngineSpec(depth=depth), PARAMS[name])) == {}

@@ -18,6 +18,7 @@ from workers.record.log import (
     Preempted,
     Processed,
     Scheduled,
+    ScheduledRow,
     SkipReason,
     Submitted,
 )
@@ -51,7 +52,7 @@ class Place:
         """Return a block nobody owns."""
         owned = {block for truth in self.oracle.requests for block in truth.blocks}
         assert isinstance(self.entry, Scheduled)
-        owned |= {block for row in self.entry.rows for block in row.new_blocks}
+        owned |= {block for row in self.entry.rows for block in row.blocks.new}
         return next((block for block in range(self.spec.num_blocks) if block not in owned), None)
 
     def asks(self, kind: type, truth: Truth, tick: int) -> bool:
@@ -64,6 +65,16 @@ class Place:
 GIVEN, BACK = r"|blocks \(.*\) are given, due are", r"|gives back .* it owns"
 # What to judge instead of the entry at a place (the last of them is to be refused), or None: not possible there.
 Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
+
+
+def given(row: ScheduledRow, **blocks: Any) -> dict[str, Any]:
+    """Return a change of what a row is given of blocks."""
+    return {"blocks": replace(row.blocks, **blocks)}
+
+
+def sample_is_taken(row: ScheduledRow, is_taken: bool) -> dict[str, Any]:
+    """Return a change of whether a row's sample is taken away."""
+    return {"spoils": row.spoils._replace(no_valid_token=is_taken)}
 
 
 def on_row(index: int, change: Callable[[Place, Any, Truth], dict[str, Any] | None]) -> Doctor:
@@ -138,7 +149,7 @@ def left_out(reason: SkipReason, is_running: bool) -> Doctor:
 
 def taken_block(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
     taken = next((other.blocks[0] for other in place.oracle.requests if other.blocks and other is not truth), None)
-    return None if taken is None or not row.new_blocks else {"new_blocks": (*row.new_blocks[:-1], taken)}
+    return None if taken is None or not row.blocks.new else given(row, new=(*row.blocks.new[:-1], taken))
 
 
 def taken_slot(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
@@ -148,7 +159,7 @@ def taken_slot(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
 
 def one_block_more(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
     block = place.free_block()
-    return None if block is None else {"new_blocks": (*row.new_blocks, block)}
+    return None if block is None else given(row, new=(*row.blocks.new, block))
 
 
 def preempted_for_nothing(place: Place, entry: Scheduled) -> list[Entry] | None:
@@ -228,7 +239,7 @@ def submitted_before_another(place: Place, entry: Submitted) -> list[Entry] | No
 def sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
     events = (event for event in place.trace.events if isinstance(event, NoValidToken))
     asked = any(event.request == truth.name for event in events)
-    return None if asked or is_chunk(row, truth) else {"invalid": True}
+    return None if asked or is_chunk(row, truth) else sample_is_taken(row, True)
 
 
 REFUSED: Mapping[str, tuple[str, Doctor]] = {
@@ -280,22 +291,22 @@ REFUSED: Mapping[str, tuple[str, Doctor]] = {
         r"block \d+ is given to it, but belongs to r\d" + GIVEN,
         on_row(
             -1,
-            lambda p, row, t: {"new_blocks": row.new_blocks[:1] * len(row.new_blocks)} if row.new_blocks[1:] else None,
+            lambda p, row, t: given(row, new=row.blocks.new[:1] * len(row.blocks.new)) if row.blocks.new[1:] else None,
         ),
     ),
     "a block past the pool": (
         "block .* belongs to nobody: there is no such block" + GIVEN,
         on_row(
-            0, lambda p, row, t: {"new_blocks": (*row.new_blocks[1:], p.spec.num_blocks)} if row.new_blocks else None
+            0, lambda p, row, t: given(row, new=(*row.blocks.new[1:], p.spec.num_blocks)) if row.blocks.new else None
         ),
     ),
     "a negative block": (
         "block -1 .* belongs to nobody: there is no such block" + GIVEN,
-        on_row(0, lambda p, row, t: {"new_blocks": (*row.new_blocks[1:], -1)} if row.new_blocks else None),
+        on_row(0, lambda p, row, t: given(row, new=(*row.blocks.new[1:], -1)) if row.blocks.new else None),
     ),
     "one block too few": (
         r"\d+ blocks were given",
-        on_row(-1, lambda p, row, t: {"new_blocks": row.new_blocks[1:]} if row.new_blocks else None),
+        on_row(-1, lambda p, row, t: given(row, new=row.blocks.new[1:]) if row.blocks.new else None),
     ),
     "one block too many": (r"\d+ blocks were given", on_row(-1, one_block_more)),
     "the state slot of another request": (r"state slot \d+ is given to it, but", on_row(-1, taken_slot)),

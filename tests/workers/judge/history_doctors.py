@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from scenarios.events import NoValidToken
-from tests.workers.judge.doctors import BACK, Doctor, Place, is_chunk, on, on_row
+from tests.workers.judge.doctors import BACK, Doctor, Place, given, is_chunk, on, on_row, sample_is_taken
 from workers.oracle.truth import Truth
 from workers.record.log import (
     Aborted,
@@ -15,6 +15,7 @@ from workers.record.log import (
     Launched,
     Preempted,
     Processed,
+    RowBlocks,
     Scheduled,
     ScheduledRow,
     SkipReason,
@@ -54,7 +55,7 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
     budget = spec.max_num_batched_tokens - sum(row.n for row in entry.rows)
     used = {truth.state_slot for truth in place.oracle.running}
     slots = [slot for slot in range(spec.max_num_seqs) if slot not in used]
-    given = {block for row in entry.rows for block in row.new_blocks}
+    given = {block for row in entry.rows for block in row.blocks.new}
     owned = given | {block for truth in place.oracle.requests for block in truth.blocks}
     free = [block for block in range(spec.num_blocks) if block not in owned]
     for request, reason in entry.skipped:
@@ -64,7 +65,7 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
         n = min(truth.committed, spec.long_prefill_token_threshold or truth.committed, budget)
         num_blocks = -(-min(n + spec.num_speculative_tokens, spec.max_model_len) // spec.block_size)
         if num_blocks <= len(free):
-            row = ScheduledRow(request, 0, 0, n, 0, tuple(free[:num_blocks]), slots[0], False, False)
+            row = ScheduledRow(request, 0, 0, n, 0, slots[0], RowBlocks(tuple(free[:num_blocks])))
             skipped = tuple(each for each in entry.skipped if each[0] != request)
             return [replace(entry, rows=(*entry.rows, row), skipped=skipped)]
     return None
@@ -94,8 +95,8 @@ def second_sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] 
     """Take another sample away for an event that took one."""
     asked = [event for event in place.trace.events if isinstance(event, NoValidToken) and event.request == truth.name]
     rows = (each for entry in place.log[: place.at] if isinstance(entry, Scheduled) for each in entry.rows)
-    taken = any(each.invalid and each.request == row.request for each in rows)
-    return {"invalid": True} if taken and len(asked) == 1 and not is_chunk(row, truth) else None
+    taken = any(each.spoils.no_valid_token and each.request == row.request for each in rows)
+    return sample_is_taken(row, True) if taken and len(asked) == 1 and not is_chunk(row, truth) else None
 
 
 def scheduled_all_the_same(reason: SkipReason) -> Doctor:
@@ -105,7 +106,7 @@ def scheduled_all_the_same(reason: SkipReason) -> Doctor:
         request = next((request for request, why in entry.skipped if why == reason), None)
         if request is None:
             return None
-        row = ScheduledRow(request, place.oracle.requests[request].epoch, 0, 1, 0, (), 0, False, False)
+        row = ScheduledRow(request, place.oracle.requests[request].epoch, 0, 1, 0, 0)
         skipped = tuple(each for each in entry.skipped if each[0] != request)
         return [replace(entry, rows=(*entry.rows, row), skipped=skipped)]
 
@@ -222,22 +223,22 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         on_row(
             -1,
             lambda p, row, t: (
-                {"shared_blocks": (*row.shared_blocks, row.new_blocks[0]), "hit_length": row.hit_length + 1}
-                if row.shared_blocks and row.new_blocks
+                given(row, shared=(*row.blocks.shared, row.blocks.new[0]), hit_length=row.blocks.hit_length + 1)
+                if row.blocks.shared and row.blocks.new
                 else None
             ),
         ),
     ),
     "a block taken over too few": (
         r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
-        on_row(-1, lambda p, row, t: {"shared_blocks": row.shared_blocks[:-1]} if row.shared_blocks else None),
+        on_row(-1, lambda p, row, t: given(row, shared=row.blocks.shared[:-1]) if row.blocks.shared else None),
     ),
     "another block than the next one": (
         r"blocks \(.*\) are given, due are",
         on_row(
             0,
             lambda p, row, t: (
-                {"new_blocks": row.new_blocks[::-1]} if p.oracle.cache is not None and row.new_blocks[1:] else None
+                given(row, new=row.blocks.new[::-1]) if p.oracle.cache is not None and row.blocks.new[1:] else None
             ),
         ),
     ),
@@ -267,7 +268,10 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
     ),
     "a sample is not taken away": (
         "its sample was not taken away, an event asks",
-        on_row(0, lambda p, row, t: {"invalid": False} if row.invalid else None),
+        on_row(
+            0,
+            lambda p, row, t: sample_is_taken(row, False) if row.spoils.no_valid_token else None,
+        ),
     ),
     "one event takes two samples": ("its sample was taken away, but no event asks", on_row(0, second_sample_taken)),
     "processed too early": (

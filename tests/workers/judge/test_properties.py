@@ -23,7 +23,17 @@ from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, Share, Standing
 from workers.oracle import state_oracle, tape
 from workers.oracle.tape import Tapes
-from workers.record.log import Aborted, Entry, Preempted, Processed, Scheduled, ScheduledRow, SkipReason, Submitted
+from workers.record.log import (
+    Aborted,
+    Entry,
+    Preempted,
+    Processed,
+    RowBlocks,
+    Scheduled,
+    ScheduledRow,
+    SkipReason,
+    Submitted,
+)
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import Options, check
@@ -255,7 +265,7 @@ def _says(trace: Trace, message: str) -> bool:
 
 
 def row(n: int, d: int = 0, blocks: tuple[int, ...] = (), request: int = 0, epoch: int = 0) -> ScheduledRow:
-    return ScheduledRow(request, epoch, 0, n, d, blocks, 0, False, False)
+    return ScheduledRow(request, epoch, 0, n, d, 0, RowBlocks(blocks))
 
 
 def step(number: int, *rows: ScheduledRow, skipped: tuple[int, ...] = ()) -> Scheduled:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.redundant_waits import REDUNDANT, Configuration, Wait
-from benchmarks.redundant_waits import trace_of as trace_of_seed
+from benchmarks.power.redundant_waits import REDUNDANT, Configuration, Wait
+from benchmarks.power.redundant_waits import trace_of as trace_of_seed
 from scenarios.events import LANES, Schedule
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace

@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows with their padding. The last block of the pool and the last state slot belong to nobody."""
+    """Rows with their padding. The last block of the pool and the last state slot are unused."""
 
     k: int
     rows: tuple[Row, ...]

@@ -33,7 +33,7 @@ Verify = Callable[[Drafts], NDArray[np.int64]]
 class World:
     """A target and a drafter: weights of the next token after each prefix, binary logarithms or None for 0.
 
-    Behind the k drafts are `unproposed` columns whose drafts nobody made.
+    Behind the k drafts are `unproposed` columns whose drafts were never proposed.
     """
 
     method: int

@@ -1,4 +1,4 @@
-"""The arithmetic of the ops' definitions, and the vectorised one, equal `workers.record.model`, word by word."""
+"""The arithmetic of the ops' definitions, and that of their NumPy twins, equal `workers.record.model`, word by word."""
 
 from itertools import product
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from scenarios.spec import EngineSpec
 from tests.workers.kernels.batches import integers
 from workers.kernels.arithmetic import definition
-from workers.kernels.arithmetic import vectorised as arithmetic
+from workers.kernels.arithmetic import numpy as arithmetic
 from workers.record import model
 
 WORD = st.integers(0, model.MASK)

@@ -1,4 +1,4 @@
-"""A prefix that rows share is summed once, and nobody can tell."""
+"""A prefix that rows share is summed once, with the results of attention."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ from tests.workers.kernels.batches import (
     each_shape,
     words,
 )
-from workers.kernels.attention.vectorised import attention
-from workers.kernels.cascade_attention.vectorised import cascade_attention
+from workers.kernels.attention.numpy import attention
+from workers.kernels.cascade_attention.numpy import cascade_attention
 from workers.kernels.sentinels import POISON
 
 NUM_SHARED = 2

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.logit_floors.vectorised import logit_floors
+from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT
 
@@ -119,7 +119,7 @@ def test_recovering_from_the_target_as_if_nothing_had_been_rejected_is_found() -
 
 
 @pytest.mark.parametrize("method", [STANDARD, BLOCK])
-def test_a_verification_uses_no_number_that_the_one_before_looked_at(method: int) -> None:
+def test_a_verification_uses_no_number_that_the_one_before_read(method: int) -> None:
     law, num_rows = np.array([0.6, 0.4]), 20_000
     committed: list[list[int]] = [[] for _ in range(num_rows)]
     # A verification that keeps nothing has judged both drafts, and the next one judges the second one's position anew.

@@ -7,7 +7,7 @@ from tests.workers.kernels.batches import integers
 from tests.workers.kernels.cases.batch import Row, batch
 from tests.workers.kernels.cases.drafters import made
 from workers.kernels.arithmetic.definition import WORDS, attention_weight
-from workers.kernels.drafting.vectorised import cached_sums
+from workers.kernels.drafting.numpy import cached_sums
 from workers.kernels.eagle.arguments import DraftChain
 
 

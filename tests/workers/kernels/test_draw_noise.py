@@ -6,7 +6,7 @@ import pytest
 from scenarios.draw import philox4x32
 from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, DrawNoise
 from workers.kernels.draw_noise.definition import philox
-from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.draw_noise.numpy import draw_noise
 
 
 def test_words_are_those_of_the_generator_of_schedules() -> None:

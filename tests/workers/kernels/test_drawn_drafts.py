@@ -7,14 +7,14 @@ import pytest
 
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.drafters import arguments_of
-from workers.kernels.draft_model import vectorised as draft_model
+from workers.kernels.draft_model import numpy as draft_model
 from workers.kernels.draft_model.arguments import DraftModelChain
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
-from workers.kernels.draft_sampling.vectorised import draft_noise, drawn, drawn_chain
+from workers.kernels.draft_sampling.numpy import draft_noise, drawn, drawn_chain
 from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.draw_noise.vectorised import draw_noise
+from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.probabilities.blocks import BLOCK_SIZE_MIN, TILE_SIZE, block_size_of
-from workers.kernels.probabilities.vectorised import LOG2E
+from workers.kernels.probabilities.numpy import LOG2E
 
 K, V = 3, 31
 
@@ -94,7 +94,7 @@ def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_siz
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=2 / count)
 
 
-def test_the_noise_of_drafts_is_nobody_elses_and_new_wherever_a_row_begins() -> None:
+def test_the_noise_of_drafts_is_of_no_other_draw_and_new_wherever_a_row_begins() -> None:
     seeds, found = np.array([5, 5, 6]), np.full(3 * K * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32)
     draft_noise(DraftNoise(seeds, np.array([10, 11, 10]), np.arange(3), found, K))
     accept, select = np.empty(3 * 9, dtype=np.float32), np.empty(3 * 10 * 3 * 4, dtype=np.float32)

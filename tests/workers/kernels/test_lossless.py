@@ -41,7 +41,7 @@ def test_what_is_committed_has_exactly_the_targets_law(method: int, k: int) -> N
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
 @pytest.mark.parametrize(("k", "unproposed"), [(0, 2), (1, 1), (2, 1)])
-def test_drafts_that_nobody_made_leave_the_law_as_it_is(method: int, k: int, unproposed: int) -> None:
+def test_drafts_that_were_never_proposed_leave_the_law_as_it_is(method: int, k: int, unproposed: int) -> None:
     for number, kind in enumerate(KINDS):
         sizes = {"vocab_size": 3, "block_size": 2, "tile_size": 1, "num_tries": 1}
         at = world(50 + number, method=method, k=k, unproposed=unproposed, **sizes, **kind)

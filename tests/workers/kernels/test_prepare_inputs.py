@@ -16,14 +16,14 @@ from tests.workers.kernels.batches import (
     int_poison,
     integers,
 )
-from workers.kernels.prepare_inputs.vectorised import prepare_inputs
+from workers.kernels.prepare_inputs.numpy import prepare_inputs
 from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 BY_PREVIOUS_ROW = ("prev_num_scheduled", "prev_num_drafts", "prev_num_computed", "prev_valid", "next_tokens")
 
 
 def previous_rows(batch: Batch) -> list[int]:
-    """Return a row of the step before for about three of four rows; the last row of all belongs to nobody."""
+    """Return a row of the step before for about three of four rows; the last row of all is unused."""
     places = batch.rng.permutation(batch.num_rows + 1).tolist()
     return [
         place if row.computed and batch.rng.integers(4) else NO_PREVIOUS_ROW

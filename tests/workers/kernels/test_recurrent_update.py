@@ -13,7 +13,7 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers.kernels.recurrent_update.vectorised import recurrent_update
+from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import POISON
 from workers.record import model
 

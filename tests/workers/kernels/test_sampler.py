@@ -9,7 +9,7 @@ from tests.workers.kernels.batches import (
     integers,
 )
 from workers.kernels.rejection_sample.arguments import RejectionSample
-from workers.kernels.rejection_sample.vectorised import rejection_sample
+from workers.kernels.rejection_sample.numpy import rejection_sample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 V = 5
@@ -22,7 +22,7 @@ def test_a_column_without_a_largest_logit_yields_no_token_and_ends_the_row(nothi
         logits[row, row] = nothing
     sampled = int_poison(9)
     fields = [np.array(values) for values in ([3] * 3, [2] * 3, [0] * 3)]
-    # Drafts that nobody proposed are no tokens either.
+    # Drafts that were not proposed are no tokens either.
     drafts = np.array([NO_DRAFT, 1, 1, NO_DRAFT, 1, 1])
     rejection_sample(RejectionSample(logits.ravel(), drafts, fields[0], fields[1], fields[2], sampled, 2, V))
     assert sampled.tolist() == [NO_TOKEN] * 3 + [1] + [NO_TOKEN] * 2 + [1, 1, NO_TOKEN]

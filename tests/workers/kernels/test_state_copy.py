@@ -6,7 +6,7 @@ from tests.workers.kernels.batches import (
     call,
     integers,
 )
-from workers.kernels.state_copy.vectorised import state_copy
+from workers.kernels.state_copy.definition import state_copy
 
 
 def test_a_run_longer_than_a_block_leaves_a_state_in_each_block_it_fills() -> None:

@@ -15,7 +15,7 @@ from tests.workers.kernels.batches import (
     word_poison,
     words,
 )
-from workers.kernels.attention.vectorised import attention
+from workers.kernels.attention.numpy import attention
 from workers.kernels.sentinels import POISON
 from workers.record import model
 

@@ -1,21 +1,32 @@
-"""Every device op has a definition, and its vectorised twin writes what the definition says, in every case."""
+"""Every device op has a definition; its NumPy twin, if there is one, runs on `sim` and writes what that says."""
+
+from importlib import import_module
 
 import pytest
 
-from tests.workers.kernels.twins import FOLDERS, assert_as_defined, cases_of, op_name, op_of, ops_of, run
+from tests.workers.kernels.twins import FOLDERS, assert_as_defined, cases_of, folders_with, op_name, op_of, ops_of, run
+from workers.targets.devices import CLEAN
+
+WITH_TWINS = sorted(folders_with("numpy.py") & {*FOLDERS})
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_every_op_of_a_folder_has_a_definition_two_twins_and_cases(folder: str) -> None:
+def test_every_op_of_a_folder_has_a_definition_and_cases(folder: str) -> None:
     assert {op_name(type(case)) for case in cases_of(folder)} == ops_of(folder)
     for name in ops_of(folder):
         assert callable(op_of(folder, "definition", name))
-        assert callable(op_of(folder, "vectorised", name))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_vectorised_twin_writes_what_is_defined_and_nothing_else(folder: str) -> None:
+def test_sim_runs_the_numpy_twin_of_an_op_or_its_definition_where_there_is_none(folder: str) -> None:
+    twins = import_module(f"workers.kernels.{folder}.numpy") if folder in WITH_TWINS else None
+    for name in ops_of(folder):
+        assert getattr(CLEAN, name) is getattr(twins, name, op_of(folder, "definition", name))
+
+
+@pytest.mark.parametrize("folder", WITH_TWINS)
+def test_the_numpy_twin_writes_what_is_defined_and_nothing_else(folder: str) -> None:
     for case in cases_of(folder):
         name = op_name(type(case))
         expected = run(op_of(folder, "definition", name), case)
-        assert_as_defined(folder, case, run(op_of(folder, "vectorised", name), case), expected)
+        assert_as_defined(folder, case, run(getattr(CLEAN, name), case), expected)

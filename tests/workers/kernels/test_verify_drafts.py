@@ -8,8 +8,8 @@ import pytest
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
 from workers.kernels.logit_floors.arguments import LogitFloors
-from workers.kernels.logit_floors.vectorised import logit_floors
-from workers.kernels.probabilities.vectorised import pick
+from workers.kernels.logit_floors.numpy import logit_floors
+from workers.kernels.probabilities.numpy import pick
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.arguments import (
     BLOCK,
@@ -82,7 +82,7 @@ def test_a_draft_without_draft_probabilities_is_not_kept(method: int) -> None:
     batch = row(method, [3, 3])
     batch.draft_logits[0, 1, 2] = np.nan
     assert sampled_of(batch) == ([3, 3, NO_TOKEN], DRAFT_UNDEFINED)
-    # Nobody looks at them in a greedy row, or where a draft is certain.
+    # They are not read in a greedy row, or where a draft is certain.
     assert sampled_of(replace(batch, **GREEDY)) == ([3, 3, 3], 0)
     assert sampled_of(replace(batch, **CERTAIN)) == ([3, 3, 3], 0)
 

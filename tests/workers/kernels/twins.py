@@ -43,7 +43,7 @@ def ops_of(folder: str) -> set[str]:
 
 
 def op_of(folder: str, module: str, name: str) -> Op:
-    """Return an op from `definition`, `vectorised` or `triton`."""
+    """Return an op from `definition` or `triton`."""
     op: Op = getattr(import_module(f"workers.kernels.{folder}.{module}"), name)
     return op
 

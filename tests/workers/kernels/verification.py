@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.workers.kernels.calls import run as run_op
-from workers.kernels.residual_mass import vectorised as residual_mass
-from workers.kernels.sampler_stats import vectorised as sampler_stats
-from workers.kernels.verify_drafts import vectorised as verify_drafts
+from workers.kernels.residual_mass import numpy as residual_mass
+from workers.kernels.sampler_stats import numpy as sampler_stats
+from workers.kernels.verify_drafts import numpy as verify_drafts
 from workers.kernels.verify_drafts.arguments import BLOCK
 
 Array = NDArray[Any]

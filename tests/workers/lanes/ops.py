@@ -82,7 +82,7 @@ def machine(
     blame: bool = False,
 ) -> Machine:
     """Make a machine of four lanes; the device runs as early as it can unless a policy says otherwise."""
-    return Machine(LANES, policy or Eager(), watcher, held, without, blame)
+    return Machine(LANES, policy or Eager(), watcher, held, without=without, blame=blame)
 
 
 def lazy_machine() -> Machine:

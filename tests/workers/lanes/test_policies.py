@@ -243,8 +243,8 @@ def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(act
         assert Program(policy).run(program) == expected, policy.name
 
 
-class Asking:
-    """A policy that holds the lanes that are said to be able to run against what each lane says when it is asked."""
+class Recomputing:
+    """A policy that checks the cached lanes that may run against what each lane answers."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
@@ -258,9 +258,9 @@ class Asking:
 
 @settings(max_examples=200, deadline=None, database=None, derandomize=True)
 @given(actions(8), st.dictionaries(st.integers(0, 13), st.integers(0, 13), max_size=3))
-def test_the_lanes_that_may_run_are_those_that_say_so_when_asked(program: list[Action], held: dict[int, int]) -> None:
+def test_the_cached_lanes_that_may_run_are_those_that_are_ready(program: list[Action], held: dict[int, int]) -> None:
     for policy in (Lazy(), LaneOrder(ORDERS[7]), Random(0), Random(1)):
-        run = Program(Asking(policy))
+        run = Program(Recomputing(policy))
         run.machine.held = {("stir", step): {("copy", until)} for step, until in held.items()}
         run.run(program)
 

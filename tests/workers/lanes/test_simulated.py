@@ -273,7 +273,7 @@ def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
     assert looks.seen == [("capture", 1)]
 
 
-def test_a_capture_of_an_idle_lane_looks_at_once() -> None:
+def test_a_capture_of_an_idle_lane_reads_at_once() -> None:
     made, looks = machine(), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, Fill(cells.all, 4))

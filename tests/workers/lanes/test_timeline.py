@@ -28,7 +28,7 @@ def recorded_machine(policy: Policy) -> tuple[SimulatedMachine, TimelineRecorder
     return SimulatedMachine(LANES, policy, observer=recorder), recorder
 
 
-def told(tasks: list[Task]) -> list[tuple[int, str]]:
+def lanes_and_ops(tasks: list[Task]) -> list[tuple[int, str]]:
     """Return lane and op of tasks in the order in which they ran."""
     return [(task.lane, task.op) for task in sorted(tasks, key=lambda task: task.ran or 0)]
 
@@ -52,7 +52,7 @@ def copied_to_the_host(made: SimulatedMachine) -> None:
 def test_what_events_order_is_recorded_with_buffers_and_names(policy: Policy) -> None:
     made, recorder = recorded_machine(policy)
     copied_to_the_host(made)
-    assert told(recorder.tasks) == [(1, "fill"), (2, "copy"), (0, "wait copied"), (0, "read")]
+    assert lanes_and_ops(recorder.tasks) == [(1, "fill"), (2, "copy"), (0, "wait copied"), (0, "read")]
     fill_task, copy_task, wait, read = sorted(recorder.tasks, key=lambda task: task.ran or 0)
     assert (fill_task.reads, fill_task.writes) == ((), ("cells",))
     assert (copy_task.reads, copy_task.writes) == (("cells:head",), ("output:0-2",))
@@ -71,8 +71,8 @@ def test_an_op_runs_later_than_it_was_launched_when_the_policy_says_so() -> None
         with made.host(page.all, "w"):
             pass
         made.drain()
-    assert told(eager.tasks) == [(1, "fill"), (0, "write")]
-    assert told(lazy.tasks) == [(0, "write"), (1, "fill")]
+    assert lanes_and_ops(eager.tasks) == [(1, "fill"), (0, "write")]
+    assert lanes_and_ops(lazy.tasks) == [(0, "write"), (1, "fill")]
     assert [(task.enqueued, task.ran) for task in lazy.tasks if task.lane] == [(0, 2)]
 
 
@@ -97,7 +97,7 @@ def test_an_op_that_raises_or_never_runs_is_recorded() -> None:
     assert [(task.op, task.ran) for task in recorder.tasks] == [("broken", 1), ("after", None)]
 
 
-def test_the_race_detector_behind_it_hears_everything() -> None:
+def test_the_race_detector_behind_it_gets_every_call() -> None:
     made, recorder = recorded_machine(Eager())
     copied_to_the_host(made)
     cells = made.buffers["cells"]

@@ -14,11 +14,13 @@ from scenarios.trace import Trace
 from workers.engine.grammar_rules import checked_drafts, length_in_grammar, mask_rows
 from workers.engine.request import PlanRow, Request
 from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.grammar.vectorised import apply_masks, grammar_drafts
+from workers.kernels.grammar.definition import grammar_drafts
+from workers.kernels.grammar.numpy import apply_masks
 from workers.kernels.process_logits.arguments import BITS
 from workers.kernels.sentinels import NO_DRAFT
 from workers.oracle.logits_processing import cut_off, edges_after, edges_of
 from workers.oracle.tape import Tapes
+from workers.record.log import ScheduledRow
 from workers.record.verdict import Agreed
 from workers.run.check import check
 
@@ -48,7 +50,7 @@ def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) ->
         request.drafts = [*text[known : known + 3], below(33, seed, "wrong", "draft", known), NO_DRAFT]
         drafts = [*checked_drafts(request, 5)]
         assert drafts == cut_off(edges_of(grammar), text[:known], (request.drafts + [NO_DRAFT] * 5)[:5], NO_DRAFT)
-        row = PlanRow(request, 0, 0, 6, 5, 0, 0, 0, 0, False, (), False, False, drafts=tuple(drafts))
+        row = PlanRow(request, ScheduledRow(0, 0, 0, 6, 5, 0), 0, 0, 0, False, tuple(drafts))
         masks = [*mask_rows(row, 33)]
         kept = [draft for draft in drafts if draft != NO_DRAFT]
         assert len(masks) == 6

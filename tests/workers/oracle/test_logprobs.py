@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.keep_logits.vectorised import keep_logits
+from workers.kernels.keep_logits.numpy import keep_logits
 from workers.kernels.logprobs.arguments import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
-from workers.kernels.logprobs.vectorised import flatten_logprobs, token_logprobs
+from workers.kernels.logprobs.definition import flatten_logprobs
+from workers.kernels.logprobs.numpy import token_logprobs
 from workers.kernels.sentinels import NO_TOKEN
 from workers.oracle.expected_captures import TOLERANCE, are_close
 from workers.oracle.logits_processing import logprobs_of
 
 
 @pytest.mark.parametrize("vocab_size", [2, 5, 33, 65536])
-def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_nobody_else_any(vocab_size: int) -> None:
+def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_no_other_any(vocab_size: int) -> None:
     rng = np.random.default_rng(vocab_size)
     k, num_rows = 2, 5
     width = 1 + k

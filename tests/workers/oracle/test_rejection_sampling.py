@@ -2,7 +2,7 @@
 
 Verifies: its tokens against the definitions of the ops, with tries and with what drafts left added up, and its bound on
 what float32 may do otherwise, with noise as close to the places where it matters as the bound allows.
-Does not verify: that either has the target's law (test_lossless, benchmarks.distribution).
+Does not verify: that either has the target's law (test_lossless, benchmarks.conformance.distribution).
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from tests.workers.oracle.test_random_sampling import METHODS, RATES, K, around, batch_of, rows_of, tokens_of
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise
-from workers.kernels.draft_sampling.vectorised import draft_noise, drawn
+from workers.kernels.draft_sampling.numpy import draft_noise, drawn
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
-from workers.kernels.probabilities.vectorised import LOG2E
+from workers.kernels.probabilities.numpy import LOG2E
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Proposal, propose, target_of
@@ -49,8 +49,10 @@ class Drawn:
 
     def expected(self, method: SamplingMethod) -> list[Verified]:
         return [
-            rejection.verify(method, lines.tolist(), [each.token for each in proposals], params, RATES, at, proposals)
-            for lines, proposals, params, at in zip(
+            rejection.verify(
+                method, lines.tolist(), [draft.token for draft in drafts], params, RATES, at, proposals=drafts
+            )
+            for lines, drafts, params, at in zip(
                 self.logits, self.proposals, self.params, self.positions.tolist(), strict=True
             )
         ]

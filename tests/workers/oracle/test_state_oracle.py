@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TAPES = Tapes()
 
 
-class Told(Run):
+class RecordedRun(Run):
     """A run that keeps what its engine's host said: decisions in `log`, values in `each`."""
 
     def __init__(self, trace: Trace) -> None:
@@ -49,15 +49,15 @@ class Told(Run):
         return super()._follow()
 
 
-def told(trace: Trace) -> Told:
-    run = Told(trace.explicit())
+def recorded_run(trace: Trace) -> RecordedRun:
+    run = RecordedRun(trace.explicit())
     verdict = run.to_end()
     assert isinstance(verdict, Agreed), verdict
     return run
 
 
 def test_the_oracle_expects_the_same_in_a_process_that_has_no_engine() -> None:
-    runs = [told(random_trace(seed)) for seed in range(12)]
+    runs = [recorded_run(random_trace(seed)) for seed in range(12)]
     here = [expectations(run.trace, run.log) for run in runs]
     there = [(run.trace.model_dump_json(), pickle.dumps(run.log)) for run in runs]
     done = subprocess.run(
@@ -195,7 +195,7 @@ def test_the_worked_example_of_the_specification_is_what_the_scheduler_counts() 
     # state_machine.md, 1.8: one request, P = 5, K = 2; step 2 accepts one of two drafts, step 3 none.
     spec = EngineSpec(num_speculative_tokens=2)
     request = Submit(tick=0, request="a", prompt=(1, 2, 3, 4, 5), max_tokens=40, accept="010000000")
-    run = told(Trace(spec=spec, events=(request,)))
+    run = recorded_run(Trace(spec=spec, events=(request,)))
     scheduled = [each.values for each in run.observations if each.point == "scheduled"][:4]
     counts = [(values["scheduled_computed"][0], values["scheduled_placeholders"][0]) for values in scheduled]
     assert counts == [(5, 1), (8, 4), (11, 6), (13, 6)]
@@ -249,7 +249,7 @@ def test_i1_holds_after_every_step_of_random_traces() -> None:
 def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_traces() -> None:
     num_held = 0
     for seed in range(60):
-        run = told(random_trace(seed))
+        run = recorded_run(random_trace(seed))
         oracle = Oracle(run.trace, TAPES)
         for entry in run.log:
             oracle.consume(entry)
@@ -262,7 +262,7 @@ def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_
 
 
 def test_the_oracle_refuses_a_log_that_contradicts_itself() -> None:
-    run = told(random_trace(0))
+    run = recorded_run(random_trace(0))
     launched = next(entry for entry in run.log if isinstance(entry, Launched))
     oracle = Oracle(run.trace, TAPES)
     with pytest.raises(LogError, match=r"step \d+ was launched, but not the last one scheduled"):

@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.workers.run.mutants import CLEAN, Change, Mutant, fed, never, ran_as, then, with_part
 from workers.engine.parts import Parts
-from workers.kernels.arithmetic.vectorised import slots_at
+from workers.kernels.arithmetic.numpy import slots_at
 from workers.kernels.sentinels import PAD_SLOT
 
 

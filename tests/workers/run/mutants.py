@@ -114,7 +114,7 @@ def gaps_lose_the_count(counts: CountsInFlight | None, previous: Sequence[int], 
 
 
 def subtracts(computed: int, row: PlanRow, num_valid: int) -> int:
-    return row.num_computed + row.n - (0 if row.discard else 1 + row.d - num_valid)
+    return row.num_computed + row.scheduled.n - (0 if row.discard else 1 + row.scheduled.d - num_valid)
 
 
 def resumed_output_is_prompt(request: Request, spec: EngineSpec) -> list[int]:
@@ -148,7 +148,7 @@ COPIES: Mapping[str, str] = {
 
 def the_block_that_is_filled_too(rows: Sequence[Row], spec: EngineSpec) -> int:
     found = common_blocks(rows, spec)
-    ends = [row.num_computed + row.plan.n for row in rows]
+    ends = [row.num_computed + row.plan.scheduled.n for row in rows]
     return found + (found > 0 and min(ends) > (found + 1) * spec.block_size)
 
 

@@ -24,6 +24,7 @@ from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import Record
 from workers.oracle.tape import Tapes
+from workers.record.log import UNSPOILED, Spoils
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
 from workers.run.check import Options, Run, check
@@ -183,7 +184,7 @@ class Patient(Run):
 def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> None:
     def take_the_next_one_too(request: Request, num_drafts: int, num_valid: int) -> None:
         roll_back(request, num_drafts, num_valid)
-        request.invalid_next = request.name == "a"
+        request.spoils_next = Spoils(no_valid_token=True) if request.name == "a" else UNSPOILED
 
     events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
     trace = TWO_REQUESTS.model_copy(update={"events": events})

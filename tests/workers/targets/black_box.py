@@ -146,6 +146,10 @@ class BlackBoxKind:
         return "black_box"
 
     @property
+    def package(self) -> str:
+        return ""
+
+    @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
             events=("abort",),

@@ -243,6 +243,10 @@ class SamplerBoxKind:
         return "sampler_box"
 
     @property
+    def package(self) -> str:
+        return ""
+
+    @property
     def capabilities(self) -> Capabilities:
         sizes = ("vocab_size", "max_model_len", "logprobs_mode")
         return Capabilities(

@@ -144,7 +144,7 @@ class HostDrafts:
 
     def _of_row(self, row: PlanRow, tokens: Sequence[int], k_step: int, on_device: Sequence[int]) -> tuple[int, ...]:
         request = row.request
-        if not tokens or request.finish_reason is not None or row.epoch != request.epoch:
+        if not tokens or request.finish_reason is not None or row.scheduled.epoch != request.epoch:
             return ()
         known = self._parts.history_of(request)
         num_drafts = max(0, min(k_step, self._spec.max_model_len - len(known)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from scenarios.events import Submit
 from scenarios.sampling import BIAS_MAX
+from workers.record.evidence import Fact, fact
 
 # Where a grammar was left, which only those may whom no mask binds.
 NOWHERE = -1
@@ -74,19 +75,19 @@ class Bans:
         """Tell whether the last tokens are these."""
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
-    def demand(self, contract: str) -> str:
-        """Return what a contract demands of the next token, in words."""
+    def demand(self, contract: str) -> Fact:
+        """Return what a contract demands of the next token."""
         match contract:
             case "min_tokens":
-                return f"no stop token among the first {self.min_tokens}"
+                return fact("no_stop_among", count=self.min_tokens)
             case "allowed_tokens":
-                return f"one of the {len(self.allowed)} tokens allowed"
+                return fact("one_allowed", count=len(self.allowed))
             case "logit_bias":
-                return "a token with a bias of 100" if self.pulled else "a token without a bias of -100"
+                return fact("a_pulled_token" if self.pulled else "no_pushed_token")
             case "bad_words":
-                return f"no token that completes a bad word behind {self.recent}"
+                return fact("no_bad_word", behind=self.recent)
             case _:
-                return f"one of the {len(self.edges[self.state])} edges of state {self.state} of the grammar"
+                return fact("an_edge", count=len(self.edges[self.state]), state=self.state)
 
 
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from workers.record.evidence import Difference, Fact
+
 # The plane of findings; the variable of one is the contract that is broken.
 PLANE = "contracts"
 # What each contract demands.
@@ -34,10 +36,22 @@ CONTRACTS: Mapping[str, str] = {
 
 
 class Breach(NamedTuple):
-    """A contract that is broken: by whose output, at which of its tokens, and what was demanded and delivered."""
+    """A broken contract: the request, the position in its output, what was demanded and what was delivered."""
 
     contract: str
     request: str
     position: int | None
-    expected: str
-    actual: str
+    expected: Fact
+    actual: Fact
+
+    def difference(self, step: int) -> Difference:
+        """Return it as a difference that was seen in a step."""
+        return Difference(
+            plane=PLANE,
+            variable=self.contract,
+            request=self.request,
+            step=step,
+            position=self.position,
+            expected=self.expected,
+            actual=self.actual,
+        )

@@ -5,38 +5,42 @@ Does not verify: which tokens a model must choose (another run, or the oracle, s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from scenarios.events import Abort, Submit
-from workers.judge.contracts.breach import Breach
+from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import logprob_breach
 from workers.judge.contracts.prompt_logprobs import prompt_logprob_breach
 from workers.judge.contracts.tokens import token_breach
+from workers.judge.judge import End, Judge
+from workers.record.evidence import Difference, Fact, fact
 from workers.record.observation import Output
 
 NOTHING = Output((), None)
 
 
-@dataclass(slots=True, eq=False)
-class Deliveries:
-    """What an engine shows by names, told apart by submits; `breach` is the first thing that was wrong with it.
+class Contracts(Judge):
+    """Judge of what an engine delivers, request by request; `breach` is the first contract that is broken.
 
-    A submit is taken in unless one of its name lives: by what the engine shows of that one, nobody else knows. `newest`
-    are those that bear their names, `ended` those that bore them before.
+    A submit counts unless a request of its name is alive, by what the engine shows of that one. `newest` has the last
+    request of each name, `ended` those before it. Outputs that are seen behind each step must stay.
     """
 
-    terms: Terms
-    breach: Breach | None = None
-    ended: list[Delivery] = field(default_factory=list)
-    newest: dict[str, Delivery] = field(default_factory=dict)
+    planes = (PLANE,)
+
+    def __init__(self, terms: Terms, sees_steps: bool = False) -> None:
+        self.terms = terms
+        self.sees = ("outputs",) if sees_steps else ()
+        self.breach: Breach | None = None
+        self.ended: list[Delivery] = []
+        self.newest: dict[str, Delivery] = {}
 
     def is_known(self, name: str) -> bool:
         """Tell whether a request of a name was taken in."""
         return name in self.newest
 
     def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
-        """Hear a submit, with what was shown for its name before it and behind it."""
+        """Note a submit, with what was shown for its name before it and behind it."""
         known = self.newest.get(event.request)
         if known is not None:
             if before is not None and before.finish_reason is None:
@@ -44,31 +48,36 @@ class Deliveries:
             known.output = before
             self.ended.append(known)
             if after is not None and (after.tokens or after.finish_reason is not None):
-                self._break("name", event.request, 0, "nothing yet", _text_of(after))
+                self._break("name", event.request, 0, fact("nothing_yet"), _summary(after))
         self.newest[event.request] = Delivery(event)
 
     def aborted(self, event: Abort, before: Output | None) -> None:
-        """Hear an abort, with what was shown for its name before it."""
+        """Note an abort, with what was shown for its name before it."""
         known = self.newest.get(event.request)
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
 
-    def shown(self, outputs: Mapping[str, Output]) -> None:
+    def see_outputs(self, outputs: Mapping[str, Output]) -> None:
         """Compare what is shown now with what was shown before."""
         for name, output in outputs.items():
             known = self.newest.get(name)
             if known is None:
-                self._break("answer", name, None, "an output of a request that was submitted", _text_of(output))
+                self._break("answer", name, None, fact("output_submitted"), _summary(output))
                 continue
             before = known.output or NOTHING
             if output != before:
                 self._changed(name, before, output)
                 known.output = output
 
-    def at_end(self, outputs: Mapping[str, Output]) -> Breach | None:
-        """Take what is shown once nothing is left to do; return the first contract that was broken, or None."""
+    def at_end(self, end: End) -> Difference | None:
+        """Return the first contract that is broken, as a difference."""
+        breach = self.first_breach(end.outputs)
+        return breach.difference(end.steps) if breach is not None else None
+
+    def first_breach(self, outputs: Mapping[str, Output]) -> Breach | None:
+        """Return the first contract that is broken, given the outputs once nothing is left to do."""
         for name in outputs.keys() - self.newest.keys():
-            self._break("answer", name, None, "an output of a request that was submitted", _text_of(outputs[name]))
+            self._break("answer", name, None, fact("output_submitted"), _summary(outputs[name]))
         for name, known in self.newest.items():
             known.output = outputs.get(name)
         for given in (*self.ended, *self.newest.values()):
@@ -85,21 +94,23 @@ class Deliveries:
         if now.tokens[:length] != before.tokens:
             same = (a == b for a, b in zip(before.tokens, now.tokens, strict=False))
             position = next((place for place, is_same in enumerate(same) if not is_same), len(now.tokens))
-            self._break("delivery", name, position, f"{_text_of(before)} and what follows", _text_of(now))
+            self._break("delivery", name, position, fact("and_more", before=_summary(before)), _summary(now))
         elif before.finish_reason is not None:
-            self._break("delivery", name, length, f"{_text_of(before)} and nothing more", _text_of(now))
+            self._break("delivery", name, length, fact("and_no_more", before=_summary(before)), _summary(now))
         elif (
             now.logprobs[: len(before.logprobs)] != before.logprobs
             or now.prompt_logprobs[: len(before.prompt_logprobs)] != before.prompt_logprobs
         ):
-            self._break("delivery", name, None, "the logprobs that were delivered and what follows", "other logprobs")
+            self._break("delivery", name, None, fact("same_logprobs"), fact("other_logprobs"))
 
-    def _break(self, contract: str, request: str, position: int | None, expected: str, actual: str) -> None:
+    def _break(self, contract: str, request: str, position: int | None, expected: Fact, actual: Fact) -> None:
         if self.breach is None:
             self.breach = Breach(contract, request, position, expected, actual)
 
 
-def _text_of(output: Output) -> str:
-    """Return what an output has, in a few words."""
-    end = f", ended by {output.finish_reason}" if output.finish_reason is not None else ""
-    return f"{len(output.tokens)} tokens{end}"
+def _summary(output: Output) -> Fact:
+    """Return how many tokens an output has, and by what it ended if it has."""
+    count = len(output.tokens)
+    if output.finish_reason is None:
+        return fact("tokens", count=count)
+    return fact("tokens_ended", count=count, reason=output.finish_reason)

@@ -9,16 +9,21 @@ repetition penalty what it does to a logit depends on the logit, not on its logp
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import exp, inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from workers.judge.contracts.bans import Bans, bans_of
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
+from workers.record.evidence import Fact, fact
 
 # Logprobs are sums of float32 exponentials.
 TOLERANCE = 1e-4
+
+
+# The contract that is broken, what it demands, and what is there.
+Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
 class Shown(NamedTuple):
@@ -53,8 +58,8 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
     width = width_of(output.logprobs, len(tokens))
     least = min(submit.params.num_logprobs, 1 + terms.vocab_size) if tokens else 0
     if width is None or width < least:
-        expected = f"{least} logprobs for each of {len(tokens)} tokens"
-        return Breach("logprobs", name, None, expected, f"{len(output.logprobs) // 2} logprobs")
+        due = fact("logprobs_each", width=least, count=len(tokens))
+        return Breach("logprobs", name, None, due, fact("num_logprobs", count=len(output.logprobs) // 2))
     if not width:
         return None
     judged = _Judged(submit, terms)
@@ -62,7 +67,8 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
     for position, token in enumerate(tokens):
         first = position * 2 * width
         if flat[first] != token:
-            return Breach("logprobs", name, position, f"that of token {token} first", f"that of token {flat[first]}")
+            own, other = fact("own_first", token=token), fact("of_token", token=flat[first])
+            return Breach("logprobs", name, position, own, other)
         values = flat[first + 1 : first + 2 * width : 2]
         ids = tuple(int(each) for each in flat[first + 2 : first + 2 * width : 2])
         found = judged.breach(Step(position, token, Shown(values[0], ids, values[1:])))
@@ -97,21 +103,22 @@ class _Judged:
         if self._bans is not None:
             self._bans.follow(token)
 
-    def breach(self, step: Step) -> tuple[str, str, str] | None:
+    def breach(self, step: Step) -> Wrong | None:
         """Return which contract a token breaks, what it demands, and what is there; or None."""
         found = rank_breach(step, self._vocab_size) or sum_breach(step, self._vocab_size)
         if found is not None or not self._binds:
             return found
         if step.shown.own == -inf:
-            return "logprob_sum", "a token that has a probability", f"token {step.token} with logprob -inf"
+            return "logprob_sum", fact("has_probability"), fact("impossible_token", token=step.token)
         if self._is_processed and self._bans is not None:
             for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
                 contract = self._bans.mask_on(token) if logprob > -inf else None
                 if contract is not None:
-                    return contract, self._bans.demand(contract), f"token {token} with logprob {logprob:.4f}"
+                    seen = fact("token_logprob", token=token, logprob=logprob)
+                    return contract, self._bans.demand(contract), seen
         return self._drawn(step) if self._params.temperature > 0 else self._likeliest(step)
 
-    def _likeliest(self, step: Step) -> tuple[str, str, str] | None:
+    def _likeliest(self, step: Step) -> Wrong | None:
         """Return what is wrong with a token that must be the likeliest of those that may come."""
         for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
             if token == step.token or not self._beats(token, logprob, step):
@@ -120,8 +127,9 @@ class _Judged:
                 continue
             changed = "penalties" if _has_penalties(self._params) else "logit_bias"
             contract = changed if self._is_changed else "greedy"
-            expected = f"token {token}, whose logprob is {logprob:.4f}{self._change_text(token)}"
-            return contract, expected, f"token {step.token} with {step.shown.own:.4f}{self._change_text(step.token)}"
+            due = fact("likelier_token", token=token, logprob=logprob, change=self._change(token))
+            own = step.shown.own
+            return contract, due, fact("token_changed", token=step.token, logprob=own, change=self._change(step.token))
         return None
 
     def _beats(self, token: int, logprob: float, step: Step) -> bool:
@@ -153,23 +161,25 @@ class _Judged:
         """Return what is added to the logit of a token before everything else."""
         return self._biases.get(token, 0.0)
 
-    def _change_text(self, token: int) -> str:
+    def _change(self, token: int) -> Fact:
+        """Return by how much a bias and penalties change the logit of a token."""
         change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
-        return f" {'more' if change > 0 else 'less'} {abs(change):g}" if change else ""
+        kind = "unchanged" if not change else "more" if change > 0 else "less"
+        return fact(kind, by=abs(change))
 
-    def _drawn(self, step: Step) -> tuple[str, str, str] | None:
+    def _drawn(self, step: Step) -> Wrong | None:
         """Return what is wrong with a token that must be one of the likely ones."""
         params, shown = self._params, step.shown
         if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
             least = shown.top[params.top_k - 1]
             if shown.own < least - TOLERANCE:
-                expected = f"one of the {params.top_k} likeliest, of {least:.4f} or more"
-                return "top_k", expected, f"token {step.token} with {shown.own:.4f}"
+                due = fact("likeliest_of_k", k=params.top_k, least=least)
+                return "top_k", due, fact("token_with", token=step.token, logprob=shown.own)
         if params.top_p < 1 and shown.top and self._is_law:
             before = _mass_before(shown, params.temperature, self._vocab_size)
             if before > params.top_p + TOLERANCE:
-                expected = f"one of the fewest tokens that have {params.top_p:g} of all probability"
-                return "top_p", expected, f"token {step.token}, likelier ones have {before:.4f} or more"
+                due = fact("fewest_of_p", p=params.top_p)
+                return "top_p", due, fact("likelier_mass", token=step.token, mass=before)
         return None
 
 
@@ -177,37 +187,39 @@ def _has_penalties(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
-def rank_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
+def rank_breach(step: Step, vocab_size: int) -> Wrong | None:
     """Return what is wrong with which tokens are shown and in which order."""
     shown = step.shown
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
-        return "logprob_ranks", f"different tokens of 0 to {vocab_size - 1}", f"tokens {shown.ids}"
+        return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=shown.ids)
     # Not a number is neither more nor less than anything.
     if not all(value <= before for before, value in zip(shown.top, shown.top[1:], strict=False)):
-        return "logprob_ranks", "logprobs that fall", f"logprobs {_numbers(shown.top)}"
+        return "logprob_ranks", fact("falling_logprobs"), fact("these_logprobs", logprobs=shown.top)
     if step.token in shown.ids:
         again = shown.top[shown.ids.index(step.token)]
         if again != shown.own and not abs(again - shown.own) <= TOLERANCE:
-            return "logprob_ranks", f"token {step.token} with {shown.own:.4f} as before", f"with {again:.4f}"
+            due = fact("logprob_as_before", token=step.token, logprob=shown.own)
+            return "logprob_ranks", due, fact("with_logprob", logprob=again)
     elif shown.top and not shown.own <= shown.top[-1] + TOLERANCE:
-        expected = f"no logprob above {shown.top[-1]:.4f} beside those of the likeliest"
-        return "logprob_ranks", expected, f"token {step.token} with {shown.own:.4f}"
+        due = fact("none_above_least", least=shown.top[-1])
+        return "logprob_ranks", due, fact("token_with", token=step.token, logprob=shown.own)
     return None
 
 
-def sum_breach(step: Step, vocab_size: int) -> tuple[str, str, str] | None:
+def sum_breach(step: Step, vocab_size: int) -> Wrong | None:
     """Return what is wrong with the sum of the probabilities shown, those of all others included."""
     shown = step.shown
     if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
-        return "logprob_sum", "no probability above 1", f"logprobs {_numbers((shown.own, *shown.top))}"
+        seen = fact("these_logprobs", logprobs=(shown.own, *shown.top))
+        return "logprob_sum", fact("no_certainty"), seen
     total = sum(map(exp, shown.top)) + (exp(shown.own) if step.token not in shown.ids else 0.0)
     if total > 1 + TOLERANCE:
-        return "logprob_sum", "at most 1 in all", f"{total:.6f}"
+        return "logprob_sum", fact("at_most_one"), fact("mass", mass=total)
     if shown.top:
         # Nobody else is likelier than the last one shown.
         most = sum(map(exp, shown.top)) + (vocab_size - len(shown.top)) * exp(shown.top[-1])
         if most < 1 - TOLERANCE:
-            return "logprob_sum", f"1 in all {vocab_size} tokens", f"at most {most:.6f}"
+            return "logprob_sum", fact("mass_of_vocabulary", size=vocab_size), fact("at_most_mass", mass=most)
     return None
 
 
@@ -222,7 +234,3 @@ def _likelier(shown: Shown, weights: Sequence[float]) -> Iterator[float]:
     for logprob, weight in zip(shown.top, weights, strict=True):
         if logprob > shown.own + TOLERANCE:
             yield weight
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.4f}" for value in values)

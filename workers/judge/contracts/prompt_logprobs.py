@@ -7,6 +7,7 @@ Does not verify: that they are the model's; another run of the same prompt says 
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import Shown, Step, rank_breach, sum_breach
+from workers.record.evidence import fact
 
 _CONTRACT = "prompt_logprobs"
 
@@ -22,19 +23,18 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
     # They come with the first token: who has none has none of them either.
     due = 2 * width * len(behind_first) if output.tokens else 0
     if len(flat) != due:
-        expected = f"{width} logprobs for each of {len(behind_first)} tokens of the prompt" if due else "none"
-        return Breach(_CONTRACT, name, None, expected, f"{len(flat) // 2} logprobs")
+        each = fact("logprobs_of_prompt", width=width, count=len(behind_first))
+        return Breach(
+            _CONTRACT, name, None, each if due else fact("nothing"), fact("num_logprobs", count=len(flat) // 2)
+        )
     for place, token in enumerate(behind_first) if due else ():
         row = flat[2 * width * place : 2 * width * (place + 1)]
         if row[0] != token:
-            return Breach(_CONTRACT, name, None, _first(place, token), f"that of token {row[0]}")
+            first = fact("own_first_in_prompt", token=token, place=place + 1)
+            return Breach(_CONTRACT, name, None, first, fact("of_token", token=row[0]))
         shown = Shown(row[1], tuple(int(each) for each in row[2::2]), row[3::2])
         step = Step(place, token, shown)
         wrong = rank_breach(step, terms.vocab_size) or sum_breach(step, terms.vocab_size)
         if wrong is not None:
-            return Breach(_CONTRACT, name, None, f"{wrong[1]} at token {place + 1} of the prompt", wrong[2])
+            return Breach(_CONTRACT, name, None, fact("in_prompt", what=wrong[1], place=place + 1), wrong[2])
     return None
-
-
-def _first(place: int, token: int) -> str:
-    return f"the logprob of token {token} first, at token {place + 1} of the prompt"

@@ -10,6 +10,7 @@ from scenarios.events import Submit
 from workers.judge.contracts.bans import NOWHERE, Bans, bans_of
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
+from workers.record.evidence import Fact, fact
 from workers.record.observation import Output
 
 
@@ -18,18 +19,19 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
     submit, output = given.submit, given.output
     name = submit.request
     if output is None or output.finish_reason is None:
-        actual = "none" if output is None else f"{len(output.tokens)} tokens and no end"
-        return Breach("answer", name, None, "an output that ended", actual)
+        actual = fact("nothing") if output is None else fact("tokens_open", count=len(output.tokens))
+        return Breach("answer", name, None, fact("ended_output"), actual)
     tokens = output.tokens
     if tokens and not (min(tokens) >= 0 and max(tokens) < terms.vocab_size):
         position = next(at for at, token in enumerate(tokens) if not 0 <= token < terms.vocab_size)
-        return Breach("vocabulary", name, position, f"0 to {terms.vocab_size - 1}", f"token {tokens[position]}")
+        due = fact("of_vocabulary", last=terms.vocab_size - 1)
+        return Breach("vocabulary", name, position, due, fact("token", token=tokens[position]))
     bans = bans_of(submit, terms.words_from_prompt, terms.vocab_size)
     if bans is not None:
         for position, token in enumerate(tokens):
             contract = bans.ban_on(token) if terms.masks_bind else None
             if contract is not None:
-                return Breach(contract, name, position, bans.demand(contract), f"token {token}")
+                return Breach(contract, name, position, bans.demand(contract), fact("token", token=token))
             bans.follow(token)
     return _end_breach(given, output, terms, bans)
 
@@ -39,20 +41,24 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
     name, reason, num_tokens = given.submit.request, output.finish_reason, len(output.tokens)
     end, why, contract = _end_of(given.submit, output.tokens, terms)
     if end is not None and num_tokens > end:
-        return Breach(contract, name, end, f"an end behind {end} tokens", f"{num_tokens} tokens")
+        return Breach(contract, name, end, fact("an_end_behind", count=end), fact("tokens", count=num_tokens))
     if given.at_abort is not None:
         had = len(given.at_abort.tokens)
         if num_tokens != had:
-            return Breach("abort", name, had, f"the {had} tokens it had when it was given up", f"{num_tokens} tokens")
-        return None if reason == "abort" else Breach("abort", name, had, "reason abort", f"reason {reason}")
+            return Breach("abort", name, had, fact("kept_at_abort", count=had), fact("tokens", count=num_tokens))
+        return None if reason == "abort" else Breach("abort", name, had, *_reasons("abort", reason))
     if end is not None:
         if reason == why:
             return None
-        return Breach("finish_reason", name, end - 1, f"reason {why}", f"reason {reason}")
+        return Breach("finish_reason", name, end - 1, *_reasons(why, reason))
     if reason == "error" and (name in terms.spoiled or (bans is not None and _leaves_nothing(bans))):
         return None
     contract = {"stop": "stop", "length": "max_tokens"}.get(str(reason), "finish_reason")
-    return Breach(contract, name, num_tokens, f"more tokens behind these {num_tokens}", f"reason {reason}")
+    return Breach(contract, name, num_tokens, fact("more_tokens", count=num_tokens), fact("reason", reason=reason))
+
+
+def _reasons(due: str, seen: str | None) -> tuple[Fact, Fact]:
+    return fact("reason", reason=due), fact("reason", reason=seen)
 
 
 def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | None, str, str]:

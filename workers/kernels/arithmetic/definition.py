@@ -31,12 +31,12 @@ def embed(token: int) -> int:
 
 
 def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return what an attention layer stores for a token at a position."""
+    """Return the cache word of an attention layer for a token at a position."""
     return mix(hidden + (2 * position + 1) * POSITION + layer * LAYER)
 
 
 def attention_weight(position: int, at: int) -> int:
-    """Return what a token at `position` multiplies the word of position `at` by: odd, 1 for its own."""
+    """Return the weight of the word at position `at` for a token at `position`: odd, 1 for its own."""
     return 2 * (position - at) + 1
 
 
@@ -46,7 +46,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: Sequence[int]) -> int:
-    """Return what a window of inputs, oldest first, adds to the recurrent state; the newest weighs GOLDEN."""
+    """Return the term of a window of inputs, oldest first, in the recurrent state; the newest weighs GOLDEN."""
     total = 0
     for age in range(len(window)):
         total += window[len(window) - 1 - age] * (2 * age + 1) * GOLDEN

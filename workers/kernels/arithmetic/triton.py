@@ -37,7 +37,7 @@ def embed(b_token):
 
 @triton.jit
 def kv_word(b_hidden, b_position, layer: tl.constexpr):
-    """Return what an attention layer stores for tokens at positions."""
+    """Return the cache words of an attention layer for tokens at positions."""
     b_place = (b_position.to(tl.uint64) * 2 + 1) * POSITION
     return mix(b_hidden + b_place + (layer * LAYER & _MASK))
 

@@ -1,4 +1,4 @@
-"""Compilation of kernels ahead of their first launch: list the variants that launches ask for, and compile them.
+"""Compilation of kernels ahead of their first launch: list the variants that launches need, and compile them.
 
 A variant is a kernel with everything that it is compiled for: types, which addresses and numbers are divisible by 16,
 constants, options. What Triton's own dispatch asks its compiler for is written down, and given to the compiler later,
@@ -32,16 +32,16 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """The variants that launches ask for, each once."""
+    """The variants that launches need, each once."""
 
     def __init__(self) -> None:
         self.found: set[Variant] = set()
         self._known: set[Any] = set()
 
     def add(self, op: Callable[[A], None], arguments: A) -> None:
-        """Add those of the kernels that an op launches; none of them is launched."""
+        """Add the variants of the kernels that an op launches, without launching them."""
         with launched_by(self._list), knobs.runtime.scope():
-            # Told that nothing is to be compiled, Triton launches nothing either.
+            # Where this hook prevents the compilation, Triton launches nothing either.
             knobs.runtime.jit_cache_hook = self._asked
             op(arguments)
 
@@ -58,12 +58,12 @@ class Variants:
 
 
 def _as_seen(argument: Any) -> Any:
-    """Return all that dispatch may see of an argument."""
+    """Return the properties of an argument that dispatch may depend on."""
     return (argument.dtype, argument.data_ptr() % _DIVISOR) if isinstance(argument, Tensor) else argument
 
 
 def compile_variant(variant: Variant) -> None:
-    """Compile a variant into Triton's cache, and what launches it where Triton compiles that too."""
+    """Compile a variant into Triton's cache, and its launcher where Triton compiles that too."""
     compiled = getattr(import_module(variant.module), variant.name).preload(variant.specialization)
     driver.active.launcher_cls(compiled.src, compiled.metadata)
 

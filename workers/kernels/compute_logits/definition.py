@@ -12,7 +12,7 @@ def compute_logits(a: ComputeLogits) -> None:
         first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - num_drafts
         for column in range(width):
             token = first + min(column, num_drafts)
-            # A padding row has no token: it repeats the logits of one beside it, which nobody reads.
+            # A padding row has no token: it repeats the logits of a neighbour, which are not used.
             token = min(max(token, 0), len(a.hidden) - 1)
             for word in range(a.vocab_size):
                 place = (row * width + column) * a.vocab_size + word

@@ -7,7 +7,7 @@ from workers.kernels.argument import ANY_DTYPE, Arguments, In, Memory, Out, argu
 
 @arguments
 class CopyInputs(Arguments):
-    """Copy everything the host says about a step to the device."""
+    """Copy the host's inputs of a step to the device."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging",))]
     destination: Annotated[Memory, Out("int64", "length", of=("inputs",))]
@@ -15,7 +15,7 @@ class CopyInputs(Arguments):
 
 @arguments
 class CopyScript(Arguments):
-    """Copy the drafts a new request is to be proposed into the line of its state slot."""
+    """Copy the scripted drafts of a new request into the line of its state slot."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_scripts",))]
     destination: Annotated[Memory, Out("int64", "length", of=("script",))]

@@ -22,12 +22,12 @@ def _copy(source: Any, destination: Any) -> None:
 
 
 def copy_inputs(a: CopyInputs) -> None:
-    """Copy everything the host says about a step."""
+    """Copy the host's inputs of a step."""
     _copy(a.source, a.destination)
 
 
 def copy_script(a: CopyScript) -> None:
-    """Copy the drafts a new request is to be proposed."""
+    """Copy the scripted drafts of a new request."""
     _copy(a.source, a.destination)
 
 

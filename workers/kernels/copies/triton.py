@@ -20,12 +20,12 @@ from workers.kernels.launch.triton import check_flat
 
 
 def copy_inputs(a: CopyInputs) -> None:
-    """Copy everything the host says about a step to the device."""
+    """Copy the host's inputs of a step to the device."""
     _copy(a.source, a.destination)
 
 
 def copy_script(a: CopyScript) -> None:
-    """Copy the drafts a new request is to be proposed into the line of its state slot."""
+    """Copy the scripted drafts of a new request into the line of its state slot."""
     _copy(a.source, a.destination)
 
 

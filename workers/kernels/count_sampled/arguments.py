@@ -1,4 +1,4 @@
-"""Count what a step sampled, and find where its rows go on: one op for everything between sampling and drafting."""
+"""Count the sampled tokens of rows and find their next tokens: one op for everything between sampling and drafting."""
 
 from typing import Annotated
 

@@ -5,7 +5,7 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def count_sampled(a: CountSampled) -> None:
-    """Count each row's valid tokens, keep the count with its state slot, and say how it goes on."""
+    """Count each row's valid tokens, keep the count with its state slot, and find its next token."""
     for row in range(len(a.state_slot)):
         count = 0
         for column in range(a.width):

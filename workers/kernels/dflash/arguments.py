@@ -11,7 +11,7 @@ from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 @arguments
 class DflashContext(Arguments):
-    """Write the context of the drafter: what it stores for the target's hidden word of every token that has a slot."""
+    """Write the drafter's context: the cache word of the target's hidden word of every token that has a slot."""
 
     hidden: Annotated[Memory, In("uint64", "T")]
     positions: Annotated[Memory, In("int64", "T")]

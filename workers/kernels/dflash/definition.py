@@ -7,7 +7,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write what the drafter stores for the target's hidden word of every token that has a slot."""
+    """Write the drafter's cache word of the target's hidden word of every token that has a slot."""
     for token in range(len(a.hidden)):
         if a.slots[token] >= 0:
             a.drafter_kv[a.slots[token]] = kv_word(int(a.hidden[token]), int(a.positions[token]), DRAFTER_LAYER)

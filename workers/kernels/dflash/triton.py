@@ -14,7 +14,7 @@ BLOCK_POSITIONS = 64
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the context of the drafter: what it stores for the target's hidden word of every token that has a slot."""
+    """Write the drafter's context: the cache word of the target's hidden word of every token that has a slot."""
     check_flat(a.hidden, a.positions, a.slots, a.drafter_kv)
     num_tokens = a.hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)

@@ -49,7 +49,7 @@ class DraftModelChain(CachedDrafts):
     """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token.
 
     `raw` is the model's last hidden word, `own` the argmax of its logits, lowest first. The draft is `own` plus
-    what the script says at its position, modulo the vocabulary: 0 leaves it, 1 makes it wrong. The chain goes on
+    the script's entry at its position, modulo the vocabulary: 0 leaves it, 1 makes it wrong. The chain goes on
     from its drafts. A row without a valid token proposes NO_DRAFT. What the chain writes to the cache is scratch;
     it leaves the recurrent states alone. In padding rows `raw` is 0 and `own` NO_DRAFT.
     """

@@ -14,7 +14,7 @@ from workers.kernels.kv_write.definition import kv_write
 from workers.kernels.recurrent_update.definition import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_ROW, PAD_SLOT
 
-# Of a row, the index of a draft, the hidden word and what the script says: the model's own token, and the draft.
+# Maps a row, the index of a draft, a hidden word and a script's entry to the model's own token and the draft.
 Predict: TypeAlias = Callable[[int, int, int, int], tuple[int, int]]
 
 
@@ -59,7 +59,7 @@ def likeliest(hidden: int, vocab_size: int) -> int:
 
 
 def run_chain(a: DraftModelChain, predict: Predict) -> None:
-    """Run the model behind each row's next token; `predict` says what it proposes."""
+    """Run the model behind each row's next token; `predict` chooses its drafts."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         for column in range(k):

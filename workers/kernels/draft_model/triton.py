@@ -126,7 +126,7 @@ def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_win
 
 @triton.jit
 def store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid):
-    """Store what a chain came to for one column of drafts; padding and rows without a valid token have none."""
+    """Store one column of a chain's drafts; padding and rows without a valid token have none."""
     tl.store(p_raw + o_draft, tl.where(is_real, b_hidden, 0), mask=is_row)
     tl.store(p_own + o_draft, tl.where(is_real, b_own, NO_DRAFT), mask=is_row)
     tl.store(p_draft_tokens + o_draft, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)

@@ -5,7 +5,7 @@ from typing import Annotated
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.draft_model.arguments import DraftModelChain
 
-# A block of the vocabulary, a tile of that, and a token of that are selected, each by a number.
+# One number selects a block of the vocabulary, one a tile in that, and one a token in that.
 NUMBERS_PER_DRAFT = 3
 
 
@@ -13,8 +13,8 @@ NUMBERS_PER_DRAFT = 3
 class DraftNoise(Arguments):
     """Draw the noise of the drafts behind each row's next token.
 
-    All drafts of a row have the position of the first and, beside it, their number: a draft that is not kept, and
-    its noise, may have had a say in what is kept before it, so the next step draws others.
+    All drafts of a row have the position of the first and, beside it, their number: which drafts are kept may depend on
+    a later one that is not, and on its noise, so the next step draws others.
     """
 
     seeds: Annotated[Memory, In("int64", "B")]

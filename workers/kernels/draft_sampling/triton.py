@@ -20,7 +20,7 @@ DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
 NUMBERS_PER_DRAFT = tl.constexpr(shared.NUMBERS_PER_DRAFT)
 BLOCK_DRAFTS = 128
 BLOCK_POSITIONS = 64
-# What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
+# Least sizes of a kernel's blocks: small vocabularies share a kernel, whatever their blocks and tiles.
 BLOCKS_MIN, TILES_MIN, TILE_MIN = 32, 4, 128
 
 
@@ -108,7 +108,7 @@ def _chain_kernel(
     BLOCK_WIDTH: tl.constexpr,
     BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    # What the layers share with other kernels takes blocks of rows; this one has one row.
+    # Layers that are shared with other kernels take blocks of rows; the block here is one row.
     o_row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     is_row = o_row < num_rows
     is_real = is_row & (tl.load(p_num_scheduled + o_row, mask=is_row, other=0) > 0)
@@ -159,7 +159,7 @@ def _chain_kernel(
 
 @triton.jit
 def _largest(b_word, p_line, is_kept, vocab_size, BLOCK: tl.constexpr):
-    """Return the largest logit of a hidden word and the lowest token that has it; keep the logits, if they are to be.
+    """Return the largest logit of a hidden word and the lowest token that has it; store the logits where `is_kept`.
 
     Shapes: [1], and [1] pointers.
     """

@@ -1,4 +1,4 @@
-"""Slot mapping of drafts: where a drafter that runs on its own output caches what it makes of them."""
+"""Slot mapping of drafts: the cache slots of a drafter that runs on its own output."""
 
 import triton.language as tl
 

@@ -1,4 +1,4 @@
-"""Limit of a drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more.
+"""Limit of a drafter with fewer positions than the target: the end of its cache, and rows without drafts.
 
 Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
 """
@@ -20,7 +20,7 @@ class LimitSlots(Arguments):
 
 @arguments
 class LimitDrafts(Arguments):
-    """Take its drafts from every row whose next token and drafts do not all have a position in the drafter."""
+    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
 
     positions: Annotated[Memory, In("int64", "T")]
     token_index: Annotated[Memory, In("int64", "B")]

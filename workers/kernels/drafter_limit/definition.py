@@ -1,4 +1,7 @@
-"""Definition of the limit of a drafter with fewer positions than the target: loops over tokens and rows."""
+"""Definition of the limit of a drafter with fewer positions than the target: loops over tokens and rows.
+
+Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
+"""
 
 from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
@@ -14,7 +17,7 @@ def limit_slots(a: LimitSlots) -> None:
 
 
 def limit_drafts(a: LimitDrafts) -> None:
-    """Take its drafts from every row whose next token and drafts do not all have a position in the drafter."""
+    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         last_kept = int(a.positions[int(a.token_index[row])])

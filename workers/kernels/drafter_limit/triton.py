@@ -1,4 +1,4 @@
-"""Limit of a drafter with fewer positions than the target: where its cache ends, and who gets no drafts any more."""
+"""Limit of a drafter with fewer positions than the target: the end of its cache, and rows without drafts."""
 
 import triton.language as tl
 
@@ -17,7 +17,7 @@ def limit_slots(a: LimitSlots) -> None:
 
 
 def limit_drafts(a: LimitDrafts) -> None:
-    """Take its drafts from every row whose next token and drafts do not all have a position in the drafter."""
+    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
     check_flat(a.positions, a.token_index, a.draft_tokens)
     num_columns = a.draft_tokens.numel()
     if num_columns:

@@ -1,4 +1,4 @@
-"""Shared definitions of drafters: the words a row has cached, what its script says, and its scratch words."""
+"""Shared definitions of drafters: cached words, script entries and scratch words of a row."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def cached_words(a: CachedDrafts, row: int, last: int) -> list[int]:
 
 
 def attended(words: Sequence[int], position: int) -> int:
-    """Return what attention at a position sees of words at the positions from 0 on."""
+    """Return the output of attention at a position over words at the positions from 0 on."""
     total = 0
     for at, word in enumerate(words):
         total += word * attention_weight(position, at)
@@ -39,5 +39,5 @@ def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
 
 
 def scripted(a: ScriptedDrafts, row: int, position: int) -> int:
-    """Return what the script of a row says at a position; past the end of the model, its last word."""
+    """Return the script's entry of a row at a position; past the end of the model, its last one."""
     return int(a.script[int(a.state_slot[row]) * a.max_model_len + min(position, a.max_model_len - 1)])

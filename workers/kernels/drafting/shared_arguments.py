@@ -1,4 +1,4 @@
-"""Arguments that drafters have in common: whose drafts they propose, and the cache that a chain of drafts reads."""
+"""Arguments that drafters have in common: rows and their scripts, and the cache that a chain of drafts reads."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from workers.kernels.argument import Arguments, In, InOut, Memory, Out, argument
 
 @arguments
 class ScriptedDrafts(Arguments):
-    """Proposals behind the last kept token of each row, as its script wants them."""
+    """Proposals behind the last kept token of each row, from its script."""
 
     positions: Annotated[Memory, In("int64", "T")]
     token_index: Annotated[Memory, In("int64", "B")]

@@ -13,11 +13,10 @@ DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
 
 @arguments
 class DrawNoise(Arguments):
-    """Draw what verification needs for each row.
+    """Draw the noise of verification for each row.
 
-    What column c selects has position + c. Whether it is accepted has the position of the first column, and index
-    c: verification of drafts together looks at numbers of drafts that it does not keep, and the next one must not
-    use them again.
+    Selection in column c uses position + c. Acceptance uses the position of the first column, and index c: block
+    verification reads numbers of drafts that it does not keep, and the next verification must not use them again.
     """
 
     seeds: Annotated[Memory, In("int64", "B")]

@@ -25,7 +25,7 @@ def uniform(word: int) -> np.float32:
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Draw what verification needs for each row."""
+    """Draw the noise of verification for each row."""
     k, num_tries = a.num_speculative_tokens, a.num_tries
     for row in range(len(a.seeds)):
         seed, position = int(a.seeds[row]), int(a.positions[row])

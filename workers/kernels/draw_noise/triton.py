@@ -16,7 +16,7 @@ BLOCK = 128
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Draw what verification needs for each row.
+    """Draw the noise of verification for each row.
 
     One number of Philox an element of a block, over all rows. It is to be launched behind `sampler_stats`, which takes
     longer.
@@ -39,7 +39,7 @@ def _kernel(
     p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries,
     BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    # It writes beside the pass over the logits, which is ahead of it, has nothing to do with noise, and lets nobody
+    # It runs beside the pass over the logits ahead of it, which neither reads nor writes noise, and lets no kernel
     # begin before it has waited itself.
     let_next_begin(OVERLAPS)
     o_draw = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -62,7 +62,7 @@ def _kernel(
     tl.store(p_words + 1, uniform(b_1), mask=is_select)
     tl.store(p_words + 2, uniform(b_2), mask=is_select)
     tl.store(p_words + 3, uniform(b_3), mask=is_select)
-    # Who waits for this one waits for the pass, too.
+    # A kernel that waits for this one waits for the pass, too.
     wait_for_others(OVERLAPS)
 
 

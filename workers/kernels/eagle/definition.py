@@ -31,7 +31,7 @@ def draft_chain(a: DraftChain) -> None:
 
 
 def _propose(a: DraftChain, row: int) -> None:
-    """Run the drafter on its own output, beginning with what the first pass made of the last kept token."""
+    """Run the drafter on its own output, beginning with the first pass's word of the last kept token."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, vector = int(a.positions[last]), int(a.drafter_hidden[last])
     cached = cached_words(a, row, position)

@@ -1,4 +1,4 @@
-"""Extraction of hidden states: the target's hidden words are written out for whoever consumes them.
+"""Extraction of hidden states: the target's hidden words are written out for a consumer.
 
 Source: vLLM's `extract_hidden_states` proposer, whose one draft is the token that was just sampled.
 """

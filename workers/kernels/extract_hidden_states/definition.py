@@ -1,4 +1,7 @@
-"""Definition of the extraction of hidden states: a loop over tokens; the one draft is the token just sampled."""
+"""Definition of the extraction of hidden states, which are written out for whoever consumes them: a loop over tokens.
+
+Source: vLLM's `extract_hidden_states` proposer, whose one draft is the token that was just sampled.
+"""
 
 from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT

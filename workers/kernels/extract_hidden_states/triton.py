@@ -1,4 +1,4 @@
-"""Extraction of hidden states: the target's hidden words are written out for whoever consumes them."""
+"""Extraction of hidden states: the target's hidden words are written out for a consumer."""
 
 import triton.language as tl
 

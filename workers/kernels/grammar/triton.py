@@ -1,4 +1,4 @@
-"""Structured output on the device: drafts that the host has checked, and masks of the tokens that may come."""
+"""Structured output on the device: drafts that the host has checked, and masks of the allowed tokens."""
 
 import triton.language as tl
 

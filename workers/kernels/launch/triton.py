@@ -35,7 +35,7 @@ UNKNOWN_TOKEN = tl.constexpr(sentinels.UNKNOWN_TOKEN)
 POISON = tl.constexpr(sentinels.POISON)
 
 COLUMNS_MIN = 4
-# What the sizes of long lines are told apart by: all of them are multiples of it, or not. Shorter ones are not asked.
+# Kernels of lines longer than LONG_LINE distinguish whether all sizes are multiples of UNIT.
 UNIT, LONG_LINE = 128, 4096
 
 # Takes a kernel, its grid, arguments and options.
@@ -48,22 +48,24 @@ _LAUNCHED_BY: ContextVar[Launcher | None] = ContextVar("launched_by", default=No
 class Bound:
     """One launch of a compiled kernel: its grid and arguments, tensors by their address."""
 
-    __slots__ = ("_arguments", "_function", "_grid", "_metadata", "_run", "_tensors")
+    __slots__ = ("_arguments", "_compiled", "_grid", "_run", "_tensors")
 
     def __init__(self, compiled: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        self._run, self._function, self._metadata = compiled.run, compiled.function, compiled.packed_metadata
+        self._run = compiled.run
+        # Behind the stream: the function, its metadata, and no hooks.
+        self._compiled = (compiled.function, compiled.packed_metadata, None, None, None)
         self._grid = (*grid, 1, 1)[:3]
         self._arguments = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
-        # An address keeps nothing alive.
+        # Kept alive here: an address is no reference.
         self._tensors = tuple(each for each in arguments if isinstance(each, Tensor))
 
     def __call__(self, stream: int) -> None:
         """Enqueue the launch on a stream."""
-        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *self._arguments)
+        self._run(*self._grid, stream, *self._compiled, *self._arguments)
 
 
 def kernel(*specialized: str) -> Callable[[Any], Any]:
-    """Return what makes a kernel of a function: one that is compiled for its constants, and for what is `specialized`.
+    """Return a decorator that makes a kernel, compiled for its constants and its `specialized` arguments.
 
     Of everything else Triton would ask at each launch whether it is 1, or an address or a number divisible by 16, and
     compile again for each new answer. That pays for long lines, which are then read in larger pieces, and for nothing
@@ -81,8 +83,8 @@ def kernel(*specialized: str) -> Callable[[Any], Any]:
     return made
 
 
-# A kernel that overlaps begins before the one ahead of it on its stream has ended, if that one lets it: what it reads
-# and writes before it waits is nobody else's business. Hopper is the first that can ("programmatic dependent launch").
+# A kernel that overlaps begins before the one ahead of it on its stream has ended, if that one lets it: until it waits
+# it must share no memory with others. Hopper is the first that can ("programmatic dependent launch").
 OVERLAPPING_ARCH = 90
 
 
@@ -116,7 +118,7 @@ def columns_of(width: int) -> int:
 
 
 def unit_of(vocab_size: int, *strides: int) -> int:
-    """Return what the sizes of lines are given in: 1, or a unit that says how long pieces can be read at once."""
+    """Return the unit of the sizes of lines: 1, or UNIT where longer pieces can be read at once."""
     is_long = vocab_size > LONG_LINE and all(size % UNIT == 0 for size in (vocab_size, *strides))
     return UNIT if is_long else 1
 
@@ -134,7 +136,7 @@ def check_flat(*buffers: Tensor) -> None:
 
 
 def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
-    """Return what launches a kernel on a grid; it takes every parameter of the kernel by position."""
+    """Return a launcher of a kernel on a grid, which takes every parameter of the kernel by position."""
 
     def call(*arguments: Any, **options: Any) -> None:
         # A product that is added before it is rounded is not the definition's, and lanes of a warp that add up each
@@ -166,7 +168,7 @@ def hash_in_order(modules: Iterable[str]) -> None:
 
 @contextmanager
 def launched_by(launcher: Launcher) -> Iterator[None]:
-    """Give what would be launched to somebody else meanwhile."""
+    """Pass launches to a launcher of the caller's meanwhile."""
     token = _LAUNCHED_BY.set(launcher)
     try:
         yield

@@ -7,7 +7,7 @@ from workers.kernels.argument import Arguments, In, Memory, Out, arguments
 # A longer line is read in blocks, one program each.
 SHORT_LINE = 8192
 BLOCK_SIZE = 4096
-# So many logits of a line are set aside at most.
+# Limit on the logits of a line that are set aside.
 CANDIDATES_MAX = 8192
 # Numbers that are kept of a block, and of a line.
 NUMBERS_PER_BLOCK = 3

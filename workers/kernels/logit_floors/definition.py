@@ -17,7 +17,7 @@ def logit_floors(a: LogitFloors) -> None:
             a.floors[line] = NEVER
             if a.temperature[row] > 0 and column <= a.num_drafts[row] and has_distribution(logits):
                 floor = _top_k(logits, int(a.top_k[row]))
-                # One zero of two.
+                # Turns the negative zero into the positive one.
                 a.floors[line] = _top_p(logits, floor, a.top_p[row], scale_of(a.temperature[row])) + ZERO
 
 

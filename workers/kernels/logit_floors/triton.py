@@ -11,12 +11,12 @@ from workers.kernels.logit_floors import arguments as shared
 from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
-# What is read in one piece.
+# Logits that are read in one piece.
 TILE_SIZE = 64
 BLOCK_WARPS = 4
-# The lowest number that is one.
+# The least finite float32.
 LEAST = tl.constexpr(-3.4028234663852886e38)
-# So many logits that follow each other are a thread's.
+# Consecutive logits of one thread.
 NEIGHBOURS = tl.constexpr(4)
 # Bits of a key that one step of a search finds, their values, and the steps for all bits; a bound needs no more than
 # its sign, its exponent and the first bits of its fraction.
@@ -25,22 +25,22 @@ BITS, VALUES, STEPS, STEPS_OF_BOUND = (tl.constexpr(each) for each in (2, 4, 16,
 LOWEST_KEY = tl.constexpr(0x007FFFFF)
 # The mass of any logit that is kept is not below this; that of none is 0.
 LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
-# So many of a line are read at once where it does not fit.
+# Logits that are read at once of a line that does not fit.
 READ_AT_ONCE = tl.constexpr(4096)
 # Where few logits are set aside, half of them or a quarter are searched.
 FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
-# So much of the room is aimed at: half of it, six deviations of a block and of the sample included.
+# Share of the room that a sample aims at: with six deviations of a block and of the sample, half of the room.
 AIMED = 0.34
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a line is cut: whole if it is short, otherwise into blocks, of which a sample tells what to set aside."""
+    """Partition of a line: whole if it is short, otherwise blocks, with a sample that bounds what is set aside."""
 
     short: int = shared.SHORT_LINE
     block: int = shared.BLOCK_SIZE
     sample: int = 4096
-    # So many of a sample follow one another.
+    # Consecutive logits of the sample.
     group: int = 32
     candidates: int = shared.CANDIDATES_MAX
     num_warps: int = 8
@@ -54,7 +54,7 @@ def logit_floors(a: LogitFloors) -> None:
 def find_floors(a: LogitFloors, cut: Cut) -> None:
     """Set floors to the lowest logit of each line that stays.
 
-    A sample of a line tells a logit that its floor is hardly below. Programs of blocks read the line once, add it up,
+    A sample of a line gives a logit that its floor is hardly below. Programs of blocks read the line once, add it up,
     and set aside the few logits that are not below that one; these are searched for the floor. Where it is not among
     them, or they are more than there is room for, the line itself is searched.
     """
@@ -80,7 +80,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     room = cut.candidates // num_blocks
     assert room >= FEWEST, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
     bounds, maxima, sums, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
-    # That of no block overflows unless its count is six deviations from what it is on average.
+    # The room of a block overflows only if its count is six deviations above its mean.
     aimed = int(min(cut.candidates * AIMED, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
     overlaps = can_overlap()
     launch(_bounds_kernel, (num_lines,))(
@@ -151,7 +151,7 @@ def _bounds_kernel(
     vocab_size, logits_stride, width, aimed,
     SAMPLE: tl.constexpr, GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find in a sample of a line a logit that the floor is hardly below: so many are hardly there by chance."""
+    """Find in a sample of a line a bound that the floor is hardly ever below."""
     let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
     _temperature, top_k, _top_p, limits_k, limits_p = _limits(
@@ -191,7 +191,7 @@ def _blocks_kernel(
         o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
         b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
         p_line = p_logits + i_line * logits_stride
-        # What nearly every block has needs no mask.
+        # Nearly every block is whole, and needs no mask.
         if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
             b_logits = tl.load(p_line + b_token)
         else:
@@ -211,7 +211,7 @@ def _blocks_kernel(
         b_place = tl.cumsum(b_count, axis=0) - b_count
         count, i_program = tl.sum(b_count, axis=0), tl.program_id(0).to(tl.int64)
         p_candidates += i_program * room
-        # What there is no room for is not asked for.
+        # Nothing is stored where there is no room for all.
         for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
             b_lowest = b_bits & (~b_bits + 1)
             b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
@@ -231,7 +231,7 @@ def _blocks_kernel(
 
 @triton.jit
 def _num_bits(b_words):
-    """Return how many bits of words are set."""
+    """Return the number of bits set in each word."""
     b_words -= (b_words >> 1) & 0x55555555
     b_words = (b_words & 0x33333333) + ((b_words >> 2) & 0x33333333)
     return (((b_words + (b_words >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24
@@ -286,7 +286,7 @@ def _floors_kernel(
 
 @triton.jit
 def _set_aside(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return what the blocks of a line have set aside, none more than so many; -inf fills the rest."""
+    """Return the logits that the blocks of a line have set aside, at most USED each; -inf fills the rest."""
     o_place = tl.arange(0, LENGTH)[None, :]
     o_block = o_place // USED
     b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)
@@ -314,7 +314,7 @@ def _logit_of(b_key):
 
 @triton.jit
 def _values():
-    """Return, as the highest bits of a key, the values that one step of a search tells from each other."""
+    """Return, as the highest bits of a key, the values that one step of a search distinguishes."""
     return tl.arange(0, VALUES).to(tl.uint32) << (32 - BITS)
 
 
@@ -322,7 +322,7 @@ def _values():
 def _largest_key(b_keys, b_masses, key, least, COUNT: tl.constexpr):
     """Return the largest key, not below `key`, such that the masses of keys from there on add up to at least `least`.
 
-    It is `key` if there is none; and whether there is one. Of a key only the first bits are found: so many steps.
+    It is `key` if there is none; and whether there is one. COUNT steps find the first bits of a key alone.
     Shapes: [1, N].
     """
     b_masses = tl.where(b_keys >= key, b_masses, 0.0)
@@ -357,7 +357,7 @@ def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, tota
 
 @triton.jit
 def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Return what `_largest_key` does of a line's logits, which it reads at every step: they count, or weigh."""
+    """Do what `_largest_key` does for a line that is read at every step, by its counts or its weights."""
     found, b_value = key * 0, _values()
     for _ in range(STEPS):
         b_next = found | b_value

@@ -28,7 +28,7 @@ class TokenLogprobs(Arguments):
 
 @arguments
 class FlattenLogprobs(Arguments):
-    """Put the logprobs of `rows` one behind the other: those of num_sampled columns of each row, no more.
+    """Concatenate the logprobs of `rows`: those of the first num_sampled columns of each.
 
     Source: the review of vLLM PR #37238.
     """

@@ -30,7 +30,7 @@ def token_logprobs(a: TokenLogprobs) -> None:
 
 
 def flatten_logprobs(a: FlattenLogprobs) -> None:
-    """Put the logprobs of `rows` one behind the other: those of as many columns as the row has valid tokens."""
+    """Concatenate the logprobs of `rows`: those of as many columns as the row has valid tokens."""
     end = 0
     for index in range(len(a.rows)):
         row = int(a.rows[index])

@@ -26,7 +26,7 @@ def token_logprobs(a: TokenLogprobs) -> None:
 
 
 def flatten_logprobs(a: FlattenLogprobs) -> None:
-    """Put the logprobs of `rows` one behind the other: those of num_sampled columns of each row, no more."""
+    """Concatenate the logprobs of `rows`: those of the first num_sampled columns of each."""
     arguments = (a.rows, a.num_sampled, a.ids, a.logprobs, a.flat_ids, a.flat_logprobs)
     check_flat(*arguments)
     launch(_flatten_kernel, (a.rows.numel(),))(*arguments, a.width, BLOCK_ROWS, BLOCK_FLAT)

@@ -33,7 +33,7 @@ def ngram_search(a: NgramSearch) -> None:
 
 
 def _behind_the_longest_match(history: Sequence[int]) -> int:
-    """Return where the rightmost of the longest earlier matches of a history's end ends; nothing matches at its end."""
+    """Return the end of the rightmost of the longest earlier matches of a history's end; the length without any."""
     for length in range(NGRAM_MAX, 0, -1):
         for end in range(len(history) - 1, length - 1, -1):
             if history[end - length : end] == history[len(history) - length :]:

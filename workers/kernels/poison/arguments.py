@@ -1,4 +1,4 @@
-"""Make memory that changes hands unreadable."""
+"""Overwrite memory that gets a new owner, so that stale values are noticed."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Definition of poison: a loop over the words of memory that changes hands."""
+"""Definition of poison: a loop over the words of memory that gets a new owner."""
 
 from workers.kernels.poison.arguments import Poison, PoisonStates
 from workers.kernels.sentinels import POISON

@@ -1,4 +1,4 @@
-"""Turn the host's optimistic tables into what a step feeds to the model: one op for everything before the model."""
+"""Turn the host's optimistic tables into the inputs of the model: one op for everything before the model."""
 
 from typing import Annotated
 
@@ -10,8 +10,8 @@ class PrepareInputs(Arguments):
     """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled.
 
     Counts are read from one buffer and written to another, so rows may move freely. `accepted` says which
-    speculative position of a row's state slot is the committed one. What is no id of a token is fed as the nearest
-    one. Padding rows have length and accepted count 0, padding tokens position 0 and PAD_SLOT.
+    speculative position of a row's state slot is the committed one. Ids outside the vocabulary are clamped. Padding
+    rows have length and accepted count 0, padding tokens position 0 and PAD_SLOT.
     Source: vLLM PR #32951.
     """
 

@@ -19,7 +19,7 @@ def prepare_inputs(a: PrepareInputs) -> None:
             a.positions[token] = position
             a.slots[token] = _slot(a, row, position)
             token_id = _token_id(a, row, token)
-        # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
+        # Clamped: tokens that the host does not know, and drafts that were not proposed or are no tokens.
         a.input_ids[token] = min(max(token_id, 0), a.vocab_size - 1)
 
 
@@ -44,7 +44,7 @@ def _correct_row(a: PrepareInputs, row: int) -> None:
 
 
 def _slot(a: PrepareInputs, row: int, position: int) -> int:
-    """Return where the cache keeps a position of a row; a position without a block has no place."""
+    """Return the slot of a row's position, PAD_SLOT for a position without a block."""
     column = position // a.block_size
     if column >= a.max_blocks:
         return PAD_SLOT
@@ -55,7 +55,7 @@ def _slot(a: PrepareInputs, row: int, position: int) -> int:
 
 
 def _token_id(a: PrepareInputs, row: int, token: int) -> int:
-    """Return a token's id: sampled or proposed by the step before, else what the host says."""
+    """Return a token's id: sampled or proposed by the step before, else the host's."""
     previous = int(a.prev_position[row])
     verified_first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - int(a.num_drafts[row])
     if previous == NO_PREVIOUS_ROW or token < verified_first:

@@ -1,4 +1,4 @@
-"""Turn the host's optimistic tables into what a step feeds to the model: one op for everything before the model."""
+"""Turn the host's optimistic tables into the inputs of the model: one op for everything before the model."""
 
 import triton
 import triton.language as tl
@@ -83,7 +83,7 @@ def _kernel(
         b_id = b_known + b_next + b_proposed
         tl.store(p_positions + o_token, b_position, mask=is_token)
         tl.store(p_slots + o_token, b_slot, mask=is_token)
-        # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
+        # Clamped: tokens that the host does not know, and drafts that were not proposed or are no tokens.
         tl.store(p_ids + o_token, tl.minimum(tl.maximum(b_id, 0), vocab_size - 1), mask=is_token)
 
 

@@ -17,7 +17,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 
 
 def scale_of(temperature: np.float32) -> np.float32:
-    """Return what logits are multiplied by; 1 where the temperature is 0."""
+    """Return the factor of logits at a temperature; 1 where that is 0."""
     return LOG2E / temperature if temperature > 0 else ONE
 
 
@@ -101,12 +101,12 @@ def line_of(
 
 
 def num_blocks_of(a: Distributions) -> int:
-    """Return how many blocks the vocabulary has."""
+    """Return the number of blocks of the vocabulary."""
     return int(-(-a.vocab_size // a.block_size))
 
 
 def target_blocks(a: Verified, row: int, column: int) -> slice:
-    """Return where the statistics of a column's target are."""
+    """Return the slice of the statistics of a column's target."""
     line = row * (1 + a.num_speculative_tokens) + column
     return slice(line * num_blocks_of(a), (line + 1) * num_blocks_of(a))
 
@@ -145,7 +145,7 @@ def is_verifiable(a: Verified, row: int, column: int) -> bool:
 
 
 def num_usable(a: Verified, row: int) -> int:
-    """Return how many drafts of a row come before the first that cannot be verified."""
+    """Return the number of drafts of a row before the first that cannot be verified."""
     for column in range(a.num_drafts[row]):
         if not is_verifiable(a, row, column):
             return column
@@ -163,7 +163,7 @@ def both_of(a: Verified, row: int, column: int) -> tuple[Line, Line | PointMass]
 def odds_of(
     target: Line, proposal: Line | PointMass, token: int, odds: np.float32 = ONE
 ) -> tuple[np.float32, np.float32]:
-    """Return what `odds` times the target's and the draft probability of a token are to each other."""
+    """Return `odds` times the target's probability of a token, and its draft probability, on a common scale."""
     return odds * target.weight(token) * proposal.total, proposal.weight(token) * target.total
 
 
@@ -185,6 +185,6 @@ def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
 
 
 def left_of(target: Line, proposal: Line | PointMass, odds: np.float32, token: int) -> np.float32:
-    """Return what the draft probability of a token leaves of `odds` times the target's."""
+    """Return the residual of a token: `odds` times the target's probability less the draft's, or 0."""
     p, q = odds_of(target, proposal, token, odds)
     return max(p - q, ZERO)

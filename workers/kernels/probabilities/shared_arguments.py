@@ -1,4 +1,4 @@
-"""Arguments that the sampler's ops have in common: the logits of targets and drafts, and what became of them."""
+"""Arguments that the sampler's ops have in common: the logits of targets and drafts, and their statistics."""
 
 from typing import Annotated
 

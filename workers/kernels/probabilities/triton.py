@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import wait_for_others
-from workers.kernels.probabilities import vectorised as shared
+from workers.kernels.probabilities import numpy as shared
 
 LOG2E = tl.constexpr(float(shared.LOG2E))
 NEVER = tl.constexpr(float("-inf"))
@@ -14,7 +14,7 @@ _MOST = tl.constexpr(3.4028234663852886e38)
 
 @triton.jit
 def scale_of(temperature):
-    """Return what logits are multiplied by; 1 where the temperature is 0."""
+    """Return the factor of logits at a temperature; 1 where that is 0."""
     is_random = temperature > 0
     divisor = tl.where(is_random, temperature, 1.0)
     return tl.where(is_random, tl.div_rn(divisor * 0 + LOG2E, divisor), 1.0)
@@ -89,14 +89,14 @@ def largest_of(b_numbers, axis: tl.constexpr):
 
 @triton.jit
 def _in_order(b_bits):
-    """Return integers that are ordered as numbers of such bits are, and of such integers those bits."""
+    """Return integers in the order of the numbers that have these bits; its own inverse."""
     # The larger the bits of a negative number, the less it is; the sign stays.
     return b_bits ^ ((b_bits >> 31) & _LARGEST)
 
 
 @triton.jit
 def largest(b_max):
-    """Return the largest of each line of maxima, and whether it means nothing: one is NaN or inf, or all are -inf."""
+    """Return the largest of each line of maxima, and whether it is undefined: one is NaN or inf, or all are -inf."""
     b_maximum = largest_of(tl.where(b_max < float("inf"), b_max, float("inf")), 1)
     return b_maximum, (b_maximum == float("inf")) | (b_maximum == NEVER)
 
@@ -130,7 +130,7 @@ def draft_odds(
     i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Return what is known of a row's drafts before any noise: how many are usable, and each one's odds.
+    """Return the number of a row's usable drafts, and the odds of each, before noise is applied.
 
     Takes what `draft_logits` returned.
 
@@ -188,7 +188,7 @@ def without(
 def odds_of(
     p_line, p_draft_line, b_token, is_token, floor, odds, maximum, total, draft_maximum, draft_total, scale
 ):  # fmt: skip
-    """Return what odds * p and q of tokens are to each other."""
+    """Return odds * p and q of tokens, on a common scale."""
     b_logits = tl.load(p_line + b_token, mask=is_token, other=NEVER)
     b_proposed = tl.load(p_draft_line + b_token, mask=is_token, other=NEVER)
     b_target = odds * weight(b_logits, floor, maximum, scale) * draft_total

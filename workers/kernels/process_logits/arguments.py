@@ -1,4 +1,4 @@
-"""Change logits by what the request of each row asks for: masks, bad words, penalties."""
+"""Apply the sampling parameters of each row's request to its logits: masks, bad words, penalties."""
 
 from typing import Annotated, NamedTuple
 
@@ -11,7 +11,7 @@ PENALTY_SHIFT = 14  # a penalty of 1/64 in units of a logit: 2^20 of them are 1.
 
 
 class Line(NamedTuple):
-    """Where a request's line has what: offsets into it. Masks have one bit a token, words of BITS bits.
+    """Layout of a request's line: offsets into it. Masks have one bit a token, words of BITS bits.
 
     Bad words are right-aligned in BAD_WORDS fields of BAD_WORD_LENGTH tokens, padded with UNKNOWN_TOKEN;
     `tokens` has one place a position.
@@ -32,7 +32,17 @@ def line_of(vocab_size: int) -> Line:
     """Return the layout of a line."""
     words = -(-vocab_size // BITS)
     bad_words = 5 + 2 * words
-    return Line(0, 1, 2, 3, 4, 5, 5 + words, bad_words, bad_words + BAD_WORDS * BAD_WORD_LENGTH)
+    return Line(
+        num_prompt=0,
+        min_length=1,
+        presence=2,
+        frequency=3,
+        repetition=4,
+        allowed=5,
+        stop=5 + words,
+        bad_words=bad_words,
+        tokens=bad_words + BAD_WORDS * BAD_WORD_LENGTH,
+    )
 
 
 @arguments

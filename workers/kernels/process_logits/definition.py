@@ -1,4 +1,4 @@
-"""Logits changed by what each request asks for, one row, one column and one token at a time."""
+"""Logits changed by the sampling parameters of requests, one row, one column and one token at a time."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Change logits by what the request of each row asks for: masks, bad words, penalties."""
+"""Apply the sampling parameters of each row's request to its logits: masks, bad words, penalties."""
 
 import triton.language as tl
 

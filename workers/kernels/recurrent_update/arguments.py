@@ -12,7 +12,7 @@ class RecurrentUpdate(Arguments):
     States[slot, 0] becomes the state before the token that is verified first, states[slot, 1 + j] the one after the
     j-th verified token; the window that belongs to states[slot, j] is conv[slot, j : j + W - 1]. A row that has
     computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) come last and are left
-    alone. What no count of this step leads to, behind 2 + d states and W + d inputs of a slot, may hold anything.
+    alone. A slot is undefined behind 2 + d states and W + d inputs, which no count of this step leads to.
 
     A slot after a step that verified d = 2 drafts x, y behind token t; K = 3, W = 4, and a, b, c came before t::
 

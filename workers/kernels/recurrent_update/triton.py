@@ -58,7 +58,7 @@ def _kernel(
     b_length = tl.load(p_num_scheduled + o_row, mask=is_row, other=0)
     b_first = b_length - 1 - tl.load(p_num_drafts + o_row, mask=is_row, other=0)
     is_started = is_row & (tl.load(p_num_computed + o_row, mask=is_row, other=0) > 0)
-    # The count of a slot nobody has used is no index.
+    # The count of an unused slot is no index.
     b_accepted = tl.load(p_accepted + o_row, mask=is_started, other=0)
     p_state, p_inputs = p_states + o_slot * stride_states, p_conv + o_slot * stride_conv
     b_state = tl.load(p_state + b_accepted, mask=is_started, other=0)

@@ -1,4 +1,4 @@
-"""Add up what block verification leaves of the target's probability, block by block of the vocabulary."""
+"""Sum the residual of the target after drafts, for block verification, block by block of the vocabulary."""
 
 from typing import Annotated
 

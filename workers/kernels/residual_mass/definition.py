@@ -1,4 +1,4 @@
-"""Definition of what block verification leaves of the target: a loop over rows, columns, blocks and tokens."""
+"""Definition of the residual of the target in block verification: a loop over rows, columns, blocks and tokens."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Add up what block verification leaves of the target's probability, block by block of the vocabulary."""
+"""Sum the residual of the target after drafts, for block verification, block by block of the vocabulary."""
 
 import triton
 import triton.language as tl
@@ -30,13 +30,13 @@ TILE = 128
 ELEMENTS_PER_WARP = 1024
 # A block is read in pieces of so many logits: larger ones need so many registers that few programs run at once.
 PIECE = 4096
-# Most columns decide nothing: few programs of a row find that out.
+# Most columns have no sum that decides: few programs per row are enough.
 PROGRAMS = 16
 # One program a row is enough for such a vocabulary, and one kernel for all of them: its blocks are read in such pieces.
 SMALL, SMALL_PIECE, COLUMNS_MIN, BLOCKS_MIN = 4096, 256, 16, 32
-# Of so many blocks and more, the sums mostly tell enough of what is left.
+# From this many blocks on, the sums of blocks mostly bound the residual well enough.
 BLOCKS_TELLING = tl.constexpr(8)
-# What rounding of sums may make of them.
+# Margin for the rounding of sums.
 MARGIN = tl.constexpr(1e-5)
 
 
@@ -109,7 +109,7 @@ def _kernel(
         are_all_kept = at((b_noise < b_odds).to(tl.int32), o_column, usable) > 0
         b_known, b_left = (b_noise >= b_odds) | are_all_kept, 0 * b_odds
         if num_blocks >= BLOCKS_TELLING:
-            # No less is left than of blocks as a whole, and no more than the draft of the column leaves.
+            # The residual is at least that of blocks as a whole, and at most what the draft of the column leaves.
             b_least = tl.maximum((b_odds * b_draft_total)[:, None] * b_mass - b_total[:, None] * b_draft_mass, 0.0)
             b_whole = b_total * b_draft_total
             b_least = tl.div_rn(tl.sum(b_least, axis=1), b_whole) - MARGIN
@@ -148,7 +148,7 @@ def _left_of_piece(
     p_line, p_draft_line, first, end, certain, factor, floor, maximum, total, draft_maximum, scale,
     PIECE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return what drafts leave of a piece of the target; of a certain one, which has no draft logits, its token."""
+    """Return the residual of a piece of the target; a `certain` draft has a token and no draft logits."""
     b_target = factor * weight(load_block(p_line, first, end, PIECE, TILE), floor, maximum, scale)
     if certain >= 0:
         o_tile = first + tl.arange(0, PIECE // TILE) * TILE

@@ -16,7 +16,7 @@ from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, 
 from workers.kernels.sampler_stats.arguments import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
-# So few programs wait for memory and for little else: they ask for logits before they know whether these count.
+# This few programs wait for memory above all: they load logits before it is known whether these count.
 FEW = 512
 
 
@@ -38,7 +38,7 @@ def sampler_stats(a: SamplerStats) -> None:
     are_few, overlaps = num_columns * num_rows * num_blocks <= FEW, can_overlap()
     unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
     per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
-    # In three dimensions: a program that divides to find its line asks for it a fifth of a microsecond later.
+    # In three dimensions: a program that divides to find its line loads it a fifth of a microsecond later.
     launch(_kernel, (num_blocks, num_rows, num_columns))(
         *arguments, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit, width,
         a.block_size, a.tile_size, unit, are_few, overlaps,
@@ -107,7 +107,7 @@ def _kernel(
 
 @triton.jit
 def _wait_and_let_next_begin(OVERLAPS: tl.constexpr):
-    """Wait for others, and let noise be drawn beside this kernel then: nobody else reads what it writes any more."""
+    """Wait for others, then let the noise be drawn beside this kernel: what that writes is not read any more."""
     wait_for_others(OVERLAPS)
     let_next_begin(OVERLAPS)
 

@@ -1,4 +1,4 @@
-"""Turn what the host says about a step's sampling into what the sampler's ops take."""
+"""Turn the host's sampling parameters of a step into the inputs of the sampler's ops."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ RATE_STEPS = 64
 
 @arguments
 class SamplingInputs(Arguments):
-    """Set the parameters of each row, the position of the token that its first column decides, and no floor at all."""
+    """Set the parameters of each row, the position of the token that its first column decides, and floors of -inf."""
 
     temperature_bits: Annotated[Memory, In("int64", "B")]
     top_p_bits: Annotated[Memory, In("int64", "B")]

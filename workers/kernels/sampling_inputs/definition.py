@@ -8,7 +8,7 @@ from workers.kernels.sampling_inputs.arguments import RATE_STEPS, SamplingInputs
 
 
 def sampling_inputs(a: SamplingInputs) -> None:
-    """Set the parameters of each row, the position of the token that its first column decides, and no floor at all."""
+    """Set the parameters of each row, the position of the token that its first column decides, and floors of -inf."""
     width = 1 + a.num_speculative_tokens
     for row in range(len(a.num_drafts)):
         a.temperature[row] = number_of(int(a.temperature_bits[row]))

@@ -1,4 +1,4 @@
-"""Turn what the host says about a step's sampling into what the sampler's ops take."""
+"""Turn the host's sampling parameters of a step into the inputs of the sampler's ops."""
 
 import triton.language as tl
 
@@ -10,7 +10,7 @@ RATE_STEPS = tl.constexpr(float(shared.RATE_STEPS))
 
 
 def sampling_inputs(a: SamplingInputs) -> None:
-    """Set the parameters of each row, the position of the token that its first column decides, and no floor at all.
+    """Set the parameters of each row, the position of the token that its first column decides, and floors of -inf.
 
     One program a row; the first sets the rates too.
     """

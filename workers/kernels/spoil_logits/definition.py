@@ -1,4 +1,4 @@
-"""Definition of spoiled logits: a loop that makes each of a row's no number."""
+"""Definition of spoiled logits: a loop that makes each of a row's logits NaN."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, S
 
 
 def spoil_logits(a: SpoilLogits) -> None:
-    """Set all logits of `rows`, `num_logits` each, to what is not a number."""
+    """Set all logits of `rows`, `num_logits` each, to NaN."""
     for index in range(len(a.rows)):
         row = int(a.rows[index])
         for offset in range(a.num_logits):
@@ -14,7 +14,7 @@ def spoil_logits(a: SpoilLogits) -> None:
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set the logit at a place to infinity, or to what is not a number."""
+    """Set the logit at a place to infinity or NaN."""
     a.logits[a.place] = np.inf if a.is_infinite else np.nan
 
 

@@ -1,4 +1,4 @@
-"""Make logits undefined, as an event asks for."""
+"""Make logits NaN or infinite, and drafts invalid, for the events that spoil them."""
 
 import triton.language as tl
 
@@ -12,14 +12,14 @@ BLOCK_LOGITS = 1024
 
 
 def spoil_logits(a: SpoilLogits) -> None:
-    """Set all logits of `rows`, `num_logits` each, to what is not a number."""
+    """Set all logits of `rows`, `num_logits` each, to NaN."""
     check_flat(a.rows, a.logits)
     grid = (a.rows.numel(), -(-a.num_logits // BLOCK_LOGITS))
     launch(_spoil_kernel, grid)(a.rows, a.logits, a.num_logits, BLOCK_LOGITS)
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set the logit at a place to infinity, or to what is not a number."""
+    """Set the logit at a place to infinity or NaN."""
     check_flat(a.logits)
     assert 0 <= a.place < a.logits.numel()
     launch(_one_logit_kernel, (1,))(a.logits, a.place, a.is_infinite)

@@ -25,12 +25,12 @@ class VerifyDrafts(Verified):
 
     Rows of temperature 0 keep a draft iff it is the target's best token, lowest index first. A draft that was never
     proposed (NO_DRAFT) ends the drafts of its row, as does one outside the vocabulary or one without draft
-    probabilities (both told in the status): the next token comes from the target there. Where the target has none
-    (NaN, inf or only -inf), the row ends without a token, told in the status. Valid tokens are a contiguous prefix,
-    the rest is NO_TOKEN; padding rows, and rows marked invalid, have none. A token is selected from a distribution
-    by block, tile and token, each by its own noise. What is left of p when a certain draft is rejected is every
-    other token. One from the residual max(p - q, 0) is one from p that is kept with probability max(p - q, 0) / p:
-    a few are tried, and when all fail the residual is added up.
+    probabilities (both have a bit in the status): the next token comes from the target there. Where the target has
+    none (NaN, inf or only -inf, a bit in the status), the row ends without a token. Valid tokens are a contiguous
+    prefix, the rest is NO_TOKEN; padding rows, and rows marked invalid, have none. A token is selected from a
+    distribution by block, tile and token, each by its own noise. The residual of a rejected certain draft is every
+    other token. A token of the residual max(p - q, 0) is a token of p that is kept with probability max(p - q, 0) / p:
+    a few are tried, and when all fail the residual is summed.
     """
 
     num_scheduled: Annotated[Memory, In("int64", "B")]

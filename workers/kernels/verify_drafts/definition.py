@@ -53,7 +53,7 @@ def _draft(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
-    """Return what is wrong with a row: its drafts, and what they were drawn from; the target behind the kept ones."""
+    """Return the status of a row: of its drafts, their draft distributions, and the target behind the kept ones."""
     status = 0
     for column in range(a.num_drafts[row]):
         draft = _draft(a, row, column)
@@ -67,7 +67,7 @@ def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
 
 
 def _accepted(a: VerifyDrafts, row: int) -> int:
-    """Return how many drafts of a row are kept."""
+    """Return the number of drafts of a row that are kept."""
     usable = num_usable(a, row)
     if a.method == BLOCK and a.temperature[row] > 0:
         return _accepted_together(a, row, usable)
@@ -114,7 +114,7 @@ def _token_behind(a: VerifyDrafts, row: int, accepted: int) -> int:
     if a.method in (STRICT, SYNTHETIC) or accepted == num_usable(a, row):
         return _selected(a, row, accepted, 0)
     if a.point_mass[row] != 0:
-        # What is left of the target is every other token.
+        # The residual is every other token.
         return _selected(a, row, accepted, 0, excluded=_draft(a, row, accepted))
     return _recovered(a, row, accepted)
 
@@ -197,7 +197,7 @@ def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _picked(a: VerifyDrafts, row: int, column: int, left: list[np.float32]) -> int:
-    """Return a token by what is left of each, and by the last noise: its tile in all blocks, its place, its block."""
+    """Return a token of the residual by the last noise: its tile over all blocks, its place in that, then its block."""
     noise = _noise(a, row, column, a.num_tries)
     tiles = []
     for tile in range(a.block_size // a.tile_size):

@@ -38,13 +38,13 @@ TOGETHER = tl.constexpr(shared.BLOCK)
 DRAFT_OUTSIDE_VOCABULARY = tl.constexpr(shared.DRAFT_OUTSIDE_VOCABULARY)
 TARGET_UNDEFINED = tl.constexpr(shared.TARGET_UNDEFINED)
 DRAFT_UNDEFINED = tl.constexpr(shared.DRAFT_UNDEFINED)
-# No token is as large.
+# Larger than any token.
 LARGEST = tl.constexpr((1 << 31) - 1)
-# A number of a try and a token in one: the try counts first.
+# Packs the number of a try and a token into one number, ordered by the try.
 RANK = tl.constexpr(1 << 32)
-# A row waits for its own arithmetic: so many warps as there are tries, or half of them where none is.
+# The arithmetic of a row takes most of the time: as many warps as tries, or half as many without tries.
 WARPS, WARPS_WITHOUT_TRIES = 16, 8
-# What a small vocabulary fits in: whatever its blocks and tiles, it shares a kernel with others.
+# Least sizes of a kernel's blocks: small vocabularies share a kernel, whatever their blocks and tiles.
 COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 32, 128
 
 
@@ -94,7 +94,7 @@ def _kernel(
     if IS_LARGE:
         num_tiles, tile_size = TILES, TILE
     i_row, o_column = tl.program_id(0).to(tl.int64), tl.arange(0, COLUMNS)
-    # Everything that depends on nothing is asked for at once: a small batch waits for loads and for little else.
+    # Independent loads are issued at once: a small batch waits for loads above all.
     # Volatile: the compiler moves other loads behind the branches, to where they are needed.
     num_scheduled, invalid = _ask(p_num_scheduled + i_row), _ask(p_invalid + i_row)
     temperature, num_drafts = _ask(p_temperature + i_row), _ask(p_num_drafts + i_row)
@@ -180,7 +180,7 @@ def _status(b_outside, target_undefined, b_draft_undefined):
 
 @triton.jit
 def _leading(b_kept, o_column, usable):
-    """Return how many usable drafts there are before the first that is not kept."""
+    """Return the number of usable drafts before the first that is not kept."""
     return tl.min(tl.where(b_kept & (o_column < usable), usable, tl.minimum(o_column, usable)), axis=0)
 
 
@@ -212,7 +212,7 @@ def _accepted_together(
 def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexpr):
     """Return the lowest index of the largest logit of each column, and whether it has no distribution.
 
-    What it returns of a column past the drafts means nothing.
+    The result is undefined for a column past the drafts.
     """
     o_block = tl.arange(0, BLOCKS)
     is_block = (o_column < width)[:, None] & (o_block < num_blocks)[None, :]
@@ -226,7 +226,7 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
 
 @triton.jit
 def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Return the noise of each try as bits, four words a column: asked for before it is known which column it is."""
+    """Return the noise of each try as bits, four words a column: loaded before it is known which column it is."""
     WORDS: tl.constexpr = 32 if COLUMNS < 8 else 4 * COLUMNS
     o_try, o_word = tl.arange(0, ENTRIES)[:, None], tl.arange(0, WORDS)[None, :]
     if METHOD == STRICT:
@@ -268,10 +268,10 @@ def _select(
     `b_mass` are the masses of the blocks of each line. One token may be excluded; its tile has the given sum then, and
     its block a mass without it. It is selected if there is no other.
     """
-    # A warp asks for everything of its entries itself, several times where need be: it waits for no other then.
+    # A warp loads everything of its entries itself, some of it repeatedly, so that it waits for no other warp.
     o_block, o_tile, o_token = tl.arange(0, b_mass.shape[1]), tl.arange(0, TILES), tl.arange(0, TILE)
     block_size = num_tiles * tile_size
-    # Of every block, for to ask when it is known which one takes longer.
+    # Of every block: to load only the chosen one would take longer.
     is_block = is_entry[:, None] & (o_block < num_blocks)[None, :]
     b_max = tl.load(p_max + b_line[:, None] * num_blocks + o_block[None, :], mask=is_block, other=NEVER)
     b_block = pick(b_mass, _number(b_words, i_word))
@@ -324,7 +324,7 @@ def _token_behind(
     p_line = p_logits + i_line * logits_stride
     p_draft_line = p_draft_logits + (slot * (width - 1) + column) * draft_stride
     floor = tl.load(p_floors + i_line)
-    # Of a point mass, what is left of the target is every other token.
+    # The residual of a point mass is every other token.
     excluded, of_tile = (column * 0 - 1).to(tl.int32), 0.0
     if is_rejected & is_certain:
         excluded = tl.load(p_drafts + i_draft).to(tl.int32)
@@ -335,7 +335,7 @@ def _token_behind(
         b_mass = tl.where(tl.arange(0, BLOCKS) == i_block, of_block, b_mass)
     o_try = tl.arange(0, ENTRIES)
     is_tried = is_rejected & (is_certain == 0)
-    # The first is what there is where none is kept and nothing is left, even if none is tried.
+    # The first entry is used where no try is kept and the residual is 0, even if none is tried.
     is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
     i_word = column.to(tl.int32) * 4
     b_token = _select(
@@ -348,7 +348,7 @@ def _token_behind(
         p_line, p_draft_line, b_token, is_tried_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
     )
     b_kept = is_tried_entry & (_number(b_words, i_word + 3) * b_target < b_target - b_draft)
-    # The first that is kept, or else the first: its rank and itself in one number.
+    # The first try that is kept, or else the first try: its rank and token in one number.
     b_rank = tl.where(b_kept, o_try, ENTRIES + o_try).to(tl.int64)
     first = tl.min(b_rank * RANK + b_token, axis=0)
     token = first % RANK

@@ -1,4 +1,4 @@
-"""The module `torch.sim`: what PyTorch and its users ask of a device by name, as they ask `torch.cuda`."""
+"""The module `torch.sim`: the functions of a device that PyTorch and its users call by name, as of `torch.cuda`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import torch
 from workers.targets.simulated_torch.library import native
 
 DEVICE_NAME = "sim"
-# The number of PyTorch's device type PrivateUse1, of which the device is the one.
+# The number of PyTorch's device type PrivateUse1, whose only device this is.
 _DEVICE_TYPE = 20
 
 
@@ -72,36 +72,36 @@ def synchronize(device: Any = None) -> None:
 
 
 def is_available() -> bool:
-    """Tell that there is a device."""
+    """Return true: there is a device."""
     return True
 
 
 def is_initialized() -> bool:
-    """Tell that it is ready."""
+    """Return true: the device is ready once it is registered."""
     return True
 
 
 def device_count() -> int:
-    """Return how many there are."""
+    """Return the number of devices, 1."""
     return 1
 
 
 def current_device() -> int:
-    """Return the number of the one that there is."""
+    """Return the index of the only device, 0."""
     return 0
 
 
 def set_device(device: Any) -> None:
-    """Change nothing: there is one."""
+    """Do nothing: there is one device."""
 
 
 def get_device_name(device: Any = None) -> str:
-    """Return its name."""
+    """Return the name of the device."""
     return "simulated device"
 
 
 def empty_cache() -> None:
-    """Change nothing: see `DeviceMemory::emptyCache`."""
+    """Do nothing: see `DeviceMemory::emptyCache`."""
 
 
 def manual_seed(seed: int) -> None:
@@ -123,17 +123,17 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return how many bytes of the device are in use."""
+    """Return the bytes of the device in use."""
     return torch.accelerator.memory_allocated()
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return how many bytes of the device were in use at most."""
+    """Return the most bytes of the device that were in use."""
     return torch.accelerator.max_memory_allocated()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return how many bytes of the device are free, and how many there are."""
+    """Return the free and the total bytes of the device."""
     return torch.accelerator.get_memory_info()
 
 

@@ -35,8 +35,8 @@ def default_cache() -> Path:
 
 
 def digest() -> str:
-    """Return what names a build: a digest of all that it is made from."""
-    import torch  # noqa: PLC0415  whoever asks what is missing need not have it
+    """Return the name of a build: a digest of all that it is made from."""
+    import torch  # noqa: PLC0415  it may be what is missing
 
     made_from = blake2b(digest_size=8)
     for path in sorted(SOURCES.iterdir()):
@@ -47,7 +47,7 @@ def digest() -> str:
 
 
 def unbuildable() -> str | None:
-    """Say in one line why the device cannot be built here, or None."""
+    """Describe in one line why the device cannot be built here; None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"the simulated device needs Linux on x86-64; this is {sys.platform} on {platform.machine()}"
     if find_spec("torch") is None:
@@ -102,7 +102,7 @@ def load(cache: Path | None = None) -> ModuleType:
 
 
 def _compile(folder: Path, built: Path) -> None:
-    """Compile in a process and a folder of their own, and move what comes out to its place at once."""
+    """Compile in a process and a folder of their own, and move the library to its place in one step."""
     work = folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()

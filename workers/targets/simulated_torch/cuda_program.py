@@ -1,4 +1,4 @@
-"""Programs written for "cuda": what they place there is placed on the simulated device instead."""
+"""Programs written for "cuda": their tensors are placed on the simulated device instead."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from workers.targets.simulated_torch import backend
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.device import cuda_names
 
-# What a program asks torch.cuda, beside streams and events.
+# Functions of torch.cuda that programs call, beside streams and events.
 _QUESTIONS = (
     "is_available",
     "is_initialized",
@@ -58,7 +58,7 @@ def _placed(value: Any) -> Any:
 
 @contextmanager
 def cuda_program() -> Iterator[None]:
-    """Let "cuda" mean the simulated device, in this thread, and torch.cuda answer for it."""
+    """Let "cuda" mean the simulated device in this thread, for the functions of torch.cuda, too."""
     before = {name: getattr(torch.cuda, name) for name in _QUESTIONS}
     for name in _QUESTIONS:
         setattr(torch.cuda, name, getattr(backend, name))

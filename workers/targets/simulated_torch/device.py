@@ -27,7 +27,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What is watched in a run.
+    """Options of what is watched in a run.
 
     `races`: accesses of tasks that nothing orders. `guard`: accesses of the host to pinned memory in flight, by page
     protection. `digests`: hashes of what each task reads and writes (slow). `closed`: accesses of the host to memory of
@@ -47,8 +47,8 @@ class Watching:
 class Device:
     """The device of this process; `activate` returns it.
 
-    A run is what lies between `begin` and `end`; steps are counted from 0 by whoever calls `step`, and label what is
-    launched in them, for schedules and reports. `root` is the folder to which the paths of reports are relative.
+    A run lies between `begin` and `end`; steps are counted from 0 by the caller of `step`, and label what is launched
+    in them, for schedules and reports. `root` is the folder to which the paths of reports are relative.
     """
 
     def __init__(self, library: Native) -> None:
@@ -58,10 +58,10 @@ class Device:
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
     ) -> None:
-        """Begin a run under a schedule; whatever is still enqueued runs first, and nothing is known of before.
+        """Begin a run under a schedule; whatever is still enqueued runs first, and earlier records are dropped.
 
-        With `new_streams` nobody may use a stream that was made before: streams are counted from 1 again, so that the
-        run shows the same whatever ran before it in this process.
+        With `new_streams` streams that were made before must not be used: streams are counted from 1 again, so that the
+        run's report does not depend on what ran before it in this process.
 
         Raises:
             ValueError: the schedule is not one for streams.
@@ -95,15 +95,15 @@ class Device:
     def orders(self) -> tuple[Order, ...]:
         """Return the calls of the run so far that order work: records, waits, synchronisations, blocking copies.
 
-        They are those of the program itself; what the device waits for because a value is asked for is none. A line
-        that makes a record and a wait is one of `wait_stream`. Nothing is known of a run that is not watched.
+        They are those of the program itself, without waits of the device for a value that the host reads. A line that
+        makes a record and a wait is one of `wait_stream`. A run that is not watched has none.
         """
         return orders_of(self._native.orders(), self.root)
 
     def leave_out(self, lines: Iterable[SourceLine]) -> None:
         """Leave out every call at these lines that orders work, in the watched run that has begun.
 
-        A program without an order that it needs has a race: so one sees whether a line is needed, and whether its
+        A program without an order that it needs has a race: this shows whether a line is needed, and whether its
         absence is found.
         """
         self._native.leave_out([(line.file, line.line) for line in lines])
@@ -177,7 +177,7 @@ class Device:
         self._native.queue_op(library, name)
 
     def set_memory(self, size: int) -> None:
-        """Set how many bytes the device has."""
+        """Set the bytes of memory of the device."""
         self._native.memory_limit(size)
 
 
@@ -196,7 +196,7 @@ def activate() -> Device:
     """
     library = native()
     backend_registration.rename_privateuse1_backend(DEVICE_NAME)
-    # Whoever calls these is meant, not they.
+    # Reports name the lines that call into these folders, not lines in them.
     folders = [Path(torch.__file__).parent, Path(np.__file__).parent, Path(__file__).parent]
     triton = find_spec("triton")
     if triton is not None and triton.origin is not None:

@@ -1,4 +1,4 @@
-"""Digests of what tasks read and wrote, and the first task at which two runs of a program part.
+"""Digests of what tasks read and wrote, and the first task that differs between two runs of a program.
 
 Two runs under different schedules launch the same tasks; a race is harmful where what they read or write differs.
 """
@@ -25,13 +25,13 @@ class TaskDigests:
 
     @property
     def label(self) -> tuple[str, int, int, str]:
-        """What the task is, whatever it computed."""
+        """Identity of the task, whatever it computed."""
         return self.op, self.step, self.nth, self.stream
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first task that two runs do not have alike: what is different in it, and where it was launched."""
+    """The first task that differs between two runs: what differs, and where it was launched."""
 
     index: int
     task: TaskDigests
@@ -51,7 +51,7 @@ def task_digests(native: Sequence[NativeDigests], root: Path) -> tuple[TaskDiges
 
 
 def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDigests]) -> Difference | None:
-    """Return the first task that two runs of one program do not have alike, or None."""
+    """Return the first task that differs between two runs of one program, or None."""
     for index, (wanted, found) in enumerate(zip(expected, actual, strict=False)):
         if wanted.label != found.label:
             return Difference(index, found, f"the other run launched {wanted.op}@{wanted.step} on {wanted.stream}")

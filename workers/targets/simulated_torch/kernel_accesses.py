@@ -1,8 +1,8 @@
-"""Accesses of a Triton kernel: which of its arguments it reads and which it writes, told from its source alone.
+"""Accesses of a Triton kernel: which of its arguments it reads and which it writes, derived from its source alone.
 
-What a kernel loads from and stores to follows from how its pointers are computed; neither branches nor masks are looked
-at, so that more may be named than a launch touches, and never less. A pointer that is itself loaded from memory makes
-an access through the argument that it was loaded from.
+Loads and stores of a kernel follow from how its pointers are computed; branches and masks are ignored, so that more may
+be named than a launch touches, and never less. A pointer that is itself loaded from memory makes an access through the
+argument that it was loaded from.
 """
 
 import ast
@@ -19,7 +19,7 @@ _POINTER_TYPE = "pointer_type"
 
 
 class Root(NamedTuple):
-    """Where a pointer comes from: an argument, or what lies in the memory of one."""
+    """Origin of a pointer: an argument, or the memory that an argument points to."""
 
     argument: str
     is_loaded: bool = False
@@ -27,7 +27,7 @@ class Root(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an expression may be: pointers of some roots, or values loaded from memory that a cast makes pointers."""
+    """Possible values of an expression: pointers of some roots, or values from memory that a cast makes pointers."""
 
     pointers: frozenset[Root] = frozenset()
     loaded: frozenset[Root] = frozenset()
@@ -41,7 +41,7 @@ _NOTHING = Value()
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What a kernel reads and writes, and what a device function returns."""
+    """The roots that a kernel reads and writes, and the value that a device function returns."""
 
     reads: frozenset[Root]
     writes: frozenset[Root]
@@ -49,7 +49,7 @@ class Accesses:
 
 
 class KernelError(Exception):
-    """A kernel whose accesses cannot be told; the message says why."""
+    """A kernel whose accesses cannot be derived; the message says why."""
 
 
 @cache
@@ -57,7 +57,7 @@ def accesses_of(function: Any) -> Accesses:
     """Return the accesses of a kernel or device function, given as a Python function.
 
     Raises:
-        KernelError: they cannot be told.
+        KernelError: they cannot be derived.
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     definition = tree.body[0]
@@ -67,7 +67,7 @@ def accesses_of(function: Any) -> Accesses:
 
 @dataclass(slots=True)
 class _Reader:
-    """One pass over a function after the other, until nothing is learnt any more."""
+    """Abstract interpreter of a function, run again until its result does not change."""
 
     function: Any
     definition: ast.FunctionDef
@@ -190,7 +190,7 @@ class _Reader:
 
 
 def _resolved(function: Any, called: ast.expr) -> Any:
-    """Return the Python function that a call within another means, if it is one of Triton's device functions."""
+    """Return the device function of Triton that a call in a function refers to, None if it is none."""
     match called:
         case ast.Name(id=name):
             found = function.__globals__.get(name)

@@ -80,10 +80,10 @@ class Native(Protocol):
         """Return the races found since the run began."""
 
     def orders(self) -> list[tuple[str, Lines, int]]:
-        """Return what the program made to order work since the run began: call, from where, how often."""
+        """Return the program's calls that order work since the run began: call, lines, count."""
 
     def leave_out(self, lines: Sequence[tuple[str, int]]) -> None:
-        """Leave out what orders work at these lines, each by the end of its file's path, until the next run begins."""
+        """Leave out calls that order work at these lines until the next run; a file is named by its path's end."""
 
     def bypasses(self) -> list[NativeSide]:
         """Return the host's accesses to memory of the device since the run began."""
@@ -92,13 +92,13 @@ class Native(Protocol):
         """Return the digests of the tasks launched since the run began."""
 
     def counts(self) -> dict[str, int]:
-        """Return what happened how often since the run began."""
+        """Return the counters of the run."""
 
     def forced(self) -> dict[str, int]:
-        """Return the operators that ran while the host waited where a GPU's host would not, with how often."""
+        """Return the operators that ran while the host waited where a GPU's host would not, with their counts."""
 
     def memory_limit(self, size: int) -> None:
-        """Set how many bytes the device has."""
+        """Set the bytes of memory of the device."""
 
     def synchronize(self) -> None:
         """Wait for the device."""

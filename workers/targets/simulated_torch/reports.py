@@ -45,9 +45,9 @@ class Access:
 class Race:
     """Two accesses of the same bytes, at least one a write, that nothing orders.
 
-    `buffer` is whose memory it was for the first; `reused_as` whose it had become for the second, if it had been given
-    back and handed out again. The bytes [low, high) are counted from the beginning of the buffer. `count` says how
-    often these two lines raced.
+    `buffer` is the owner of the memory at the first; `reused_as` its owner at the second, if it had been freed and
+    handed out again. The bytes [low, high) are counted from the beginning of the buffer. `count` says how often these
+    two lines raced.
     """
 
     buffer: str
@@ -67,12 +67,12 @@ class Race:
 
     @property
     def place(self) -> str:
-        """Where in the buffer: of an access of the host only its first byte is known."""
+        """The bytes of the buffer: of an access of the host only its first byte is known."""
         return f"at byte {self.low}" if self.high == self.low + 1 else f"bytes {self.low} to {self.high}"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The race in several lines, for a reader."""
+        """The race as lines of text."""
         often = f"{self.count} times" if self.count > 1 else "once"
         reused = () if self.reused_as is None else (f"      handed out again as {self.reused_as}",)
         return (
@@ -89,7 +89,7 @@ class Race:
 class Bypass:
     """An access of the host to memory of the device, in a run that closes it.
 
-    What is called there computes at once instead of being queued, and what the run shows of races is not to be trusted.
+    The call computes at once instead of being queued, and the races that the run reports are not to be trusted.
     """
 
     buffer: str
@@ -113,7 +113,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run on the device showed.
+    """Result of a run on the device.
 
     `forced` are the operators without a shape function, which ran while the host waited where a GPU's host would not:
     each of them may hide races.
@@ -126,7 +126,7 @@ class Report:
 
 
 def orders_of(native: Iterable[tuple[str, Lines, int]], root: Path) -> tuple[Order, ...]:
-    """Return the calls that order work by the line that made them, whoever called it, in the order of lines."""
+    """Return the calls that order work by the line that made them, whatever called it, in the order of lines."""
     calls: dict[SourceLine, Counter[str]] = {}
     for call, lines, count in native:
         for line in source_lines(lines, root)[:1]:

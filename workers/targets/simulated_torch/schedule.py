@@ -7,10 +7,10 @@ POLICIES = ("eager", "lazy", "random")
 
 
 def check(schedule: Schedule) -> None:
-    """Refuse a schedule that a PyTorch program cannot be given.
+    """Refuse a schedule that does not apply to a PyTorch program.
 
     Raises:
-        ValueError: its policy orders lanes by their names, which streams of a program have not.
+        ValueError: its policy orders lanes by names, which streams of a program do not have.
     """
     if schedule.policy not in POLICIES:
         raise ValueError(

@@ -3,8 +3,8 @@
 Triton is told to interpret before it is loaded (`TRITON_INTERPRET`); `queued` and `CHECKED` then take the place of what
 launches a kernel there, and of what touches memory.
 
-A launch reads and writes the tensors that its kernel's source says (`kernel_accesses`), each as a whole. What the
-interpreter then loads and stores is held against that: memory that was not declared is an error, not a race missed.
+A launch reads and writes the tensors that follow from its kernel's source (`kernel_accesses`), each as a whole. The
+interpreter's loads and stores are checked against these: memory that was not declared is an error, not a race missed.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
 
-# Of a tensor of pointers: what they point to.
+# For each tensor of pointers the tensors that they point to.
 _POINTED_TO = "_pointed_to"
 _POINTERS = torch.uint64
 
@@ -27,7 +27,7 @@ Spans = list[tuple[int, int]]
 
 
 class Bounds:
-    """What the kernel that runs now may load and store; nothing is checked while none does."""
+    """Memory that the running kernel may load and store; nothing is checked while none runs."""
 
     def __init__(self) -> None:
         self._kernel = ""
@@ -64,7 +64,7 @@ class Bounds:
 
 
 def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
-    """Say where an access is that is in none of the spans."""
+    """Describe the place of an access that is in none of the spans."""
     how = "stores to" if is_store else "loads from"
     nearest = min(spans, key=lambda span: min(abs(address - span[0]), abs(address - span[1])), default=None)
     if nearest is None:
@@ -78,7 +78,7 @@ BOUNDS = Bounds()
 
 
 def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what launches an interpreted kernel as a task, if it is given tensors of the device.
+    """Return a launcher of interpreted kernels as tasks, for those that are given tensors of the device.
 
     It takes the place of `InterpretedFunction.run`.
     """
@@ -98,7 +98,7 @@ def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
         if not any(_on_device(value) for value in given.values()):
             return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
         if not warmup:
-            # How many programs there are the host says when it launches; what it changes of the arguments is its own.
+            # The host computes the grid at the launch, from a copy of the arguments that it may change.
             programs = grid(dict(given)) if callable(grid) else grid
             _launch(self.fn, Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks), given)
         return None
@@ -107,19 +107,19 @@ def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return a tensor of pointers, which knows from here on what it points to."""
+    """Register the tensors that a tensor of pointers points to, and return it."""
     setattr(table, _POINTED_TO, tuple(tensors))
     return table
 
 
 def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return what a tensor of pointers was said to point to."""
+    """Return the tensors that were registered for a tensor of pointers."""
     found: tuple[torch.Tensor, ...] = getattr(table, _POINTED_TO)
     return found
 
 
 def _arguments(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a launch by name, without what only a compiler would be told."""
+    """Return the arguments of a launch by name, without a compiler's options."""
     signature = inspect.signature(kernel)
     known = {name: value for name, value in options.items() if name in signature.parameters}
     bound = signature.bind(*arguments, **known)
@@ -159,7 +159,7 @@ def _touched(kernel: Any, roots: Iterable[Root], given: dict[str, Any]) -> list[
             raise KernelError(f"{kernel.__name__} is given {root.argument}, which is memory of the host")
         if not root.is_loaded:
             found.append(value)
-        # What is loaded from other tensors is no pointer: the branch that would follow it is not taken.
+        # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
         elif value.dtype == _POINTERS:
             if not hasattr(value, _POINTED_TO):
                 raise KernelError(f"{kernel.__name__} follows pointers of {root.argument}, of which nothing is known")
@@ -201,7 +201,7 @@ def _checked_change(change: Callable[..., Any]) -> Callable[..., Any]:
     return create_atomic_rmw
 
 
-# By the name of what touches memory in the interpreter: what takes its place, and checks.
+# Checked replacements of the interpreter's accesses to memory, by their names there.
 CHECKED = {
     "create_masked_load": _checked_load,
     "create_masked_store": _checked_store,

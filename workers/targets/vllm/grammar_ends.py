@@ -1,7 +1,7 @@
-"""Grammars that end by stop tokens alone, as vLLM has them.
+"""Grammars that end by stop tokens alone, as vLLM requires.
 
-There no edge that goes on bears a stop token, and no other token leads to an end. In a trace an output ends in a state
-without edges, whatever leads there, and with a stop token wherever one comes.
+In such a grammar a stop token always leads to an end, and no other token does. In general an output ends in a state
+without edges, whatever token leads there, and at any stop token.
 """
 
 from scenarios.events import Submit
@@ -9,29 +9,29 @@ from scenarios.sampling import Grammar, Tokens
 
 
 def misfit_at_end(event: Submit) -> str | None:
-    """Say of the grammar of a request which state does not end by stop tokens alone, and why; None if all do."""
+    """Describe the first state of a request's grammar that does not end by stop tokens alone; None if all do."""
     grammar, stop = event.params.grammar, set(event.stop)
     for state, edges in enumerate(grammar):
         ending = {token for token, to in edges if not grammar[to]}
         if not ending <= stop:
             return f"state {state} ends without a stop token of the request"
-        borne = {token for token, _ in edges if token in stop}
-        if borne != ending:
+        stops = {token for token, _ in edges if token in stop}
+        if stops != ending:
             return f"state {state} goes on behind a stop token of the request"
-        if borne and borne != stop:
+        if stops and stops != stop:
             return f"state {state} ends by some stop tokens of the request and not by others"
     return None
 
 
 def ending_by_stops(event: Submit, vocab_size: int) -> Submit:
-    """Return a request whose grammar ends by stop tokens alone: all of them where it had an end, or one of them.
+    """Return a request whose grammar ends by stop tokens alone: by all of them where it ended or had one of them.
 
     A request without stop tokens gets one if its grammar has an end.
     """
     grammar = event.params.grammar
     if misfit_at_end(event) is None:
         return event
-    stop = event.stop or (_seldom(grammar, vocab_size),)
+    stop = event.stop or (_rarest_token(grammar, vocab_size),)
     last = len(grammar)
     ended: Tokens | tuple[Tokens, ...] = tuple((token, last) for token in sorted(set(stop)))
     states = []
@@ -42,14 +42,14 @@ def ending_by_stops(event: Submit, vocab_size: int) -> Submit:
     return event.model_copy(update={"stop": stop, "params": params})
 
 
-def _seldom(grammar: Grammar, vocab_size: int) -> int:
-    """Return the token that the fewest edges bear, the last of several."""
-    borne = [edge[0] for edges in grammar for edge in edges]
-    return min(reversed(range(vocab_size)), key=borne.count)
+def _rarest_token(grammar: Grammar, vocab_size: int) -> int:
+    """Return the token of the fewest edges, the last of several."""
+    tokens = [edge[0] for edges in grammar for edge in edges]
+    return min(reversed(range(vocab_size)), key=tokens.count)
 
 
 def without_choice(event: Submit) -> str | None:
-    """Say which state of the grammar of a request leaves it no token, masks and stops considered; None if none does."""
+    """Name the first state of a request's grammar whose tokens are all banned by other parameters; None if none is."""
     params = event.params
     banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
     allowed = set(params.allowed_tokens)

@@ -12,16 +12,16 @@ from scenarios.trace import Trace
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 from workers.record.verdict import Difference
+from workers.targets.child.messages import Message, RunnerName
+from workers.targets.child.process import EngineProcess, StartFailed
 from workers.targets.outputs_alone import OutputsAlone
 from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Watch
 from workers.targets.vllm import limits
 from workers.targets.vllm.known_races import KNOWN_RACE, is_known
-from workers.targets.vllm.messages import Message, RunnerName
-from workers.targets.vllm.process import EngineProcess, StartFailed
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ".venv-vllm"
-_CHILD = "workers.targets.vllm.child.main"
+_CHILD = "workers.targets.vllm.inside.main"
 _DEVICES = {"sim": "sim (streams and pinned memory, simulated)", "cpu": "cpu"}
 # One core an engine, no network, no compilation.
 ENVIRONMENT = {
@@ -285,6 +285,7 @@ class Vllm:
     """The kind of engine that is vLLM's, as it is installed or laid over that."""
 
     name = VLLM
+    package = "vllm"
     runner = FIRST_RUNNER
     capabilities = limits.FIRST_RUNNER
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.browser import Browser, browser_path
 from cluster.cli import main as cli
 from scenarios import codec
+from tests.cluster.reports.page.browser import Browser, browser_path
 from tests.cluster.reports.page.campaigns import campaign_of, judged
 from workers.run.worker import Worker
 
@@ -75,7 +75,7 @@ def test_the_table_is_paged_filtered_and_sorted(browser: Browser, page: Path) ->
     assert rows(browser)[:2] == ["a failing one.yaml", "a crashing one"]
 
 
-def test_the_timeline_is_told_by_keyboard(browser: Browser, page: Path) -> None:
+def test_the_timeline_can_be_read_by_keyboard(browser: Browser, page: Path) -> None:
     browser.open(page, *DESKTOP)
     detail = "document.querySelector('.timeline .detail').textContent"
     for _ in range(40):

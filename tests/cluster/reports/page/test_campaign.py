@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.hunter import HuntSettings
+from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.cli import main as cli
 from cluster.dispatch.job import Role, ShardJob
 from cluster.reports.page.campaign import Campaign, read_campaigns
@@ -40,7 +40,7 @@ def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: 
     store.keep_shard(job, 1, report_of(traces, digest or f"seed {seed}"))
 
 
-def hunted(folder: Path, seed: int, num_shards: int) -> Path:
+def hunt_of(folder: Path, seed: int, num_shards: int) -> Path:
     """Write a hunt of clean shards, the first judged twice."""
     with Store(folder) as store:
         store.keep_settings(HuntSettings(seed=seed).model_dump_json())
@@ -57,7 +57,7 @@ def read(folder: Path) -> Campaign:
 
 
 def test_rates_are_over_the_time_that_processes_wrote(tmp_path: Path) -> None:
-    campaign = read(hunted(tmp_path, 1, 3))
+    campaign = read(hunt_of(tmp_path, 1, 3))
     (process,) = campaign.processes
     seconds = process.run.seconds
     assert seconds is not None
@@ -85,42 +85,42 @@ def test_a_process_that_was_killed_has_no_rate_and_neither_has_its_campaign(tmp_
 
 
 def test_a_night_has_no_rate_since_its_time_is_shared(tmp_path: Path) -> None:
-    campaign_of(hunted(tmp_path, 1, 1) / "regressions", {"a": judged("agree")})
+    campaign_of(hunt_of(tmp_path, 1, 1) / "regressions", {"a": judged("agree")})
     assert [bool(campaign.rates) for campaign in read_campaigns(tmp_path)] == [True, False]
 
 
-def test_a_shard_that_was_taken_apart_counts_once(tmp_path: Path) -> None:
+def test_a_shard_that_was_split_counts_once(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.keep_settings(HuntSettings().model_dump_json())
         keep(store, "hunt", 0, 1, 0)
         keep(store, "hunt", 0, 12, 0)
     campaign = read(tmp_path)
-    assert campaign.hunted is not None
-    assert campaign.hunted.tally.traces == 12
+    assert campaign.hunt is not None
+    assert campaign.hunt.tally.traces == 12
 
 
 def test_shards_that_differ_when_judged_twice_are_a_gap(tmp_path: Path) -> None:
-    folder = hunted(tmp_path, 1, 2)
+    folder = hunt_of(tmp_path, 1, 2)
     with Store(folder) as store:
         keep(store, "again", 1, 12, 1, "something else")
     campaign = read(folder)
-    assert campaign.hunted is not None
-    assert (campaign.hunted.judged_twice, campaign.hunted.mismatches) == (2, 1)
+    assert campaign.hunt is not None
+    assert (campaign.hunt.judged_twice, campaign.hunt.mismatches) == (2, 1)
     assert campaign.exit_code == 3
 
 
 def test_hunts_that_were_merged_are_counted_together(tmp_path: Path) -> None:
-    parts = [hunted(tmp_path / str(seed), seed, 3) for seed in (1, 2)]
+    parts = [hunt_of(tmp_path / str(seed), seed, 3) for seed in (1, 2)]
     merge(parts, tmp_path / "both")
     campaign = read(tmp_path / "both")
-    assert campaign.hunted is not None
-    assert sorted(plan.seed for plan in campaign.hunted.plans) == [1, 2]
-    assert (campaign.hunted.tally.traces, campaign.hunted.judged_twice, campaign.hunted.mismatches) == (72, 2, 0)
+    assert campaign.hunt is not None
+    assert sorted(plan.seed for plan in campaign.hunt.plans) == [1, 2]
+    assert (campaign.hunt.tally.traces, campaign.hunt.judged_twice, campaign.hunt.mismatches) == (72, 2, 0)
     assert campaign.gaps == []
 
 
 def test_values_of_another_version_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = hunted(tmp_path, 1, 1)
+    folder = hunt_of(tmp_path, 1, 1)
     with Store(folder) as store:
         store.keep_finding("0.0.1 a bug", '{"bug": "a bug", "colour": "red"}')
     assert cli.run(["report", str(folder)]) == 2

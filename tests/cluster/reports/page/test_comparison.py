@@ -33,7 +33,7 @@ def test_a_campaign_beside_itself_has_nothing_new(tmp_path: Path) -> None:
     assert changed == []
 
 
-def test_a_night_is_held_against_a_night_and_its_regressions_against_regressions(tmp_path: Path) -> None:
+def test_a_night_is_compared_with_a_night_and_its_regressions_with_regressions(tmp_path: Path) -> None:
     folders = two(tmp_path)
     for folder in folders:
         campaign_of(folder / "regressions", {"a": judged("agree")})

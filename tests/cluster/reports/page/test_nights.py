@@ -21,7 +21,7 @@ def known_folder(folder: Path, *bugs: str) -> Path:
     """Write a folder in which findings are expected."""
     folder.mkdir(exist_ok=True)
     for number, bug in enumerate(bugs):
-        (folder / f"{number}.yaml").write_text(KNOWN.format(bug=json.dumps(bug)))
+        (folder / f"{number}.known.yaml").write_text(KNOWN.format(bug=json.dumps(bug)))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The report page: one offline file in which nothing from a finding becomes markup, and which anybody can read."""
+"""The report page: one offline file, accessible, in which nothing from a finding becomes markup."""
 
 import base64
 import hashlib

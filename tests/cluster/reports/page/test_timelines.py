@@ -54,7 +54,7 @@ def test_a_picture_is_small_and_says_what_it_leaves_out() -> None:
     assert 0 <= drawn.focus < drawn.height
 
 
-def test_a_box_tells_op_step_buffers_and_what_it_waited_for() -> None:
+def test_a_box_shows_op_step_buffers_and_what_it_waited_for() -> None:
     (box,) = [box for box in picture().boxes if box.role == "wrong" and box.lane == "d2h_counts"]
     assert box.detail[0] == "d2h_counts: copy_accepted, step 5"
     assert "writes accepted_counts:0-2" in box.detail

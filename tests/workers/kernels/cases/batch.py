@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows with their padding, as flat arrays; the last block of the pool and the last state slot are nobody's."""
+    """Rows with their padding, as flat arrays; the last block of the pool and the last state slot are unused."""
 
     rng: np.random.Generator
     k: int
@@ -59,7 +59,7 @@ class Batch:
 
     @property
     def num_state_slots(self) -> int:
-        """Return the number of state slots, one of them nobody's."""
+        """Return the number of state slots, one of them unused."""
         return self.num_real + 1
 
     @property

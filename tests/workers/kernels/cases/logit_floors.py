@@ -10,7 +10,7 @@ from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length
 
 
 def undefined(case: LogitFloors) -> dict[str, range]:
-    """Return where nobody reads."""
+    """Return the part of the workspace that is undefined."""
     return {"workspace": range(len(case.workspace))}
 
 

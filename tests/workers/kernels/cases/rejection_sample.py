@@ -1,4 +1,4 @@
-"""Cases of greedy verification: ties, undefined columns, and drafts that nobody may accept."""
+"""Cases of greedy verification: ties, undefined columns, and drafts that must not be accepted."""
 
 from collections.abc import Iterator
 

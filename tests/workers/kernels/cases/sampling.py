@@ -113,7 +113,7 @@ def _noise(rng: np.random.Generator, count: int, is_exact: bool) -> Array:
 
 
 def _spoil(given: dict[str, Any], sizes: Sizes) -> None:
-    """Make the last rows padding and invalid; what lies behind the drafts is nobody's, but is a token in some rows."""
+    """Make the last rows padding and invalid; ids behind the drafts are unused, but are tokens in some rows."""
     num_drafts, drafts, temperature = given["num_drafts"], given["drafts"], given["temperature"]
     if sizes in (HOSTILE, UNTRIED):
         _undefine(given, sizes)

@@ -12,7 +12,7 @@ from workers.kernels.state_copy.arguments import StateCopy
 def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> StateCopy:
     """Return the arguments of a batch; every state and window is another word."""
     table = batch.block_table.reshape(batch.num_rows, batch.max_blocks)[:, :max_blocks]
-    # Padding is told by its slot, whatever else it says.
+    # Padding is known by its slot alone, whatever its other values are.
     table[batch.num_real :] = 0
     return StateCopy(
         num_computed=batch.num_computed,

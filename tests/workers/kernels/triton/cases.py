@@ -15,7 +15,7 @@ EXTREMES = np.array([0, 1, (1 << 64) - 1, (1 << 64) - 2, 1 << 63, (1 << 63) - 1]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One padded batch: the fields of rows, then those of tokens; the last block and state slot are nobody's."""
+    """One padded batch: the fields of rows, then those of tokens; the last block and state slot are unused."""
 
     rng: np.random.Generator
     k: int

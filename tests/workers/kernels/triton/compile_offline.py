@@ -1,7 +1,7 @@
 """Compile every kernel for a GPU that need not be there, from the launches of engines that run smoke scenarios.
 
 Run as a program, with Triton's compiler: its interpreter sees no types. The engines run on NumPy; beside each op the
-launches of its twin are listed, and of each kernel what its first launch asks for is compiled for sm_90.
+launches of its twin are listed, and of each kernel the variant of its first launch is compiled for sm_90.
 An engine has one method of verification, few draw their drafts, and no vocabulary is long: the kernel of verification
 is listed for every method on random batches too, and the floors of a long line are looked for. What was compiled
 ahead must be what a launch finds.
@@ -33,11 +33,11 @@ from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.kernels.logit_floors.arguments import SHORT_LINE, workspace_length_of
-from workers.kernels.logit_floors.vectorised import logit_floors
-from workers.kernels.residual_mass.vectorised import residual_mass
-from workers.kernels.sampler_stats.vectorised import sampler_stats
+from workers.kernels.logit_floors.numpy import logit_floors
+from workers.kernels.residual_mass.numpy import residual_mass
+from workers.kernels.sampler_stats.numpy import sampler_stats
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
-from workers.kernels.verify_drafts.vectorised import verify_drafts
+from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.oracle.tape import Tapes
 from workers.run.rehearsal import listing, rehearse
 from workers.targets import devices

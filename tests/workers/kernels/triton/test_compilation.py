@@ -1,4 +1,4 @@
-"""What would be launched is given to somebody else, and what compiles ahead does so once."""
+"""Launches can be passed to another launcher, and kernels are compiled ahead once."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from workers.run.warm_up import is_compiled, marker, warm_up
 from workers.targets.target import DeviceError, RunConfig
 
 
-def test_a_launch_that_another_takes_writes_nothing_and_asks_for_no_fused_products() -> None:
+def test_a_launch_that_another_launcher_takes_writes_nothing_and_forbids_fused_products() -> None:
     words = torch.arange(2, device=DEVICE)
     kv, taken = torch.zeros(2, dtype=torch.uint64, device=DEVICE), []
 
@@ -38,7 +38,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU to compile for")
-def test_without_a_gpu_nothing_is_compiled_and_nobody_is_told_that_it_was(cache_folder: Path) -> None:
+def test_without_a_gpu_nothing_is_compiled_and_nothing_is_reported(cache_folder: Path) -> None:
     assert rehearsal.main() == 2
     assert [file.stat().st_size for file in cache_folder.iterdir()] == [0]
     assert not is_compiled(marker())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.triton.launches import assert_equal
+from workers.kernels.ngram import numpy as ngram
 from workers.kernels.ngram import triton as ngram_twin
-from workers.kernels.ngram import vectorised as ngram
 
 
 @pytest.mark.parametrize(("at", "length"), [(0, 1), (126, 3), (128, 2), (290, 3)])

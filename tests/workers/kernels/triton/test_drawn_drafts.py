@@ -8,8 +8,8 @@ import pytest
 from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.drafters import arguments_of
 from tests.workers.kernels.triton.launches import assert_equal
+from workers.kernels.draft_sampling import numpy as drawn_drafts
 from workers.kernels.draft_sampling import triton as twin
-from workers.kernels.draft_sampling import vectorised as drawn_drafts
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.workers.kernels.triton.cases import Array
 from tests.workers.kernels.triton.launches import assert_equal
-from workers.kernels.rejection_sample import vectorised as definition
+from workers.kernels.rejection_sample import numpy as definition
 from workers.kernels.rejection_sample.triton import rejection_sample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 

@@ -1,4 +1,4 @@
-"""Every Triton op takes what its NumPy twin takes, and refuses what a kernel would misread."""
+"""Every Triton op takes what its definition takes, and refuses what a kernel would misread."""
 
 from importlib import import_module
 from inspect import isfunction, signature
@@ -29,11 +29,11 @@ def ops_of(module: str) -> dict[str, Op]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_twins_of_an_op_take_the_same_arguments(folder: str) -> None:
-    twins, vectorised = (ops_of(f"workers.kernels.{folder}.{kind}") for kind in ("triton", "vectorised"))
+    twins, defined = (ops_of(f"workers.kernels.{folder}.{kind}") for kind in ("triton", "definition"))
     assert twins
     for name, twin in twins.items():
-        assert op_of(twin).name == op_of(vectorised[name]).name == name
-        assert op_of(twin).arguments is op_of(vectorised[name]).arguments
+        assert op_of(twin).name == op_of(defined[name]).name == name
+        assert op_of(twin).arguments is op_of(defined[name]).arguments
         assert op_of(twin).arguments.__name__ == name.title().replace("_", "")
 
 

@@ -50,7 +50,7 @@ def test_the_twins_are_lossless(method: int) -> None:
         assert total_variation(at, law) == 0
 
 
-def test_what_sums_of_blocks_tell_of_a_residual_decides_as_the_residual_does() -> None:
+def test_bounds_by_sums_of_blocks_decide_as_the_residual_does() -> None:
     rng = np.random.default_rng(1)
     # Nine blocks, the last of one token.
     rows, k, vocab_size = 4, 3, 33

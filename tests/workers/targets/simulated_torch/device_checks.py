@@ -120,7 +120,7 @@ def polling_ends_under_a_lazy_device(device: Device) -> None:
         polls += 1
         assert polls < 100
     assert polls > 0
-    # Whoever has seen the event done is ordered after it.
+    # A thread that has seen the event done is ordered after it.
     assert output.numpy().sum() == 4
     assert device.end().races == ()
 

@@ -42,7 +42,7 @@ def test_the_device(check: str) -> None:
         (("wait", "fail"), 3, ("no race",)),
     ],
 )
-def test_the_command_runs_a_program_and_tells_its_races(
+def test_the_command_runs_a_program_and_reports_its_races(
     tmp_path: Path, arguments: tuple[str, ...], code: int, shown: tuple[str, ...]
 ) -> None:
     program = tmp_path / "program.py"
@@ -60,7 +60,7 @@ def test_the_command_runs_a_program_and_tells_its_races(
         ([__file__, "--hold", "copy_d2h@0"], "error: --hold copy_d2h@0: expected OP@STEP:UNTIL@STEP, as in "),
     ],
 )
-def test_bad_usage_is_told_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage_is_reported_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith(told)
 
@@ -68,7 +68,7 @@ def test_bad_usage_is_told_in_one_line(arguments: list[str], told: str, capsys: 
 @pytest.mark.parametrize(
     ("variable", "told"), [("CXX", "no C++ compiler 'none-such'"), ("PATH", "no C++ compiler 'c++'")]
 )
-def test_what_the_build_lacks_is_told_in_one_line(
+def test_what_the_build_lacks_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, told: str
 ) -> None:
     monkeypatch.delenv("CXX", raising=False)

@@ -67,7 +67,7 @@ def with_a_function(pointer):  # type: ignore[no-untyped-def]
     inner(1)
 
 
-def told(roots: frozenset[Root]) -> set[str]:
+def named(roots: frozenset[Root]) -> set[str]:
     """Return the pointers among some roots, those that lie in memory with a star."""
     names = {root.argument + "*" * root.is_loaded for root in roots}
     return {name for name in names if "_ptr" in name}
@@ -84,9 +84,9 @@ def told(roots: frozenset[Root]) -> set[str]:
 )
 def test_a_kernel_reads_and_writes_what_its_pointers_come_from(kernel: Any, reads: set[str], writes: set[str]) -> None:
     accesses = accesses_of(kernel)
-    assert (told(accesses.reads), told(accesses.writes)) == (reads, writes)
+    assert (named(accesses.reads), named(accesses.writes)) == (reads, writes)
 
 
-def test_a_kernel_whose_accesses_cannot_be_told_is_refused() -> None:
+def test_a_kernel_whose_accesses_cannot_be_derived_is_refused() -> None:
     with pytest.raises(KernelError, match="with_a_function defines a function"):
         accesses_of(with_a_function)

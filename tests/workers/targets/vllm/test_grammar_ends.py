@@ -25,7 +25,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
-def test_a_grammar_that_ends_otherwise_is_told_and_changed(misfit: str) -> None:
+def test_a_grammar_that_ends_otherwise_is_described_and_changed(misfit: str) -> None:
     assert misfit_at_end(MISFITS[misfit]) == misfit
     changed = ending_by_stops(MISFITS[misfit], SPEC.vocab_size)
     assert misfit_at_end(changed) is None

@@ -3,7 +3,7 @@
 import json
 
 from scenarios.codec import loads
-from workers.targets.vllm.child.grammars import character_of, text_of, tokenizer_files
+from workers.targets.vllm.inside.grammars import character_of, text_of, tokenizer_files
 
 TRACE = """
 events:

@@ -1,7 +1,7 @@
 """vLLM's own Triton kernels beside the definitions of our ops: what differs is on a list, with its reason."""
 
-from benchmarks.vllm_kernels.__main__ import rows_of, table_of
-from benchmarks.vllm_kernels.differences import unlisted
+from benchmarks.conformance.vllm_kernels.__main__ import rows_of, table_of
+from benchmarks.conformance.vllm_kernels.differences import unlisted
 from workers.targets.vllm.target import HOME, ROOT
 
 

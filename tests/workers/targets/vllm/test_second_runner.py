@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm_mutants.runs import Runs
+from benchmarks.power.vllm_mutants.runs import Runs
 from scenarios.codec import load
 from scenarios.events import Schedule
 from workers.oracle.tape import Tapes

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main as cli
+from cluster.cli.inputs import config_of
 from scenarios.capabilities import lacking, within
 from scenarios.events import PromptDraw, Submit
 from scenarios.extensions import extended
@@ -205,5 +206,10 @@ def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
         message = capsys.readouterr().err
         assert said in message
         assert message.count("\n") == 1
+    # Both runners lie in one package.
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM, VLLM_V2)]
+    assert laid_over[0].engine_digest == laid_over[1].engine_digest != ""
     assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
     assert "engine specstorm is this program itself" in capsys.readouterr().err

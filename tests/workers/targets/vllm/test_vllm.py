@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import vllm_determinism
-from benchmarks.vllm_mutants.runs import Runs
+from benchmarks.conformance import vllm_determinism
+from benchmarks.power.vllm_mutants.runs import Runs
 from cluster.storage.known import read_known
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
@@ -18,6 +18,7 @@ from workers.run.output_check import outputs_of
 from workers.shrink.fingerprint import signature_of
 from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm import target
+from workers.targets.vllm.known_races import KNOWN_RACE
 from workers.targets.vllm.target import Vllm, keeper_of
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -40,8 +41,10 @@ def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
     assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
 
 
-KNOWN = ROOT / "known" / "vllm"
-SHOWN_BY = sorted(file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / file.name).exists())
+KNOWN = ROOT / "scenarios" / "known" / "vllm"
+SHOWN_BY = sorted(
+    file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / f"{file.stem}.known.yaml").exists()
+)
 
 
 @pytest.mark.parametrize("file", SHOWN_BY, ids=[file.stem for file in SHOWN_BY])
@@ -153,15 +156,27 @@ def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
     return verdict
 
 
-def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path) -> None:
+def lay_over(root: Path, *folders: str) -> None:
+    """Copy the Python files of some folders of the installed vLLM to a root of sources."""
     installed = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
-    overlay = tmp_path / "vllm"
-    for folder in ("", "v1", "v1/core", "v1/core/sched"):
-        (overlay / folder).mkdir(exist_ok=True)
-        for file in (installed / folder).iterdir():
-            if file.suffix == ".py":
-                (overlay / folder / file.name).write_bytes(file.read_bytes())
-    scheduler = overlay / "v1" / "core" / "sched" / "scheduler.py"
+    for folder in ("", "v1", *folders):
+        (root / "vllm" / folder).mkdir(parents=True, exist_ok=True)
+        for file in (installed / folder).glob("*.py"):
+            (root / "vllm" / folder / file.name).write_bytes(file.read_bytes())
+
+
+def test_known_races_are_known_in_sources_laid_over_the_installed_ones(tmp_path: Path) -> None:
+    lay_over(tmp_path, "v1/spec_decode", "v1/worker")
+    config = CONFIG.model_copy(update={"engine_path": str(tmp_path)})
+    verdict = check(load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), TAPES, config=config)
+    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    assert isinstance(verdict, Agreed)
+    assert verdict.stats.probes[KNOWN_RACE]
+
+
+def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path) -> None:
+    lay_over(tmp_path, "v1/core", "v1/core/sched")
+    scheduler = tmp_path / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
     text = scheduler.read_text()
     assert "self.current_step += 1\n" in text
     scheduler.write_text(text.replace("self.current_step += 1\n", "raise RuntimeError('ours')\n", 1))

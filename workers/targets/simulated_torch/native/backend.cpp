@@ -33,7 +33,7 @@ struct DeviceMemory final : c10::DeviceAllocator {
     default_copy_data(target, source, count);
   }
   bool initialized() override { return true; }
-  // Cached memory takes nothing from anybody here, and a program that empties caches is to meet the same blocks again.
+  // Cached memory is not needed elsewhere, and a program that empties caches should get the same blocks again.
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (orders("record_stream")) machine().record_use(reinterpret_cast<uintptr_t>(data.get()), stream_of(stream));

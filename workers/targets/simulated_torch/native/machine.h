@@ -94,8 +94,8 @@ class Machine {
   void point(uint32_t name);
   void step(int64_t number);
 
-  // Begin a run: drained, nobody has used anything, no race is known. With `new_streams` nobody holds one either, and
-  // those that were made are handed out again.
+  // Begin a run: drained, without uses and races. With `new_streams` the caller holds no stream either, and those that
+  // were made are handed out again.
   void begin(const Settings& settings, bool new_streams);
   void drain();
 
@@ -115,7 +115,7 @@ class Machine {
   void poison(const Use& use, int byte);
   // Note an access of the host to memory of the device, which no GPU would allow. Called for a page fault.
   void host_bypassed(Block& block, bool write);
-  // Hold an access of the host against what is in flight there. Called for a page fault.
+  // Check an access of the host against what is in flight there. Called for a page fault.
   bool host_touched(Block& block, const Span& bytes, bool write);
 
   bool watched() const { return settings.races || settings.guard || settings.digests; }
@@ -149,7 +149,7 @@ class Machine {
   bool ready(int stream);
   void finish(Record& record);
   void passed(uint32_t name, int64_t step);
-  // Let the policy have its way: before a call of the host takes effect, or while the host is blocked on a record.
+  // Let the policy run tasks: before a call of the host takes effect, or while the host is blocked on a record.
   void decide(uint32_t host_call);
   void decide(uint32_t host_call, uint32_t nth);
   void await(const RecordPtr& record);

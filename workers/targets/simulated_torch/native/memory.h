@@ -36,7 +36,7 @@ struct Block {
   std::vector<uint8_t> protection;                 // pinned: of each page
 
   const Tenancy& tenancy(uint32_t number) const;
-  // Forget owners of long ago, but for those whose accesses may still be told of.
+  // Drop old owners, except those whose accesses may still be reported.
   void forget_owners();
 };
 

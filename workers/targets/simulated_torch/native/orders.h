@@ -28,7 +28,7 @@ class Orders {
   std::vector<Line> left_out_;
 };
 
-// Note a call of the program that orders work; false if it is to be left out. Nobody may hold the machine's lock.
+// Note a call of the program that orders work; false if it is to be left out. The machine's lock must not be held.
 bool orders(const char* call);
 
 }  // namespace simulated

@@ -115,7 +115,7 @@ void take_signals() {
 void Pages::fly(const Use& use, const Access& access) {
   auto& flights = use.block->flights;
   if (flights.empty()) flying_.push_back(use.block);
-  // Whoever is ordered after this one is ordered after those of its stream before it.
+  // What is ordered after this one is ordered after those of its stream before it.
   auto is_over = [&](const Access& flight) {
     return flight.actor == access.actor && (access.write || !flight.write) && covers(access.span, flight.span);
   };

@@ -32,7 +32,7 @@ class Pages {
   std::vector<std::pair<Block*, Span>> left_open_;
 };
 
-// Take over SIGSEGV and SIGTRAP; again, if somebody else has taken them since.
+// Take over SIGSEGV and SIGTRAP; again, if other handlers were installed since.
 void take_signals();
 
 }  // namespace simulated

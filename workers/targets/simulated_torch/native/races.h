@@ -25,7 +25,7 @@ struct Race {
 
 class Races {
  public:
-  // Hold a use against all that came before and is not ordered before it, and remember it.
+  // Compare a use with all earlier ones that are not ordered before it, and record it.
   void touch(const Use& use, const Clock& clock, const Clock& host, const Access& access);
   // Note races of one access with earlier ones; the same two lines and ops are noted once, and counted.
   void note(const Block& block, const std::vector<const Access*>& earlier, const Access& access);

@@ -1,0 +1,263 @@
+"""Test that what asynchronous runs commit has the target's distribution, and that a biased sampler's has not.
+
+`python -m benchmarks.conformance.distribution` runs many requests over few prompts, each with a seed of its own, at
+depth 2: beside each other and beside greedy ones, preempted, reordered, with drafts that are kept and drafts that are
+not. It counts the first committed token of every prompt, the first two, and the second and third, which two
+verifications decide, the second behind what the first one looked at and did not keep. G-tests hold the counts against
+the exact target; the chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine
+has a fault. Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
+
+With a TRACE its own requests are copied instead, and drawn by an engine of any kind as the trace specifies it and as
+one that neither runs ahead nor drafts: two samples of one law, whatever that is.
+
+Drafts are a draft model's own, likeliest or drawn, and those that a script says, which follow from no noise: were they
+to follow from the noise that judges them, nothing would be lossless.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.storage.artefact import finding_lines
+from scenarios.codec import load
+from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import Drafter, EngineSpec, SamplingMethod
+from scenarios.trace import Trace
+from workers.faults.registry import FAULTS
+from workers.judge.distribution import Outcome, chance_of, g_test
+from workers.oracle.logits_processing import Rules, processed
+from workers.oracle.random_sampling import target_of
+from workers.oracle.tape import Tape, Tapes
+from workers.record import model
+from workers.record.verdict import is_finding
+from workers.run.check import Options, Run
+from workers.run.distribution_check import check_distribution
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.specstorm import ours
+from workers.targets.target import SPECSTORM, RunConfig
+
+FAMILY_ERROR = 1e-6
+REQUESTS_PER_TRACE = 240
+NUM_TOKENS = 3
+# Which tokens are counted together: from one on, up to another.
+WINDOWS = ((0, 1), (0, 2), (1, 3))
+MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "dropped_output", "reorder_in_flight")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A method of verification and a drafter, with a vocabulary and seeds of their own; the first seed is given.
+
+    Of a draft model it is also given whether it draws its drafts.
+    """
+
+    method: SamplingMethod
+    drafter: Drafter
+    vocab_size: int
+    seed: int
+    is_drawing: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the case as text."""
+        return f"{self.method} {'drawn drafts' if self.is_drawing else self.drafter}"
+
+
+CASES = (
+    Case("strict", "draft_model", 8, 0),
+    Case("standard", "draft_model", 12, 1_000_000),
+    Case("block", "draft_model", 16, 2_000_000),
+    Case("standard", "eagle", 10, 3_000_000),
+    Case("block", "eagle", 14, 4_000_000),
+    Case("standard", "draft_model", 9, 5_000_000, is_drawing=True),
+    Case("block", "draft_model", 11, 6_000_000, is_drawing=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A prompt, and how its tokens are drawn; the requests of a kind differ in their seeds and drafts alone."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+
+
+GREEDY = Kind((2, 4), SamplingParams())
+KINDS = (
+    Kind((3, 1), SamplingParams(temperature=2.0)),
+    Kind((5, 2, 6), SamplingParams(temperature=4.0, top_k=6, presence_penalty=1.0)),
+    Kind((7,), SamplingParams(temperature=3.0, top_p=0.95)),
+)
+NUM_TESTS = len(CASES) * len(KINDS) * len(WINDOWS)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One G-test: of the tokens of a kind's requests in a window."""
+
+    case: Case
+    kind: Kind
+    window: tuple[int, int]
+    num_requests: int
+    statistic: float
+    degrees: int
+
+    @property
+    def p_value(self) -> float:
+        """Return the chance of such a statistic, or of a larger one, under the target's distribution."""
+        return chance_of(self.statistic, self.degrees)
+
+    @property
+    def is_failed(self) -> bool:
+        """Tell whether it is too unlikely for one of a family of tests."""
+        return self.p_value < FAMILY_ERROR / NUM_TESTS
+
+    def line(self) -> str:
+        """Return the test as text."""
+        prompt, positions = " ".join(map(str, self.kind.prompt)), f"{1 + self.window[0]}-{self.window[1]}"
+        return (
+            f"{self.case.name:<20} {self.case.vocab_size:>4} {prompt:<8} {self.kind.params.temperature:>5g} "
+            f"{positions:>6} {self.num_requests:>8} {self.statistic:>9.1f} {self.degrees:>4} {self.p_value:>9.2g}"
+        )
+
+
+HEAD = (
+    f"{'method, drafter':<20} {'V':>4} {'prompt':<8} {'T':>5} {'tokens':>6} {'requests':>8} {'G':>9} {'df':>4} {'p':>9}"
+)
+
+
+def trace_of(case: Case, kinds: Sequence[Kind], first: int, count: int, faults: tuple[str, ...]) -> Trace:
+    """Return a trace of requests `first` on, two in each tick; every fourth is greedy, some are preempted."""
+    spec = EngineSpec(
+        sampling=case.method,
+        vocab_size=case.vocab_size,
+        layers="attention",
+        drafter=case.drafter,
+        draft_sampling="probabilistic" if case.is_drawing else "greedy",
+        num_speculative_tokens=2,
+        max_num_seqs=8,
+        max_model_len=16,
+    )
+    events: list[AnyEvent] = []
+    for index in range(count):
+        name, tick = f"r{index}", index // 2
+        kind = GREEDY if index % 4 == 3 else kinds[index % len(kinds)]
+        params = kind.params.model_copy(update={"seed": case.seed + first + index})
+        accept = ("1", "10", "0")[index // 3 % 3]
+        events.append(
+            Submit(tick=tick, request=name, prompt=kind.prompt, max_tokens=NUM_TOKENS + 1, accept=accept, params=params)
+        )
+        if index % 5 == 0:
+            mode: PreemptMode = "drop" if index % 2 else "deliver"
+            events.append(Preempt(tick=tick + 1 + index % 3, at="after_launch", request=name, mode=mode))
+        if index % 7 == 0:
+            events.append(Reorder(tick=tick, how="rotate"))
+    return Trace(spec=spec, events=tuple(events), faults=faults).explicit()
+
+
+def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Outcome]]:
+    """Run a trace with nothing compared; yield each request's prompt and first tokens, and count what happened."""
+    run = Run(trace, Tapes(), Options(races=False))
+    engine = ours(run.target).engine
+    while not run.drive.drained():
+        run.drive.step()
+        engine.log.clear()
+        ours(run.target).recorder.take()
+    happened.update(run.probes)
+    for request in engine.requests.values():
+        start = request.num_prompt
+        yield tuple(request.tokens[:start]), tuple(request.tokens[start : start + NUM_TOKENS])
+
+
+def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Outcome, float]:
+    """Return the exact probabilities of the tokens of a kind's requests in a window."""
+    law: dict[Outcome, float] = {(): 1.0}
+    for _ in range(window[1]):
+        longer: dict[Outcome, float] = {}
+        for outcome, probability in law.items():
+            known = (*kind.prompt, *outcome)
+            tape = Tape(known, spec)
+            tape.extend(len(known))
+            logits = [model.logit(tape.hidden[-1], token) for token in range(spec.vocab_size)]
+            target = target_of(processed(logits, Rules(kind.params, frozenset()), known, len(kind.prompt)), kind.params)
+            assert target is not None, "some logit is not -inf"
+            for token, share in enumerate(target.probabilities()):
+                if share > 0:
+                    longer[(*outcome, token)] = probability * share
+        law = longer
+    marginal: dict[Outcome, float] = {}
+    for outcome, probability in law.items():
+        marginal[outcome[window[0] :]] = marginal.get(outcome[window[0] :], 0.0) + probability
+    return marginal
+
+
+def results(
+    case: Case,
+    num_requests: int,
+    faults: tuple[str, ...],
+    happened: Counter[str],
+    kinds: Sequence[Kind] = KINDS,
+) -> list[Result]:
+    """Run requests of some kinds in one case, and test each kind's tokens in every window."""
+    counts: dict[tuple[Outcome, tuple[int, int]], Counter[Outcome]] = {}
+    for first in range(0, num_requests, REQUESTS_PER_TRACE):
+        trace = trace_of(case, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
+        for prompt, tokens in outputs(trace, happened):
+            for window in WINDOWS:
+                counts.setdefault((prompt, window), Counter())[tokens[slice(*window)]] += 1
+    found = []
+    for kind in kinds:
+        for window in WINDOWS:
+            seen = counts[kind.prompt, window]
+            test = g_test(seen, law_of(kind, window, trace.spec))
+            found.append(Result(case, kind, window, seen.total(), *test))
+    return found
+
+
+def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) -> int:
+    """Judge what the requests of a trace draw by what an engine without speculation draws; return the exit code."""
+    trace = load(path).explicit()
+    trace = trace.model_copy(update={"faults": (fault,)}) if fault is not None else trace
+    try:
+        verdict = check_distribution(trace, Tapes(), kind_of(engine), num_copies, RunConfig(engine=engine))
+    except ValueError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 2
+    print(f"{verdict.kind}: {path}, {num_copies} copies of each request that is drawn by chance")
+    for line in finding_lines(verdict):
+        print(line)
+    print(f"an engine that is sound diverges here with a chance of {FAMILY_ERROR:g}")
+    return 1 if is_finding(verdict) else 0
+
+
+def main() -> int:
+    """Run all cases, print a table, return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=6000, metavar="N", help="requests of each case")
+    parser.add_argument("--fault", choices=sorted(FAULTS), metavar="ID", help="switch it on")
+    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="requests to copy, instead of all that")
+    parser.add_argument("--engine", default=SPECSTORM, choices=known_engines(), help="the engine that draws a TRACE")
+    arguments = parser.parse_args()
+    if arguments.trace is not None:
+        return against_itself(arguments.trace, arguments.engine, arguments.requests, arguments.fault)
+    faults = (arguments.fault,) if arguments.fault else ()
+    failed, missing = 0, []
+    print(HEAD)
+    for case in CASES:
+        happened: Counter[str] = Counter()
+        for result in results(case, arguments.requests, faults, happened):
+            failed += result.is_failed
+            print(f"{result.line()}{'  FAILED' if result.is_failed else ''}", flush=True)
+        missing += [f"{case.name}: no {probe}" for probe in MUST_HAPPEN if not happened[probe]]
+    print(f"\n{NUM_TESTS} tests, {failed} failed; a sound engine fails one of them with a chance of {FAMILY_ERROR:g}")
+    for text in missing:
+        print(text, file=sys.stderr)
+    return 1 if failed else 3 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Check that a trace on vLLM shows the same in any process: outputs, steps, tasks, and races with all that they say.
+
+`python -m benchmarks.conformance.vllm_determinism --traces 200` runs the scenarios and drawn traces, under eager, lazy
+and random schedules in turn, in two pairs of processes, a judge and an engine, one pair after the other; the pairs have
+different hash seeds. Exit code 1 with the first trace that shows something else in the other pair, and what.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from itertools import islice
+
+from scenarios.capabilities import lacking, within
+from scenarios.codec import find_scenarios, load
+from scenarios.events import Policy, Schedule
+from scenarios.extensions import extended
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace, problems
+from workers.oracle.tape import Tapes
+from workers.record.observation import Observation
+from workers.run.output_check import STEPS_MAX, OutputRun, text_of
+from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.vllm.second_runner import VllmV2
+from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm
+
+KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
+HASH_SEEDS = ("1", "20011")
+POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
+Shown = dict[str, str]
+
+
+class Kept(Vllm):
+    """A kind of engine that is vLLM's, in the process of one keeper, whatever a run is configured to."""
+
+    def __init__(self, kind: Vllm, keeper: Keeper) -> None:
+        self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
+        self.keeper = keeper
+
+    def _keeper(self, config: RunConfig) -> Keeper:
+        return self.keeper
+
+
+def traces(kind: Vllm, count: int) -> Iterator[tuple[str, Trace]]:
+    """Yield the scenarios, then drawn traces, so many in all, by name."""
+    for index, (name, trace) in enumerate(islice(scenarios_and_drawn(kind, itertools.count()), count)):
+        schedule = Schedule(policy=POLICIES[index % len(POLICIES)], seed=index)
+        yield name, trace.model_copy(update={"schedule": schedule}).explicit()
+
+
+def scenarios_and_drawn(
+    kind: Vllm, seeds: Iterable[int], changed: Callable[[Trace], Trace] = lambda drawn: drawn
+) -> Iterator[tuple[str, Trace]]:
+    """Yield the scenarios, then traces drawn from seeds and changed, as far as an engine can do them, by name."""
+    capabilities = kind.capabilities
+    for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
+        yield file.stem, load(file)
+    for seed in seeds:
+        trace = changed(within(extended(random_trace(seed), capabilities), capabilities))
+        if lacking(trace, capabilities) is None and not problems(trace):
+            yield f"seed {seed}", trace
+
+
+def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
+    """Return digests of what a run shows, by what they are of; how often tasks ran, and how many races there were."""
+    run = OutputRun(trace, tapes, kind, races=True, steps=True)
+    steps: list[Observation] = []
+    try:
+        while not run.drive.drained() and run.drive.tick <= STEPS_MAX:
+            run.drive.step()
+            steps += [seen for seen in run.target.take_log() if isinstance(seen, Observation)]
+        ended = "drained" if run.drive.drained() else "stuck"
+    except EngineFailed as error:
+        ended = f"{text_of(error)} in {error.where}"
+    report = kind.keeper.process().ask({"do": "report"})
+    if not run.drive.drained():
+        kind.keeper.stop()
+    run.target.close()
+    return {
+        "end": ended,
+        "outputs": _digest(sorted(run.target.outputs().items())),
+        "probes": _digest(dict(run.target.probes)),
+        "steps": f"{len(steps)}, {_digest(steps)}",
+        "tasks": _digest(report["counts"]) + f", {report['counts']['tasks']}",
+        "races": f"{len(report['races'])}, {_digest(report['races'])}",
+    }
+
+
+def _digest(value: object) -> str:
+    return blake2b(json.dumps(value, separators=(",", ":")).encode(), digest_size=8).hexdigest()
+
+
+def print_all(engine: Vllm, count: int) -> None:
+    """Print what each trace shows, one JSON object a line."""
+    hash_seed = os.environ.get("PYTHONHASHSEED", "random")
+    keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=hash_seed, runner=engine.runner)
+    kind, tapes = Kept(engine, keeper), Tapes()
+    try:
+        for name, trace in traces(kind, count):
+            print(json.dumps({"trace": name, "policy": trace.schedule.policy, **shown(trace, kind, tapes)}), flush=True)
+    finally:
+        kind.keeper.stop()
+
+
+def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
+    """Return what another pair of processes shows."""
+    command = [sys.executable, "-m", "benchmarks.conformance.vllm_determinism", "--print", "--traces", str(count)]
+    command += ["--engine", engine]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the traces twice and compare; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=int, default=200, metavar="N", help="scenarios first, drawn ones behind them")
+    parser.add_argument("--print", action="store_true", help="run them once, in this process, and print what they show")
+    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="which of vLLM's runners")
+    options = parser.parse_args(arguments)
+    if options.print:
+        print_all(KINDS[options.engine](), options.traces)
+        return 0
+    first, second = (printed(options.engine, options.traces, seed) for seed in HASH_SEEDS)
+    assert len(first) == len(second) == options.traces, "every trace was run in both"
+    for one, other in zip(first, second, strict=True):
+        different = [f"{what}: {one[what]} and {other[what]}" for what in one if one[what] != other[what]]
+        if different:
+            print(f"{one['trace']}, {one['policy']}: {'; '.join(different)}")
+            return 1
+    tasks = sum(int(each["tasks"].split(", ")[1]) for each in first)
+    races = sum(int(each["races"].split(", ")[0]) for each in first)
+    policies = ", ".join(f"{sum(each['policy'] == name for each in first)} {name}" for name in POLICIES)
+    print(
+        f"{len(first)} traces ({policies}) in two processes with hash seeds {' and '.join(HASH_SEEDS)}: the same"
+        f" outputs, steps, tasks and races; {sum(each['end'] == 'drained' for each in first)} drained, {tasks} tasks,"
+        f" {races} pairs of lines that race"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Combinations of event, plane and policy under which random traces are judged.
+
+Run with `python -m benchmarks.power.combinations`. A trace counts for each kind of event that it has, each plane in
+which something of it was compared, and the policy of its own schedule. Both generators of `specstorm hunt` take turns,
+a shard each, on the clean engine. Every combination is possible: exit code 1 if none of the traces reaches one.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from itertools import product
+from typing import NamedTuple, get_args
+
+from benchmarks.power.random_shards import over_shards, shards_each
+from scenarios.events import AnyEvent, Policy
+from scenarios.shards import TRACES_PER_SHARD, Shard
+from workers.judge.contracts.breach import PLANE as CONTRACTS
+from workers.oracle.tape import Tapes
+from workers.record.observation import VARIABLES
+from workers.record.verdict import Agreed
+from workers.run.check import check
+from workers.run.coverage import RACES
+
+
+class Combination(NamedTuple):
+    """A kind of event, a plane and a policy."""
+
+    event: str
+    plane: str
+    policy: str
+
+
+def reached(shards: int, first: int) -> Counter[Combination]:
+    """Return how many traces of some shards, from number `first` on, reach each combination."""
+    tapes, found = Tapes(), Counter[Combination]()
+    for number in range(first, first + shards):
+        for generated in Shard(profile="mixed", seed=0, number=number).generate():
+            trace = generated.explicit()
+            verdict = check(trace, tapes)
+            assert isinstance(verdict, Agreed), verdict
+            events = {event.do for event in trace.events}
+            found.update(
+                Combination(event, plane, trace.schedule.policy) for event in events for plane in verdict.stats.planes
+            )
+    return found
+
+
+def possible() -> list[Combination]:
+    """Return every combination."""
+    kinds = [kind.model_fields["do"].default for kind in get_args(get_args(AnyEvent)[0])]
+    planes = sorted({variable.plane for variable in VARIABLES.values()} | {CONTRACTS, RACES, "liveness"})
+    return [Combination(*each) for each in product(kinds, planes, get_args(Policy))]
+
+
+def main() -> int:
+    """Run traces, print the combinations that few or none of them reach, return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=int, default=2000, help="traces to run (default 2000)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
+    options = parser.parse_args()
+    shards = shards_each(options.traces, options.processes)
+    found: Counter[Combination] = Counter()
+    for part in over_shards(reached, shards, options.processes):
+        found.update(part)
+    every = sorted(possible(), key=lambda each: found[each])
+    missed = [each for each in every if not found[each]]
+    traces, hit = shards * options.processes * TRACES_PER_SHARD, len(every) - len(missed)
+    print(f"{traces} traces: {hit} of {len(every)} combinations of event, plane and policy reached")
+    for each in missed or every[:5]:
+        print(f"{found[each]:>6} {each.event} x {each.plane} x {each.policy}")
+    unknown = found.keys() - set(every)
+    assert not unknown, f"planes that no variable has: {unknown}"
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Benefit of a corpus: traces that begin from known ones, beside fresh ones, on faults and on probes seldom hit.
+
+`python -m benchmarks.power.corpus` prints, for the faults that random traces find least often, how many of N traces
+find each and the processor time they take: fresh ones, descendants of the other faults' regressions, of the fault's own
+one, and of the first traces that hit seldom probes; then the share of each seldom probe among fresh traces and
+descendants.
+"""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from scenarios import codec
+from scenarios.draw import below
+from scenarios.events import Schedule
+from scenarios.random_trace import random_trace
+from scenarios.shards import fitted
+from scenarios.trace import Trace, problems
+from scenarios.variants import variant
+from workers.faults.registry import FAULTS
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, check
+from workers.run.trial import run_with_fault
+
+REGRESSIONS = Path(__file__).resolve().parents[2] / "scenarios" / "regressions"
+RARELY_FOUND = (
+    "vllm-39273-draftless-step",
+    "vllm-id-reuse",
+    "vllm-37238-every-column",
+    "sglang-33758-length-before-stop",
+    "vllm-42722-empty-row",
+    "tpu-2469-padded-slot",
+    "beellama-165-second-roll-back",
+    "ascend-9749-past-the-context",
+)
+SELDOM_SHARE = 0.02
+
+
+def regressions() -> dict[str, Trace]:
+    """Return the regression of each fault, without it, where an engine runs that."""
+    loaded = {path.stem: codec.load(path).model_copy(update={"faults": ()}) for path in REGRESSIONS.glob("*.yaml")}
+    return {fault: trace for fault, trace in sorted(loaded.items()) if not problems(trace)}
+
+
+def drawn(count: int, seed: int, parents: list[Trace]) -> Iterator[Trace]:
+    """Yield fresh traces, or descendants of parents if there are any."""
+    for index in range(count):
+        number = seed << 32 | index
+        fresh = random_trace(number)
+        parent = parents[below(len(parents), number, "benchmark", "parent", 0)] if parents else None
+        yield fresh if parent is None else variant(parent, fresh, number)
+
+
+def probes_of(traces: Iterator[Trace], tapes: Tapes) -> tuple[Counter[str], dict[str, Trace]]:
+    """Return how many traces hit each probe on the clean engine, and the first that does."""
+    hits: Counter[str] = Counter()
+    firsts: dict[str, Trace] = {}
+    for trace in traces:
+        explicit = trace.explicit().model_copy(update={"schedule": Schedule()})
+        verdict = check(explicit, tapes, Options(races=False))
+        assert isinstance(verdict, Agreed), verdict
+        hits.update(verdict.stats.probes.keys())
+        firsts = {**dict.fromkeys(verdict.stats.probes, explicit), **firsts}
+    return hits, firsts
+
+
+def detections(fault: str, traces: Iterator[Trace], tapes: Tapes) -> tuple[int, float]:
+    """Return how many traces find a fault, and seconds of processor time."""
+    start, found = time.process_time(), 0
+    for trace in traces:
+        found += bool(run_with_fault(fault, fitted(trace, FAULTS[fault].requires, (fault,)).explicit(), tapes).plane)
+    return found, time.process_time() - start
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=int, default=200, help="traces a fault and corpus (default 200)")
+    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), metavar="ID", help="this fault instead")
+    options = parser.parse_args()
+    count, tapes, known = options.traces, Tapes(), regressions()
+    before, firsts = probes_of(drawn(3 * count, 1, []), tapes)
+    seldom = [probe for probe, hits in before.items() if hits <= SELDOM_SHARE * 3 * count]
+    seldom_traces = [firsts[probe] for probe in seldom]
+    columns = ("fresh", "of others", "of its own", "of seldom")
+    print(f"{f'found by, of {count} traces':<40} " + " ".join(f"{column:>12}" for column in columns))
+    for fault in options.fault or RARELY_FOUND:
+        others = [trace for other, trace in known.items() if other != fault]
+        own = [known[fault]] if fault in known else []
+        cells = []
+        for parents in ([], others, own, seldom_traces):
+            found, seconds = detections(fault, drawn(count, 2, parents), tapes)
+            cells.append(f"{found:>5} {seconds:>4.1f} s")
+        print(f"{fault:<40} " + " ".join(f"{cell:>12}" for cell in cells), flush=True)
+    after, _ = probes_of(drawn(3 * count, 3, seldom_traces), tapes)
+    print(f"\n{f'hit by, of {3 * count} traces':<40} {'fresh':>12} {'of seldom':>12}")
+    for probe in seldom:
+        print(f"{probe:<40} {before[probe]:>12} {after[probe]:>12}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Runs of mutants: random traces against an engine with one change, in a forked process that is killed when it hangs.
+
+The process that forks has loaded scenarios, oracle and judges, and nothing that they judge: each fork loads the engine
+for itself, the changed module from its changed tree, so that whoever imports a name of it has the changed one. No file
+is written, and nothing of the change is left when the fork has ended.
+"""
+
+import ast
+import os
+import pickle
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Generic, TypeVar
+
+from benchmarks.power.line_coverage import ROOT, Watch
+from benchmarks.power.mutants import mutated
+from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Verdict
+from workers.run.check import check
+
+# What a trace may take; the longest takes a tenth of it.
+CPU_SECONDS_MAX = 10
+MEMORY_MAX = 2 << 30
+DETAIL_MAX = 160
+ENGINE = "workers.targets.specstorm"
+JUDGED = ("workers.engine", "workers.kernels", "workers.faults")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[T]):
+    """How a fork ended: with what its function returned, or by a signal."""
+
+    value: T | None
+    signal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """A trace on the clean engine: the lines executed by file, what was captured, and what the probes counted."""
+
+    lines: dict[str, frozenset[int]]
+    captured: tuple[object, ...]
+    probes: dict[str, int]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A mutant to run: the change of an index in a file, against the traces of some numbers, in this order."""
+
+    key: str
+    file: str
+    index: int
+    traces: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a mutant: survived, or by what it was killed and in which trace, which counts from 0.
+
+    `how` is a kind of verdict, "unloadable", "timeout" or "died"; `changed` says what of a survivor's traces was not as
+    on the clean engine: captures, probes alone, or nothing.
+    """
+
+    key: str
+    how: str
+    trace: int = -1
+    detail: str = ""
+    changed: str = ""
+
+    @property
+    def survived(self) -> bool:
+        """Tell whether nothing told it from the clean engine."""
+        return self.how == "survived"
+
+
+class _Changed(SourceFileLoader):
+    """Loads one module from code that is given, and its constants and classes with it."""
+
+    def __init__(self, name: str, path: str, code: CodeType) -> None:
+        super().__init__(name, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the changed module."""
+        return self._code
+
+
+class _Finder:
+    """Finds the changed module before anybody else does."""
+
+    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
+        self.name = name
+        self._loader = _Changed(name, str(path), compile(tree, str(path), "exec"))
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return how the changed module is loaded, of any other nothing."""
+        if name != self.name:
+            return None
+        return spec_from_file_location(name, self._loader.path, loader=self._loader)
+
+
+def change_module(file: str, tree: ast.Module, root: Path = ROOT) -> None:
+    """Let this process load a module from a changed tree.
+
+    Raises:
+        RuntimeError: it has loaded it already.
+    """
+    name = file.removesuffix(".py").replace("/", ".")
+    if name in sys.modules:
+        raise RuntimeError(f"{file} is loaded with the judges already; a change of it would not be seen")
+    sys.meta_path.insert(0, _Finder(name, root / file, tree))
+
+
+def in_fork(function: Callable[[], T], cpu_seconds: int = CPU_SECONDS_MAX) -> Ended[T]:
+    """Call a function in a fork of this process, with bounds on its memory and its processor time.
+
+    The function may begin the time anew by `begin_time`.
+    """
+    receiver, sender = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(receiver)
+        _in_child(function, sender, cpu_seconds)
+    os.close(sender)
+    with os.fdopen(receiver, "rb") as pipe:
+        content = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return Ended(None, os.WTERMSIG(status))
+    assert os.WEXITSTATUS(status) == 0, f"a fork that returns nothing ends by a signal, not with {status}"
+    return Ended(pickle.loads(content))
+
+
+def _in_child(function: Callable[[], object], sender: int, cpu_seconds: int) -> None:
+    """Call a function, write what it returns, end the process."""
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    try:
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_MAX, used + MEMORY_MAX))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        begin_time(cpu_seconds)
+        content = pickle.dumps(function())
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        with os.fdopen(sender, "wb") as pipe:
+            pipe.write(content)
+    except BaseException:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def begin_time(cpu_seconds: int = CPU_SECONDS_MAX) -> None:
+    """Let the process be ended by a signal when it has taken so many seconds from now on."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+
+
+def traces_from(first: int, count: int) -> Iterator[Trace]:
+    """Yield explicit traces by number, as the mixed generator of a hunt draws them."""
+    for number in range(first // TRACES_PER_SHARD, -(-(first + count) // TRACES_PER_SHARD)):
+        for index, trace in enumerate(Shard(profile="mixed", seed=0, number=number).generate()):
+            if first <= number * TRACES_PER_SHARD + index < first + count:
+                yield trace.explicit()
+
+
+def run_clean(files: Sequence[str], traces: Sequence[Trace]) -> list[Clean]:
+    """Return what traces do on the clean engine; for a fork."""
+    import_module(ENGINE)
+    tapes, found = Tapes(), []
+    paths = [ROOT / file for file in files]
+    for trace in traces:
+        begin_time()
+        forget_tables()
+        with Watch(paths) as watch:
+            verdict = check(trace, tapes)
+        lines = {file: frozenset(watch.seen[str(path)]) for file, path in zip(files, paths, strict=True)}
+        captured, probes = _seen_in(verdict)
+        found.append(Clean(lines, captured, probes, verdict.kind))
+    return found
+
+
+def forget_tables() -> None:
+    """Empty the caches of what is judged: who looks a table up executes the lines that make it, once more."""
+    for name in [name for name in sys.modules if name.startswith(JUDGED)]:
+        for each in vars(sys.modules[name]).values():
+            if hasattr(each, "cache_clear"):
+                each.cache_clear()
+
+
+def _seen_in(verdict: Verdict) -> tuple[tuple[object, ...], dict[str, int]]:
+    assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
+    stats = verdict.stats
+    return (stats.requests, stats.steps, stats.commits, stats.captures, stats.digest, stats.planes), stats.probes
+
+
+def _killed_by(verdict: Verdict) -> str:
+    """Return what a finding shows, in a line."""
+    match verdict:
+        case Diverged(difference=difference):
+            return f"{difference.plane}: {difference.variable}"
+        case Crashed(error=error):
+            return error
+        case Stuck(reason=reason):
+            return reason
+    raise AssertionError(f"{verdict.kind} is not a finding")
+
+
+class Runner:
+    """Traces and what they do on the clean engine, kept in a process that forks for each mutant."""
+
+    def __init__(self, traces: Sequence[Trace], clean: Sequence[Clean]) -> None:
+        loaded = [name for name in sys.modules if name.startswith(JUDGED)]
+        assert not loaded, f"a process that forks for mutants has loaded what is judged: {loaded[:3]}"
+        self._traces = traces
+        self._clean = clean
+
+    def outcome(self, task: Task) -> Outcome:
+        """Return what becomes of a mutant."""
+        source = (ROOT / task.file).read_text(encoding="utf-8")
+        tree = mutated(source, task.index)
+        ended = in_fork(lambda: self._in_fork(task, tree))
+        if ended.value is not None:
+            return ended.value
+        if ended.signal == signal.SIGPROF:
+            return Outcome(task.key, "timeout", detail=f"{CPU_SECONDS_MAX} s of processor time in one trace")
+        return Outcome(task.key, "died", detail=signal.Signals(ended.signal).name)
+
+    def _in_fork(self, task: Task, tree: ast.Module) -> Outcome:
+        change_module(task.file, tree)
+        try:
+            import_module(ENGINE)
+        except Exception as error:
+            return Outcome(task.key, "unloadable", detail=f"{type(error).__name__}: {error}"[:DETAIL_MAX])
+        tapes, changed = Tapes(), "nothing"
+        for number in task.traces:
+            begin_time()
+            verdict = check(self._traces[number], tapes)
+            if not isinstance(verdict, Agreed | Vacuous):
+                return Outcome(task.key, verdict.kind, number, " ".join(_killed_by(verdict).split())[:DETAIL_MAX])
+            captured, probes = _seen_in(verdict)
+            clean = self._clean[number]
+            if captured != clean.captured:
+                changed = "captures"
+            elif probes != clean.probes and changed == "nothing":
+                changed = "probes"
+        return Outcome(task.key, "survived", changed=changed)

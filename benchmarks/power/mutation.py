@@ -1,0 +1,316 @@
+"""Mutation score: how many small changes of the engine are found by random traces, and what explains the others.
+
+Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. What is changed is the engine and its ops as
+`sim` runs them (`benchmarks.power.mutants` says how), not the lanes: the simulated machine is the tester's own. A
+mutant meets the traces that execute its line, of the first N of the mixed generator, each under its own schedule, until
+one ends with a finding, takes too long or kills its process. Who survives is looked for in `survivors.csv` beside this
+module; `docs/mutation.md` says how to read it.
+
+Exit code 1 if a survivor is not classified there or is blind, or if one that is classified is found or gone; 2 for what
+cannot be asked, 3 if a trace does not agree on the clean engine. With `--results FILE` what is done is kept: the same
+command goes on from there, and with more traces survivors go on to those that they have not met.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from math import sqrt
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+from benchmarks.power.line_coverage import FOLDERS, ROOT, TWIN, definitions_run
+from benchmarks.power.mutant_runs import Clean, Outcome, Runner, Task, in_fork, run_clean, traces_from
+from benchmarks.power.mutants import Mutant, mutants_of
+from benchmarks.power.survivors import CLASSES, HARMLESS, SURVIVORS, Classified, TableError, classified, row_of
+from scenarios.shards import TRACES_PER_SHARD
+from workers.run.process import prepare_process
+
+# It counts probes; nothing of the engine reads them.
+OBSERVER = "observer.py"
+Z = 1.959963984540054
+
+
+class UsageError(Exception):
+    """What was asked for cannot be done; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A mutant's outcome after so many `traces` of the generator, `met` of which execute its line."""
+
+    outcome: Outcome
+    traces: int
+    met: int
+
+
+def default_files() -> list[str]:
+    """Return the files whose mutants are made: the engine's, and what it runs of its ops on `sim`."""
+    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    wanted = [path for path in found if path.name == TWIN or "kernels" not in path.parts] + definitions_run()
+    return [str(path.relative_to(ROOT)) for path in wanted if path.name not in ("__init__.py", OBSERVER)]
+
+
+def files_in(paths: Sequence[str]) -> list[str]:
+    """Return the default files in some paths.
+
+    Raises:
+        UsageError: there are none in one of them.
+    """
+    found: dict[str, None] = {}
+    for path in paths:
+        relative = Path(os.path.relpath(path, ROOT)).as_posix()
+        here = [file for file in default_files() if file == relative or file.startswith(f"{relative}/")]
+        if not here:
+            raise UsageError(f"{path}: no file of the engine, and no NumPy twin of an op, is there")
+        found.update(dict.fromkeys(here))
+    return list(found)
+
+
+def all_mutants(files: Sequence[str]) -> list[Mutant]:
+    """Return the mutants of some files."""
+    return [each for file in files for each in mutants_of(file, (ROOT / file).read_text(encoding="utf-8"))]
+
+
+def sampled(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
+    """Return so many mutants in the order of a seed: a larger sample begins with the smaller ones.
+
+    The order follows from what names a mutant, so that a change elsewhere leaves most of a sample as it was.
+    """
+    ordered = sorted(mutants, key=lambda mutant: sha256(f"{seed} {mutant.key}".encode()).digest())
+    return ordered[:count]
+
+
+class Results:
+    """Results so far, kept in a file of JSON lines if there is one: of a mutant's lines the last one counts."""
+
+    def __init__(self, file: Path | None, build: str) -> None:
+        self.by_key: dict[str, Result] = {}
+        self.num_of_other_builds = 0
+        self._build = build
+        self._file = file
+        if file is not None:
+            self._read(file)
+
+    def _read(self, file: Path) -> None:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+        for number, line in enumerate(lines, 1):
+            if number == len(lines) and not line.endswith("\n"):
+                # Who was stopped in the middle of a line has not finished that mutant.
+                with file.open("r+b") as opened:
+                    opened.truncate(sum(len(each.encode()) for each in lines[:-1]))
+                break
+            try:
+                read = json.loads(line)
+                result = Result(Outcome(**read["outcome"]), read["traces"], read["met"])
+                is_of_this_build = read["build"] == self._build
+            except (ValueError, KeyError, TypeError) as error:
+                raise UsageError(f"{file}: line {number}: not a result of this benchmark ({error})") from error
+            if is_of_this_build:
+                self.by_key[result.outcome.key] = result
+            else:
+                self.num_of_other_builds += 1
+
+    def add(self, result: Result) -> None:
+        """Note a result, in the file too."""
+        self.by_key[result.outcome.key] = result
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"build": self._build, **asdict(result)}) + "\n")
+
+
+_runners: list[Runner] = []
+
+
+def _prepare(traces: int, clean: Sequence[Clean]) -> None:
+    """Make the runner of a process of the pool, which whoever stops the benchmark ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prepare_process()
+    if clean:
+        _runners.append(Runner(list(traces_from(0, traces)), clean))
+
+
+def _outcome(task: Task) -> Outcome:
+    return _runners[-1].outcome(task)
+
+
+def _clean_shard(files: Sequence[str], span: tuple[int, int]) -> list[Clean]:
+    traces = list(traces_from(*span))
+    ended = in_fork(lambda: run_clean(files, traces))
+    if ended.value is None:
+        raise RuntimeError(f"traces {span[0]} to {sum(span) - 1} ended by signal {ended.signal} on the clean engine")
+    return ended.value
+
+
+def clean_runs(files: Sequence[str], count: int, workers: int) -> list[Clean]:
+    """Return what the first traces do on the clean engine."""
+    spans = [(first, min(TRACES_PER_SHARD, count - first)) for first in range(0, count, TRACES_PER_SHARD)]
+    with _pool(workers) as pool:
+        return [each for part in pool.starmap(_clean_shard, [(files, span) for span in spans], 1) for each in part]
+
+
+def _pool(workers: int, traces: int = 0, clean: Sequence[Clean] = ()) -> Pool:
+    # Threads of a library are not there in a fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return get_context("spawn").Pool(workers, _prepare, (traces, clean))
+
+
+def meeting(mutant: Mutant, clean: Sequence[Clean]) -> tuple[int, ...]:
+    """Return the traces that execute a mutant's line; all of them, if it is executed when the module is loaded.
+
+    A line of a function that no trace executes may be one that is executed then, too.
+    """
+    every = tuple(range(len(clean)))
+    if not mutant.in_function:
+        return every
+    return tuple(i for i in every if not clean[i].lines[mutant.file].isdisjoint(mutant.lines)) or every
+
+
+def run_mutants(mutants: Sequence[Mutant], clean: Sequence[Clean], workers: int, results: Results) -> Iterator[Result]:
+    """Yield the results of mutants as they come; what the results so far say is not run again."""
+    tasks, met = [], {}
+    for mutant in mutants:
+        before = results.by_key.get(mutant.key)
+        if before is not None and (not before.outcome.survived or before.traces >= len(clean)):
+            continue
+        first = before.traces if before is not None else 0
+        traces = meeting(mutant, clean)
+        met[mutant.key] = len(traces)
+        tasks.append(Task(mutant.key, mutant.file, mutant.index, tuple(each for each in traces if each >= first)))
+    if not tasks:
+        return
+    with _pool(workers, len(clean), clean) as pool:
+        for outcome in pool.imap_unordered(_outcome, tasks):
+            before = results.by_key.get(outcome.key)
+            if before is not None and outcome.survived:
+                found = {before.outcome.changed, outcome.changed}
+                changed = next(each for each in ("captures", "probes", "nothing") if each in found)
+                outcome = Outcome(outcome.key, outcome.how, changed=changed)  # noqa: PLW2901
+            result = Result(outcome, len(clean), met[outcome.key])
+            results.add(result)
+            yield result
+
+
+def interval(part: int, whole: int) -> str:
+    """Return a share in per cent with its 95 % bounds (Wilson)."""
+    if not whole:
+        return "-"
+    share, spread = part / whole, Z * Z / whole
+    middle, half = share + spread / 2, Z * sqrt(share * (1 - share) / whole + spread / whole / 4)
+    low, high = ((middle - half) / (1 + spread), (middle + half) / (1 + spread))
+    return f"{share:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def report(mutants: Sequence[Mutant], results: Mapping[str, Result], known: Mapping[str, Classified]) -> int:
+    """Print score, classes and survivors; return how many of them have no class, or are blind."""
+    done = [results[mutant.key] for mutant in mutants if mutant.key in results]
+    alive = [result for result in done if result.outcome.survived]
+    hows = Counter(result.outcome.how for result in done if not result.outcome.survived)
+    by_class: dict[str, list[Result]] = defaultdict(list)
+    for result in alive:
+        known_here = known.get(result.outcome.key)
+        by_class[known_here.kind if known_here else "not classified"].append(result)
+    found, harmless = len(done) - len(alive), sum(len(by_class[kind]) for kind in HARMLESS)
+    print(f"{len(done)} mutants: {found} found ({', '.join(f'{n} {how}' for how, n in hows.most_common())})")
+    print(f"score {interval(found, len(done))}; of those that matter {interval(found, len(done) - harmless)}")
+    for kind in (*CLASSES, "not classified"):
+        if by_class[kind]:
+            print(f"{len(by_class[kind]):5} {kind}")
+    wrong = [*by_class["blind"], *by_class["not classified"]]
+    for result in wrong:
+        label = "BLIND" if result.outcome.key in known else "NOT CLASSIFIED"
+        print(f"{label}: {result.outcome.key}  (met {result.met} traces, changed {result.outcome.changed})")
+    return len(wrong)
+
+
+def out_of_date(known: Mapping[str, Classified], mutants: Sequence[Mutant], results: Mapping[str, Result]) -> list[str]:
+    """Return what the table says of mutants that are gone, or that are found after all."""
+    every, found = {mutant.key for mutant in mutants}, []
+    for key, row in known.items():
+        where = f"{SURVIVORS}: line {row.at}"
+        if key not in every:
+            found.append(f"{where}: no such mutant is made any more: {key}")
+        elif key in results and not results[key].outcome.survived and row.kind != "rare":
+            how = results[key].outcome
+            found.append(f"{where}: {row.kind}, but trace {how.trace} ends {how.how} ({how.detail}): {key}")
+    return found
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return what a command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, help="how many mutants to run (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="which sample, and in which order (default 0)")
+    parser.add_argument("--traces", type=int, default=300, help="how many random traces there are (default 300)")
+    parser.add_argument("--paths", nargs="+", default=[], help="mutants of these files or folders alone")
+    parser.add_argument("--match", default="", help="mutants alone whose name has this text, as --list prints them")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the mutants (default 1)")
+    parser.add_argument("--results", type=Path, help="file of results to go on from and to add to")
+    parser.add_argument("--survivors", action="store_true", help=f"print every survivor as a row of {SURVIVORS}")
+    parser.add_argument("--list", action="store_true", help="print the mutants and run none")
+    options = parser.parse_args(arguments)
+    for name in ("sample", "traces", "workers"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: expected at least 1")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run mutants, print what survives, return the exit code."""
+    options = options_of(arguments)
+    try:
+        return _run(options)
+    except (UsageError, TableError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped" + (f"; the same command goes on from {options.results}" if options.results else ""))
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    # It loads the engine, which no process that forks for mutants may have loaded.
+    from cluster.dispatch.job import build  # noqa: PLC0415
+
+    files = files_in(options.paths) if options.paths else default_files()
+    every = all_mutants(files)
+    mutants = sampled([each for each in every if options.match in each.key], options.sample, options.seed)
+    if not mutants:
+        raise UsageError(f"no mutant has {options.match!r} in its name; --list prints them")
+    # Without paths all rows count, those of files that are gone too.
+    known = {key: row for key, row in classified().items() if not options.paths or key.split(" | ")[0] in files}
+    if options.list:
+        print(
+            "\n".join(f"{mutant.key}  [{known[mutant.key].kind if mutant.key in known else '-'}]" for mutant in mutants)
+        )
+        return 0
+    results = Results(options.results, build())
+    if results.num_of_other_builds:
+        print(f"{options.results}: {results.num_of_other_builds} results of other code are not used")
+    print(f"{len(mutants)} of {len(every)} mutants in {len(files)} files, {options.traces} traces", flush=True)
+    clean = clean_runs(files, options.traces, options.workers)
+    odd = [f"trace {number}: {each.verdict}" for number, each in enumerate(clean) if each.verdict != "agreed"]
+    if odd:
+        print("the clean engine does not agree:", *odd, sep="\n")
+        return 3
+    for number, result in enumerate(run_mutants(mutants, clean, options.workers, results), 1):
+        if result.outcome.survived and result.outcome.key not in known:
+            print(f"{number}: survives {result.outcome.key}", flush=True)
+    wrong, stale = report(mutants, results.by_key, known), out_of_date(known, every, results.by_key)
+    print(*stale, sep="\n", end="\n" if stale else "")
+    if options.survivors:
+        alive = [mutant for mutant in mutants if results.by_key[mutant.key].outcome.survived]
+        reasons = {mutant: known[mutant.key].reason if mutant.key in known else "?" for mutant in alive}
+        rows = sorted((mutant.names, reason) for mutant, reason in reasons.items())
+        print(*(row_of(names, reason) for names, reason in rows), sep="\n")
+    return 1 if wrong or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

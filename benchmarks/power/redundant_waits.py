@@ -1,0 +1,92 @@
+"""Take a redundant wait away and run many traces: nothing is unordered, so no schedule of any of them can miss it.
+
+`python -m benchmarks.power.redundant_waits --traces 10000 --processes 14`. Each trace runs once, eagerly, with the race
+detector; a run without a race stands for every schedule of its trace. Exit code 1 with the first that is not clean.
+"""
+
+import argparse
+import multiprocessing
+import sys
+from collections import Counter
+from functools import cache, partial
+from typing import Literal
+
+from scenarios.events import Schedule
+from scenarios.random_trace import random_trace
+from scenarios.spec import THROUGH_THE_HOST
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, Run
+from workers.targets.specstorm import ours
+
+Wait = tuple[str, str]
+Configuration = Literal["device", "host"]
+
+# By where accepted counts are kept. Nothing is redundant in both configurations: it would be deleted.
+REDUNDANT: dict[Configuration, frozenset[Wait]] = {
+    "device": frozenset(),
+    # Before it stages a step the host has waited for the counts of the step before, so that step's copy of them has
+    # been read before anything of this step is launched.
+    "host": frozenset({("compute", "counts_done")}),
+}
+SEEDS_OF_A_TASK = 50
+
+
+def trace_of(seed: int, accepted_counts: Configuration) -> Trace:
+    """Return the random trace of a seed at depth 2, run eagerly."""
+    trace = random_trace(seed)
+    drafter = "eagle" if trace.spec.drafter in THROUGH_THE_HOST else trace.spec.drafter
+    changes = {"depth": 2, "accepted_counts": accepted_counts, "drafter": drafter}
+    spec = trace.spec.model_copy(update=changes)
+    return trace.model_copy(update={"spec": spec, "schedule": Schedule()}).explicit()
+
+
+@cache
+def _tapes() -> Tapes:
+    return Tapes()
+
+
+def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> tuple[Counter[str], str]:
+    """Run some traces with a wait and without; count traces, steps and accesses without it; say what is wrong."""
+    counts: Counter[str] = Counter()
+    for seed in range(first_seed, first_seed + SEEDS_OF_A_TASK):
+        trace = trace_of(seed, accepted_counts)
+        clean = Run(trace, _tapes(), Options(races=False))
+        wanted = clean.to_end()
+        run = Run(trace, _tapes(), Options(without=frozenset({wait})))
+        seen = run.to_end()
+        assert run.detector is not None
+        if not (isinstance(wanted, Agreed) and isinstance(seen, Agreed) and seen.stats.digest == wanted.stats.digest):
+            return counts, f"seed {seed} without {wait}: {seen}; with it: {wanted}"
+        counts.update(traces=1, waiting=wait in ours(clean.target).machine.seen_waits)
+        counts.update(steps=seen.stats.steps, accesses=run.detector.num_accesses)
+    return counts, ""
+
+
+def main() -> int:
+    """Run, print what was seen of each wait; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=int, default=10_000, help="traces for each wait (default 10000)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share them (default 1)")
+    arguments = parser.parse_args()
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        for accepted_counts, waits in REDUNDANT.items():
+            for wait in sorted(waits):
+                counts: Counter[str] = Counter()
+                one = partial(run_without, accepted_counts=accepted_counts, wait=wait)
+                for more, wrong in pool.imap_unordered(one, range(0, arguments.traces, SEEDS_OF_A_TASK)):
+                    counts += more
+                    if wrong:
+                        print(wrong)
+                        return 1
+                print(
+                    f"{wait[1]} on {wait[0]}, accepted counts on the {accepted_counts}: {counts['traces']} traces, "
+                    f"{counts['waiting']} of them with the wait, {counts['steps']} steps, "
+                    f"{counts['accesses']} accesses: no race, the same captures"
+                )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Survivors of the mutation score that are classified: a table of them, and a table of their reasons.
+
+`survivors.csv` names each by its file, the text of its line and the change, and gives the id of a reason;
+`reasons.csv` says of each id the class and why.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).resolve().parent
+# What survives and harms nobody, what random traces find seldom, and what nothing finds.
+HARMLESS = ("equivalent", "telemetry", "free policy")
+CLASSES = (*HARMLESS, "rare", "unreachable", "blind")
+SURVIVORS, REASONS = "survivors.csv", "reasons.csv"
+COLUMNS = {SURVIVORS: ("file", "line", "change", "reason"), REASONS: ("id", "class", "reason")}
+
+
+class TableError(Exception):
+    """A table is not what it must be; the message says where."""
+
+
+class Classified(NamedTuple):
+    """A survivor in the tables: its class, the id of its reason, and the line of the table that names it."""
+
+    kind: str
+    reason: str
+    at: int
+
+
+def _rows(folder: Path, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a table below its head, each with its line."""
+    with (folder / name).open(encoding="utf-8", newline="") as file:
+        reader, columns = csv.reader(file, strict=True), COLUMNS[name]
+        try:
+            for cells in reader:
+                if len(cells) != len(columns) or (reader.line_num == 1 and tuple(cells) != columns):
+                    raise TableError(
+                        f"{name}: line {reader.line_num}: {len(cells)} columns; expected {', '.join(columns)}"
+                    )
+                if reader.line_num > 1:
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise TableError(f"{name}: line {reader.line_num}: {error}") from error
+
+
+def classes(folder: Path = FOLDER) -> dict[str, str]:
+    """Return the class of each reason, by its id.
+
+    Raises:
+        TableError: a reason has a class that there is not, says nothing, or is there twice.
+    """
+    found: dict[str, str] = {}
+    for number, (identity, kind, reason) in _rows(folder, REASONS):
+        where = f"{REASONS}: line {number}"
+        if kind not in CLASSES:
+            raise TableError(f"{where}: unknown class {kind!r}; expected one of {', '.join(CLASSES)}")
+        if not reason:
+            raise TableError(f"{where}: {identity} says nothing")
+        if identity in found:
+            raise TableError(f"{where}: {identity} is there already")
+        found[identity] = kind
+    return found
+
+
+def classified(folder: Path = FOLDER) -> dict[str, Classified]:
+    """Return the survivors that are classified, by the keys of their mutants.
+
+    Raises:
+        TableError: a survivor is there twice or names no reason of the table, or a reason explains nobody.
+    """
+    kinds, found = classes(folder), dict[str, Classified]()
+    for number, (*names, reason) in _rows(folder, SURVIVORS):
+        where, key = f"{SURVIVORS}: line {number}", " | ".join(names)
+        if reason not in kinds:
+            raise TableError(f"{where}: no reason {reason!r} is in {REASONS}")
+        if key in found:
+            raise TableError(f"{where}: is on line {found[key].at} already")
+        found[key] = Classified(kinds[reason], reason, number)
+    unused = kinds.keys() - {each.reason for each in found.values()}
+    if unused:
+        raise TableError(f"{REASONS}: explains no survivor: {', '.join(sorted(unused))}")
+    return found
+
+
+def row_of(names: Sequence[str], reason: str) -> str:
+    """Return the line of `survivors.csv` for a mutant of these names."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow([*names, reason])
+    return text.getvalue()

@@ -1,0 +1,238 @@
+"""Mistakes that are planted in vLLM's model runners from outside: each changes one method or buffer of a runner."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workers.targets.child.messages import RunnerName
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong in words, and who makes it."""
+
+    text: str
+    make: Callable[[Any], None]
+
+
+def _stale_counts_on_the_host(runner: Any) -> None:
+    current = runner._get_valid_sampled_token_count
+    before: list[list[int]] = [[]]
+
+    def stale() -> list[int]:
+        counts, before[0] = before[0], current()
+        return counts if len(counts) == len(before[0]) else before[0]
+
+    runner._get_valid_sampled_token_count = stale
+
+
+def _stale_counts_on_the_device(runner: Any) -> None:
+    copy = runner._copy_valid_sampled_token_count
+    before: list[Any] = []
+
+    def stale(next_token_ids: Any, counts: Any) -> None:
+        copy(next_token_ids, counts)
+        if before and before[0].shape == counts.shape:
+            runner.valid_sampled_token_count_gpu = before[0]
+        before[:] = [counts]
+
+    runner._copy_valid_sampled_token_count = stale
+
+
+def _reorder_map_ignored(runner: Any) -> None:
+    compute = runner._compute_prev_positions
+
+    def ignored(num_reqs: int) -> None:
+        compute(num_reqs)
+        positions = runner.prev_positions.np[:num_reqs]
+        for index, position in enumerate(positions):
+            positions[index] = index if position >= 0 else -1
+
+    runner._compute_prev_positions = ignored
+
+
+def _backup_index_past_the_end(runner: Any) -> None:
+    drafter: Any = getattr(runner, "drafter", None)
+    if not hasattr(drafter, "backup_next_token_ids"):
+        return
+    prepare = drafter.prepare_next_token_ids_padded
+
+    def past_the_end(sampled: Any, requests: Any, batch: Any, discarded: Any) -> Any:
+        batch.num_tokens_no_spec[: batch.num_reqs] += 1
+        try:
+            return prepare(sampled, requests, batch, discarded)
+        finally:
+            batch.num_tokens_no_spec[: batch.num_reqs] -= 1
+
+    drafter.prepare_next_token_ids_padded = past_the_end
+
+
+def _pinned_staging_shared(runner: Any) -> None:
+    if hasattr(runner, "num_decode_draft_tokens"):
+        own, other = runner.num_decode_draft_tokens, runner.num_scheduled_tokens
+        assert own.cpu.dtype == other.cpu.dtype, "one buffer can hold either"
+        own.cpu, own.np = other.cpu, other.np
+
+
+def _ended_requests_kept(runner: Any) -> None:
+    update = runner._update_states
+
+    def kept(plan: Any) -> Any:
+        # The runner is not told of who has ended, and so keeps what it knows of them.
+        ended, plan.finished_req_ids = plan.finished_req_ids, set()
+        for name in ended:
+            runner.input_batch.remove_request(name)
+        return update(plan)
+
+    runner._update_states = kept
+
+
+def _positions_one_too_many(runner: Any) -> None:
+    forward = runner._model_forward
+
+    def behind(*arguments: Any, positions: Any, **options: Any) -> Any:
+        # All of a row's positions by one too many: attention sees only how far apart they are.
+        return forward(*arguments, positions=positions + 1, **options)
+
+    runner._model_forward = behind
+
+
+def _rejections_forgotten(runner: Any) -> None:
+    update = runner.postprocess_sampled
+
+    def forgotten(rows: Any, sampled: Any, num_sampled: Any, num_rejected: Any, *rest: Any) -> None:
+        update(rows, sampled, num_sampled, num_rejected.new_zeros(num_rejected.shape), *rest)
+
+    runner.postprocess_sampled = forgotten
+
+
+def _bounds_of_the_step_before(runner: Any) -> None:
+    update = runner.update_requests
+
+    def behind(plan: Any) -> None:
+        counts = runner.req_states.num_computed_tokens_np
+        before = counts.copy()
+        update(plan)
+        counts[:] = before
+
+    runner.update_requests = behind
+
+
+def _rows_by_number(runner: Any) -> None:
+    gather = runner.gather_batch_req_state
+
+    def by_number(*arguments: Any) -> Any:
+        state, count = gather(*arguments)
+        if state is not None:
+            rows = state.idx_mapping_np
+            state = state._replace(idx_mapping_np=rows - rows + range(len(rows)))
+        return state, count
+
+    runner.gather_batch_req_state = by_number
+
+
+def _one_buffer_instead_of_two(runner: Any) -> None:
+    for shared in (runner.req_states.prefill_len, runner.block_tables.num_blocks):
+        shared.pool.max_concurrency = 1
+
+
+def _rows_of_ended_requests_kept(runner: Any) -> None:
+    states = runner.req_states
+    remove = states.remove_request
+
+    def kept(name: str) -> Any:
+        row = remove(name)
+        if row is not None:
+            states.free_indices.remove(row)
+        return row
+
+    states.remove_request = kept
+
+
+def _positions_given_one_too_many(runner: Any) -> None:
+    prepare = runner.model_state.prepare_inputs
+
+    def behind(batch: Any, states: Any) -> Any:
+        # All of a row's positions by one too many: attention sees only how far apart they are.
+        return {**prepare(batch, states), "positions": batch.positions + 1}
+
+    runner.model_state.prepare_inputs = behind
+
+
+def _states_changed(change: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Return what changes a step's metadata of the first group of layers with states."""
+
+    def make(runner: Any) -> None:
+        groups = [group for of_blocks in runner.attn_groups for group in of_blocks]
+        for builder in (each.get_metadata_builder(0) for each in groups if hasattr(each.kv_cache_spec, "mamba_type")):
+            builder.build = _changed(builder.build, change)
+
+    return make
+
+
+def _changed(build: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    def changed(*arguments: Any, **options: Any) -> Any:
+        return change(build(*arguments, **options))
+
+    return changed
+
+
+def _rolled(metadata: Any) -> Any:
+    if metadata.num_decodes < 2:
+        return metadata
+    return replace(metadata, state_indices_tensor_d=metadata.state_indices_tensor_d.roll(1, 0))
+
+
+def _going_on(metadata: Any) -> Any:
+    if not metadata.num_prefills:
+        return metadata
+    return replace(metadata, has_initial_states_p=metadata.has_initial_states_p.new_ones(metadata.num_prefills))
+
+
+# They are mistakes of a hybrid model's steps alone, in either runner.
+OF_STATES = {
+    "states_of_other_rows": Mistake("rows go on from the states of the rows before them", _states_changed(_rolled)),
+    "states_not_begun": Mistake("who begins goes on from what its state's block held", _states_changed(_going_on)),
+}
+FIRST_RUNNER = {
+    "stale_counts_on_the_host": Mistake(
+        "the host corrects its counts by those of the step before", _stale_counts_on_the_host
+    ),
+    "stale_counts_on_the_device": Mistake(
+        "the device corrects its counts by those of the step before", _stale_counts_on_the_device
+    ),
+    "reorder_map_ignored": Mistake(
+        "rows are taken for those of the step before by their number, though they have moved", _reorder_map_ignored
+    ),
+    "backup_index_past_the_end": Mistake(
+        "a backup token is taken from behind the last one known", _backup_index_past_the_end
+    ),
+    "pinned_staging_shared": Mistake(
+        "counts of scheduled tokens and of draft tokens are staged in one pinned buffer", _pinned_staging_shared
+    ),
+    "ended_requests_kept": Mistake("the runner keeps requests that have ended", _ended_requests_kept),
+    "positions_one_too_many": Mistake(
+        "all positions are one too many; attention sees only how far apart they are", _positions_one_too_many
+    ),
+    **OF_STATES,
+}
+SECOND_RUNNER = {
+    "rejections_forgotten": Mistake("the device goes on as if no draft had been rejected", _rejections_forgotten),
+    "bounds_of_the_step_before": Mistake(
+        "the host bounds lengths by the counts of the step before", _bounds_of_the_step_before
+    ),
+    "rows_by_number": Mistake(
+        "requests are taken to be in the rows of their numbers in the batch, wherever they are", _rows_by_number
+    ),
+    "one_buffer_instead_of_two": Mistake(
+        "lengths of prompts and numbers of blocks are written to one pinned buffer each, not to two in turn",
+        _one_buffer_instead_of_two,
+    ),
+    "rows_of_ended_requests_kept": Mistake("the runner keeps the rows of ended requests", _rows_of_ended_requests_kept),
+    "positions_one_too_many": Mistake(
+        "all positions are one too many; attention sees only how far apart they are", _positions_given_one_too_many
+    ),
+    **OF_STATES,
+}
+# Mistakes by runner and name.
+MISTAKES: Mapping[RunnerName, Mapping[str, Mistake]] = {"v1": FIRST_RUNNER, "v2": SECOND_RUNNER}

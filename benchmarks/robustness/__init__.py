@@ -1,0 +1,1 @@
+"""Robustness: commands, workers and stores under hostile input, kills and damage."""

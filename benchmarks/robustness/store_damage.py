@@ -1,0 +1,172 @@
+"""Damage to a campaign: flipped bits, truncations and a disk that gets full, each followed by the same command again.
+
+Run with `python -m benchmarks.robustness.store_damage`. A suite and a hunt's shards are recorded, then damaged at
+random, then resumed: every result must be there and be the one that an undisturbed campaign records, and whatever had
+been altered must be said or have no effect. The judge is one that needs no time. A disk that gets full is a limit on
+the size of files, in a process of its own.
+"""
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.suite import Scenario, Suite
+from cluster.dispatch.job import Job
+from cluster.dispatch.pool import InProcessPool
+from cluster.dispatch.session import Stop
+from cluster.storage.campaign import DATABASE, Campaign, Result
+from cluster.storage.errors import StoreError
+from cluster.storage.store import Store
+from scenarios.events import Submit
+from scenarios.trace import Trace
+from workers.record.verdict import Agreed, Crashed, Judgement, Stats
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
+
+DAMAGES = 100
+SCENARIOS = 60
+JUDGE = "benchmarks.robustness.store_damage:InstantJudge"
+FULL = 3
+
+
+class InstantJudge:
+    """Finds something in each eighth trace, at once; what it finds is a function of the trace."""
+
+    def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
+        """Return a verdict that tells the trace's seed."""
+        stats = Stats(
+            requests=1,
+            steps=trace.seed,
+            commits=1,
+            captures=1,
+            run_ahead_max=1,
+            digest="00ff",
+            probes={"preemption": 2},
+        )
+        crashed = Crashed(stats=stats, error=f"IndexError: row {trace.seed}", where="prepare_inputs")
+        verdict = Agreed(stats=stats) if trace.seed % 8 else crashed
+        return Judgement(verdict=verdict, trace=trace, schedules=46)
+
+
+def scenarios_of(count: int) -> list[Scenario]:
+    """Return scenarios that differ in their seeds."""
+    submit = Submit(tick=0, request="r", prompt=(1, 2, 3), max_tokens=4)
+    traces = [Trace(seed=seed, events=(submit,)) for seed in range(count)]
+    return [Scenario(f"s{trace.seed}.yaml", Job.of(trace, sweep=True)) for trace in traces]
+
+
+def run(folder: Path, scenarios: list[Scenario]) -> tuple[int, list[str]]:
+    """Run what has no result yet; return how many results were kept, and what was said about the store."""
+    with Store(folder) as store:
+        suite = Suite(scenarios, store)
+        drive(suite, InProcessPool(JUDGE), Stop(), QUIET, store)
+        return suite.kept, store.remarks
+
+
+def results_of(folder: Path) -> dict[str, Result]:
+    """Return what a campaign holds, checked row by row, whichever attempt it took."""
+    with Campaign(folder) as campaign:
+        results = {result.job: replace(result, attempt=0) for result in campaign.results()}
+        assert not campaign.remarks, campaign.remarks
+        return results
+
+
+def flip(path: Path, draw: random.Random) -> str:
+    """Flip one bit of a file."""
+    data = bytearray(path.read_bytes())
+    place, bit = draw.randrange(len(data)), draw.randrange(8)
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+    return f"bit {bit} of byte {place}"
+
+
+def truncate(path: Path, draw: random.Random) -> str:
+    """Cut a file off."""
+    size = draw.choice((0, draw.randrange(path.stat().st_size), draw.randrange(path.stat().st_size) // 4096 * 4096))
+    os.truncate(path, size)
+    return f"cut to {size} bytes"
+
+
+def fill(folder: Path, scenarios: list[Scenario], draw: random.Random) -> str:
+    """Run in a process that may write files of so many bytes only, into a folder that is empty or not."""
+    if draw.random() < 0.5:
+        shutil.rmtree(folder)
+    path = folder / DATABASE
+    size = path.stat().st_size if path.exists() else 0
+    limit = draw.randrange(1, 200_000) + (0 if draw.random() < 0.5 else size)
+    child = os.fork()
+    if not child:
+        code = 9
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            run(folder, scenarios)
+            code = 0
+        except StoreError:
+            code = FULL
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, FULL), f"a full disk ended it with {code}"
+    return f"files of {limit} bytes, from {size}: {'full' if code else 'enough'}"
+
+
+def damage(folder: Path, scenarios: list[Scenario], draw: random.Random) -> tuple[str, str]:
+    """Do one thing to a campaign at random; return its kind and what it was."""
+    kind = draw.choice(("flip", "truncation", "full disk"))
+    if kind == "full disk":
+        return kind, fill(folder, scenarios, draw)
+    how: Callable[[Path, random.Random], str] = flip if kind == "flip" else truncate
+    return kind, how(folder / DATABASE, draw)
+
+
+def campaign(folder: Path, num_damages: int, num_scenarios: int, seed: int) -> tuple[list[str], Counter[str]]:
+    """Damage and resume; return what was wrong, and counts of what happened."""
+    scenarios = scenarios_of(num_scenarios)
+    run(folder / "calm", scenarios)
+    expected = results_of(folder / "calm")
+    artefacts = {path.name: path.read_bytes() for path in (folder / "calm" / "artefacts").iterdir()}
+    draw, wrong, counts = random.Random(seed), list[str](), Counter[str]()
+    for number in range(num_damages):
+        damaged = folder / f"damaged-{number}"
+        shutil.copytree(folder / "calm", damaged)
+        kind, what = damage(damaged, scenarios, draw)
+        kept, said = run(damaged, scenarios)
+        counts[kind] += 1
+        counts[f"{kind}, said"] += bool(said)
+        counts[f"{kind}, results run again"] += num_scenarios - kept
+        if kind != "full disk" and kept < num_scenarios and not said:
+            wrong.append(f"{kind}, {what}: {num_scenarios - kept} results were lost without a word")
+        if results_of(damaged) != expected:
+            wrong.append(f"{kind}, {what}: not the results of an undisturbed campaign")
+        if {path.name: path.read_bytes() for path in (damaged / "artefacts").iterdir()} != artefacts:
+            wrong.append(f"{kind}, {what}: not the artefacts of an undisturbed campaign")
+        shutil.rmtree(damaged)
+    return wrong, counts
+
+
+def main() -> int:
+    """Damage, resume, compare, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--damages", type=int, default=DAMAGES, help=f"how many (default {DAMAGES})")
+    parser.add_argument("--scenarios", type=int, default=SCENARIOS, help=f"results each time (default {SCENARIOS})")
+    parser.add_argument("--seed", type=int, default=0, help="which ones (default 0)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        wrong, counts = campaign(Path(folder), arguments.damages, arguments.scenarios, arguments.seed)
+    for name, count in sorted(counts.items()):
+        print(f"{count:5}  {name}")
+    print("\n".join(wrong) or "nothing was lost, and nothing wrong was kept")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

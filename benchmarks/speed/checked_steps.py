@@ -1,0 +1,126 @@
+"""Checked steps a second on one core: 4 requests, K = 3, hybrid, every plane compared; and random traces.
+
+Run with `python -m benchmarks.speed.checked_steps`. The reference of the ratios is the run with races on and prompts
+whose values are known, as in the 46 schedules of one scenario. Random traces are those of the soak, in which every
+feature and every schedule is drawn; they are short, so that setting an engine up counts too. Figures depend on how the
+interpreter was built: it is named below them.
+"""
+
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+from scenarios.events import AcceptRate, AnyEvent, PromptDraw, Submit
+from scenarios.random_trace import random_trace
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.engine.parts import Parts
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, Run, check
+from workers.run.process import prepare_process
+from workers.run.references import References
+from workers.targets.specstorm import Specstorm, ours
+
+REPEATS = 21
+NUM_REQUESTS = 40
+NUM_DRAWN = 10
+
+
+def workload(seed: int) -> Trace:
+    """Return 40 requests that arrive as fast as a batch of 4 rows serves them: prompts of 12 to 24 tokens, 40 each."""
+    events: list[AnyEvent] = [
+        Submit(
+            tick=4 * index,
+            request=f"r{index}",
+            prompt=PromptDraw(tokens=12 + index % 13),
+            max_tokens=40,
+            accept=AcceptRate(rate=0.7),
+        )
+        for index in range(NUM_REQUESTS)
+    ]
+    return Trace(spec=EngineSpec(block_size=16, num_blocks=32), seed=seed, events=tuple(events)).explicit()
+
+
+def checked(trace: Trace, tapes: Tapes, races: bool) -> tuple[float, float]:
+    """Return checked steps and request commits per second of processor time."""
+    start = time.process_time()
+    verdict = check(trace, tapes, Options(races=races))
+    spent = time.process_time() - start
+    assert isinstance(verdict, Agreed), verdict
+    return verdict.stats.steps / spent, verdict.stats.commits / spent
+
+
+def repeated(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+    """Return the same of a run behind the first of a sweep, which is compared with that one."""
+    compared = References()
+    check(trace, tapes, Options(compared=compared))
+    first = compared.agreed
+    start = time.process_time()
+    verdict = check(trace, tapes, Options(races=False, compared=compared))
+    spent = time.process_time() - start
+    assert isinstance(verdict, Agreed), verdict
+    assert compared.agreed is first, "the run was judged in full"
+    return verdict.stats.steps / spent, verdict.stats.commits / spent
+
+
+def drawn(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+    """Return the same of random traces, other ones for each workload, with prompts nobody has seen."""
+    first = trace.seed * NUM_DRAWN
+    traces = [random_trace(seed).explicit() for seed in range(first, first + NUM_DRAWN)]
+    start = time.process_time()
+    verdicts = [check(each, Tapes(), Options()) for each in traces]
+    spent = time.process_time() - start
+    stats = [verdict.stats for verdict in verdicts if isinstance(verdict, Agreed)]
+    assert len(stats) == NUM_DRAWN, verdicts
+    return sum(each.steps for each in stats) / spent, sum(each.commits for each in stats) / spent
+
+
+def unchecked(trace: Trace, tapes: Tapes) -> tuple[float, float]:
+    """Return the same of the engine alone: captures are taken, nothing is compared."""
+    run = Run(trace, tapes, Options(races=False), Specstorm(Parts()))
+    start = time.process_time()
+    while not run.drive.drained():
+        run.drive.step()
+        ours(run.target).engine.log.clear()
+        ours(run.target).recorder.take()
+    spent = time.process_time() - start
+    return ours(run.target).engine.tick / spent, ours(run.target).engine.observer.num_commits / spent
+
+
+REFERENCE = "every plane, races on, prompts seen before"
+CONFIGURATIONS: dict[str, Callable[[Trace, Tapes], tuple[float, float]]] = {
+    "every plane, races on, fresh prompts": lambda trace, tapes: checked(trace, Tapes(), True),
+    REFERENCE: lambda trace, tapes: checked(trace, tapes, True),
+    "every plane, races off, prompts seen before": lambda trace, tapes: checked(trace, tapes, False),
+    "a further run of a sweep, as the first, races off": repeated,
+    "engine alone: captures, no comparison": unchecked,
+    "random traces, every feature drawn": drawn,
+}
+
+
+def main() -> None:
+    """Print medians over repeats; all configurations take turns on each trace, and ratios are of the same turn."""
+    prepare_process()
+    tapes = Tapes()
+    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in CONFIGURATIONS}
+    for seed in range(REPEATS):
+        trace = workload(seed)
+        check(trace, tapes, Options())
+        for name, configuration in CONFIGURATIONS.items():
+            rates[name].append(configuration(trace, tapes))
+    reference = [steps for steps, _ in rates[REFERENCE]]
+    print(f"{'median of ' + str(REPEATS):50} {'steps/s':>8} {'commits/s':>10} {'ratio':>6} {'best steps/s':>13}")
+    for name, measured in rates.items():
+        steps = [rate for rate, _ in measured]
+        commits = statistics.median(rate for _, rate in measured)
+        ratio = statistics.median(one / other for one, other in zip(steps, reference, strict=True))
+        print(f"{name:50} {statistics.median(steps):8.0f} {commits:10.0f} {ratio:6.2f} {max(steps):13.0f}")
+    print(f"resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    print(f"Python {platform.python_version()}, {platform.python_compiler()}")
+
+
+if __name__ == "__main__":
+    main()

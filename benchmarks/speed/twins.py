@@ -1,0 +1,163 @@
+"""NumPy twins of device ops against their definitions, at four rows: a twin stays where it is 1.5 times as fast.
+
+Run with `python -m benchmarks.speed.twins`, or with the names of ops behind it. The requests are those of
+`benchmarks.checked_steps`, which keep four rows full, here with every feature of a request; specifications are the
+default one but for what launches ops of its own, as each drafter does. Of each op and trace every eighth call in a step
+of four rows is taken. It is timed on the memory that the engine called the op with, which is put back before; an op's
+time is the mean of its calls' medians. Ops that are their definition are not listed. Exit code 1 if a twin is slower
+than it has to be.
+"""
+
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from benchmarks.checked_steps import workload
+from benchmarks.turns import call_times_us
+from scenarios.events import AnyEvent, NanLogits, SpoilDraft, SpoilLogit
+from scenarios.flat_traces import DRAFTERS
+from scenarios.sampling import SamplingParams
+from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.trace import Trace
+from workers.engine.parts import Parts
+from workers.faults.fault import op_like
+from workers.kernels.argument import Arguments
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import Options, check
+from workers.run.process import prepare_process
+from workers.targets.devices import CLEAN, ops_of
+from workers.targets.specstorm import Specstorm
+
+RATIO_MIN = 1.5
+NUM_ROWS = 4
+EVERY = 8
+CALLS_MAX = 24
+TURNS = 3
+# What all prompts begin with, and the parameters that one request after the other has.
+COMMON = (1, 0, 1, 1, 0, 1, 0, 0)
+PARAMS = (
+    SamplingParams(),
+    SamplingParams(temperature=1.0, top_k=8, num_logprobs=2),
+    SamplingParams(temperature=1.0, presence_penalty=0.5, repetition_penalty=2.0, bad_words=((1,), (2, 3))),
+    SamplingParams(grammar=(((0, 1), (1, 0), (2, 1)), ((3, 0), (4, 1)))),
+)
+SPECS: tuple[Mapping[str, Any], ...] = (
+    *({"drafter": drafter, **({"depth": 1} if drafter in THROUGH_THE_HOST else {})} for drafter in DRAFTERS),
+    {"drafter": "draft_model", "layers": "attention", "draft_sampling": "probabilistic", "sampling": "block"},
+    {"prefix_cache": True, "recurrent_cache": "align", "drafter_max_len": 48, "accepted_counts": "host"},
+    {"prefix_cache": True, "recurrent_cache": "align", "cascade": True, "depth": 1},
+)
+
+Op = Callable[[Any], None]
+
+
+def definition_of(op: Op) -> Op:
+    """Return the definition of an op, which is the op itself where it has no NumPy twin."""
+    definition: Op = getattr(import_module(f"{op.__module__.rpartition('.')[0]}.definition"), op.__name__)
+    return definition
+
+
+def copied(arguments: Arguments) -> Arguments:
+    """Return the same arguments on memory of their own."""
+    return arguments.on({name: getattr(arguments, name).copy() for name, *_ in arguments.buffers})
+
+
+def traces() -> Iterator[Trace]:
+    """Yield a trace of each specification: every fourth request has its logits or a draft spoiled."""
+    submits = workload(0).submits()
+    for keys in SPECS:
+        k = 1 if keys.get("drafter") == "extract_hidden_states" else 3
+        events: list[AnyEvent] = []
+        for index, submit in enumerate(submits):
+            assert isinstance(submit.prompt, tuple), "the trace is explicit"
+            name, tick, prompt = submit.request, submit.tick, (*COMMON, *submit.prompt[len(COMMON) :])
+            events.append(submit.model_copy(update={"prompt": prompt, "params": PARAMS[index % len(PARAMS)]}))
+            spoils = (
+                SpoilLogit(tick=tick + 4, request=name), SpoilDraft(tick=tick + 4, request=name),
+                NanLogits(tick=tick + 4, request=name),
+            )  # fmt: skip
+            events += [spoils[index // 4 % len(spoils)]] if index % 4 == 1 else []
+        yield Trace(spec=EngineSpec(num_speculative_tokens=k, **keys), events=tuple(events), expect={}).explicit()
+
+
+class Recorder:
+    """Calls of ops in steps of four rows: copies of their arguments."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[Arguments]] = defaultdict(list)
+        self._seen: dict[str, int] = defaultdict(int)
+        self._num_rows = 0
+
+    def parts(self) -> Parts:
+        """Return the parts of a clean engine whose ops are recorded, for another trace."""
+        self._seen.clear()
+        ops: dict[str, Any] = {name: op_like(op, self._recorded(name, op)) for name, op in ops_of(CLEAN).items()}
+        return replace(CLEAN, **ops)
+
+    def _recorded(self, name: str, op: Op) -> Op:
+        def body(given: Arguments) -> None:
+            of_rows = [each for each, _, declared in given.buffers if declared.shape == "B"]
+            if of_rows:
+                self._num_rows = len(getattr(given, of_rows[0]))
+            # An op without rows is of the step of the last op with rows.
+            if self._num_rows == NUM_ROWS:
+                if self._seen[name] % EVERY == 0 and len(self.calls[name]) < CALLS_MAX:
+                    self.calls[name].append(copied(given))
+                self._seen[name] += 1
+            op(given)
+
+        return body
+
+
+def recorded() -> dict[str, list[Arguments]]:
+    """Return calls of every op that an engine launches in a step of four rows."""
+    recorder = Recorder()
+    for trace in traces():
+        verdict = check(trace, Tapes(), Options(races=False), Specstorm(recorder.parts()))
+        assert isinstance(verdict, Agreed), verdict
+    return recorder.calls
+
+
+def times_us(op: Op, calls: Sequence[Arguments]) -> tuple[float, float]:
+    """Return the microseconds that a twin and its definition take for these calls, on average."""
+    definition, medians = definition_of(op), []
+    for call in calls:
+        given, before = copied(call), [(name, getattr(call, name)) for name, *_ in call.buffers]
+
+        def put_back(given: Arguments = given, before: Sequence[tuple[str, Any]] = before) -> None:
+            for name, memory in before:
+                getattr(given, name)[:] = memory
+
+        forms = {"twin": lambda given=given: op(given), "definition": lambda given=given: definition(given)}
+        times = call_times_us(forms, TURNS, put_back)
+        medians.append((statistics.median(times["twin"]), statistics.median(times["definition"])))
+    return statistics.mean(twin for twin, _ in medians), statistics.mean(other for _, other in medians)
+
+
+def main(names: Sequence[str]) -> int:
+    """Print a table, the twin that gains least first."""
+    prepare_process()
+    twins = {name: op for name, op in ops_of(CLEAN).items() if definition_of(op) is not op}
+    unknown = set(names) - set(twins)
+    if unknown:
+        print(f"no NumPy twins: {', '.join(sorted(unknown))}; expected some of {', '.join(twins)}", file=sys.stderr)
+        return 2
+    wanted, calls, rows = list(names or twins), recorded(), []
+    for name in wanted:
+        assert calls[name], f"{name} is not called in a step of {NUM_ROWS} rows"
+        twin, definition = times_us(twins[name], calls[name])
+        rows.append((definition / twin, name, twin, definition, len(calls[name])))
+    print(f"{'op':24} {'calls':>5} {'twin us':>9} {'definition us':>14} {'ratio':>6}")
+    for ratio, name, twin, definition, num_calls in sorted(rows):
+        verdict = "" if ratio >= RATIO_MIN else f"  below {RATIO_MIN}"
+        print(f"{name:24} {num_calls:5} {twin:9.1f} {definition:14.1f} {ratio:6.2f}{verdict}")
+    return 1 if min(rows)[0] < RATIO_MIN else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

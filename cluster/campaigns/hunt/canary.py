@@ -1,0 +1,59 @@
+"""Canary: a planted fault that a hunt must find again and again, or it is blind and proves nothing."""
+
+from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, ShardJobs
+from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.planner import Task
+from scenarios.shards import TRACES_PER_SHARD
+from workers.run.shard import Hit, ShardReport
+
+CANARY_EVERY = 256
+CANARY_SHARDS_MAX = 8
+
+
+class CanarySearch:
+    """Search for the planted fault, begun anew every so many shards of the hunt; one shard of it runs at a time.
+
+    `rounds` counts how often it was found, `tried` the shards since then; `first` is the hit that gave it away first,
+    in trace number `traces`.
+    """
+
+    def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
+        self.rounds = self.tried = self.traces = 0
+        self.first: Hit | None = None
+        self._jobs = jobs
+        self._ledger = ledger
+        self._number = 0
+        self._is_running = False
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether so many shards in a row did not find it that the hunt proves nothing."""
+        return self.tried >= CANARY_SHARDS_MAX
+
+    def task(self, num_judged: int) -> Task | None:
+        """Return the next job of the search, if one is due after so many judged shards of the hunt."""
+        while self._is_due(num_judged):
+            job = self._jobs.job("canary", self._number)
+            known = self._ledger.shard(job.key)
+            if known is None:
+                self._is_running = True
+                return Task(job, LOSSES_MAX_AGAIN)
+            self.take(known)
+        return None
+
+    def _is_due(self, num_judged: int) -> bool:
+        if not self._jobs.settings.canary or self._is_running or self.is_blind:
+            return False
+        return self.rounds * CANARY_EVERY <= num_judged
+
+    def take(self, report: ShardReport | None) -> None:
+        """Take the report of the shard that ran, None if it was lost."""
+        self._is_running = False
+        self._number += 1
+        self.tried += 1
+        if report is None or not report.hits:
+            return
+        if self.first is None:
+            self.first = report.hits[0]
+            self.traces = (self._number - 1) * TRACES_PER_SHARD + self.first.index + 1
+        self.rounds, self.tried = self.rounds + 1, 0

@@ -1,0 +1,114 @@
+"""Findings of a hunt: each is triaged, and closed in the order in which they were met, duplicates as such."""
+
+from collections.abc import Iterator
+
+from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.planner import Task
+from cluster.campaigns.triage import FindingState, Triage
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import build
+from scenarios.shards import TRACES_PER_SHARD
+from workers.record.verdict import Judgement, Lost
+from workers.run.shard import Hit
+from workers.shrink.fingerprint import signature_of
+
+
+class Findings:
+    """Findings by fingerprint, in the order in which they were met; iterating leaves out those that were refuted."""
+
+    def __init__(self, settings: HuntSettings, ledger: Ledger) -> None:
+        self.by_bug: dict[str, Triage] = {}
+        self._settings = settings
+        self._ledger = ledger
+        self._owner: dict[str, Triage] = {}
+
+    def __iter__(self) -> Iterator[Triage]:
+        return (triage for triage in self.by_bug.values() if not triage.state.is_refuted)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def num_open(self) -> int:
+        """Return the number of findings that are being shrunk."""
+        return sum(triage.is_open for triage in self.by_bug.values())
+
+    @property
+    def refuted(self) -> dict[int, str]:
+        """Return why closed findings turned out to be none, by the shards that they leave unjudged."""
+        reasons: dict[int, str] = {}
+        for triage in self.by_bug.values():
+            state = triage.state
+            if state.stage == "closed" and state.judgement is not None and isinstance(state.judgement.verdict, Lost):
+                reasons[state.first // TRACES_PER_SHARD] = state.judgement.verdict.reason
+        return reasons
+
+    def add(self, hit: Hit, first: int) -> None:
+        """Count a hit whose first trace has a number; one of a new fingerprint is a new finding."""
+        bug = hit.signature.bug
+        if bug not in self.by_bug:
+            kept = self._ledger.finding(_name(bug))
+            state = FindingState.of(hit, first) if kept is None else FindingState.model_validate_json(kept)
+            self.by_bug[bug] = Triage(state, config=self._settings.config)
+        self.by_bug[bug].count += hit.count
+
+    def tasks(self, slots: int) -> list[Task]:
+        """Return the jobs that the first open findings ask for, on about this many slots."""
+        tasks = []
+        for triage in [each for each in self.by_bug.values() if each.is_open][:slots]:
+            for task in triage.tasks(slots):
+                self._owner[task.job.key] = triage
+                tasks.append(task)
+        return tasks
+
+    def take(self, record: Record) -> None:
+        """Take the result of a job that a finding asked for."""
+        triage = self._owner.pop(record.job)
+        triage.take(record)
+        self._keep(triage.state)
+
+    def close(self) -> None:
+        """Close the confirmed findings that no open one was met before."""
+        for triage in self.by_bug.values():
+            if triage.state.stage == "closed":
+                continue
+            if triage.state.stage != "confirmed":
+                return
+            triage.state = self._closed(triage.state)
+            self._keep(triage.state)
+
+    def _closed(self, state: FindingState) -> FindingState:
+        """Return a confirmed finding as closed, with an artefact unless it was refuted or became another finding."""
+        judgement = state.judgement
+        assert judgement is not None, "a confirmed finding was judged"
+        changes: dict[str, object] = {"stage": "closed"}
+        if not state.is_refuted:
+            changes["same_as"] = same = self._same_as(state, judgement)
+            if same is None:
+                name = f"trace {state.first} of hunt {self._settings.profile} {self._settings.seed}"
+                changes["artefact"] = self._ledger.keep_artefact(judgement, name, self._settings.config)
+        return state.model_copy(update=changes)
+
+    def _same_as(self, state: FindingState, judgement: Judgement) -> str | None:
+        """Return the earlier finding that this one came out as when it had been shrunk."""
+        signature = signature_of(judgement.verdict, judgement.trace)
+        assert signature is not None, "a finding has a signature"
+        for bug, triage in self.by_bug.items():
+            if triage.state.is_refuted:
+                continue
+            if bug == state.bug:
+                return None
+            other = triage.state.judgement
+            same = signature_of(other.verdict, other.trace) if other is not None else None
+            if signature.bug == bug or (same is not None and same.bug == signature.bug):
+                return triage.state.same_as or bug
+        return None
+
+    def _keep(self, state: FindingState) -> None:
+        self._ledger.keep_finding(_name(state.bug), state.model_dump_json())
+
+
+def _name(bug: str) -> str:
+    # Edited code may fail otherwise: what was found with other code is not gone on with.
+    return f"{build()} {bug}"

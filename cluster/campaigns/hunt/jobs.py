@@ -1,0 +1,51 @@
+"""Jobs of a hunt's shards, and its traces by number: functions of the settings alone."""
+
+from pathlib import Path
+
+from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.dispatch.job import Role, ShardJob
+from cluster.storage.corpus import Corpus
+from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.trace import Trace
+from workers.run.shard import shard_traces
+
+# A shard that was judged before, or whose fault kills nobody, is not what its workers die of.
+LOSSES_MAX_AGAIN = 10
+
+
+class ShardJobs:
+    """Jobs of shards by role and number; `num_traces` bounds the hunt, None is no bound."""
+
+    def __init__(self, settings: HuntSettings, running: Path, num_traces: int | None, corpus: Corpus) -> None:
+        assert settings.corpus == corpus.digest, f"it is to begin from {settings.corpus}, given is {corpus.digest}"
+        self.settings = settings
+        self.corpus = corpus
+        self._running = running
+        self._num_traces = num_traces
+
+    @property
+    def num_shards(self) -> int | None:
+        """Return the number of shards, None if it is not bounded."""
+        return None if self._num_traces is None else -(-self._num_traces // TRACES_PER_SHARD)
+
+    def job(self, role: Role, number: int, **changes: object) -> ShardJob:
+        """Return the job of a shard, or of a part of it."""
+        count = TRACES_PER_SHARD
+        if self._num_traces is not None and role != "canary":
+            count = min(count, self._num_traces - number * TRACES_PER_SHARD)
+        faults = (self.settings.canary,) if role == "canary" else self.settings.faults
+        profile, seed = self.settings.profile, self.settings.seed
+        shard = Shard(profile=profile, seed=seed, number=number, traces=count, faults=faults)
+        # A corpus may hold the canary's own trace: generated traces alone must find it.
+        if role != "canary":
+            changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
+        return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.settings.config)
+
+    def of_trace(self, shard: int, index: int) -> ShardJob:
+        """Return the job of one trace of a shard."""
+        return self.job("hunt", shard, first=index, traces=1)
+
+    def trace(self, number: int) -> Trace:
+        """Return a trace of the hunt by its number."""
+        (trace,) = shard_traces(self.of_trace(*divmod(number, TRACES_PER_SHARD)).shard)
+        return trace

@@ -1,0 +1,77 @@
+"""Planner of a hunt in a campaign directory, which goes on where it was stopped."""
+
+from collections.abc import Callable, Collection
+
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.planner import Counts, Task
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import AnyJob, ShardJob
+from cluster.storage.corpus import NO_CORPUS, Corpus
+from cluster.storage.store import Store
+from workers.run.shard import ShardReport
+
+
+class HuntPlanner:
+    """Planner of a hunt that is kept in a store, with a snapshot of its corpus.
+
+    New shards are begun while `may_begin` says so.
+    """
+
+    def __init__(
+        self,
+        settings: HuntSettings,
+        store: Store,
+        num_traces: int | None,
+        corpus: Corpus = NO_CORPUS,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> None:
+        store.keep_settings(settings.model_dump_json())
+        corpus.keep(store.folder)
+        self.hunt = Hunt(settings, store, store.folder / "running", num_traces, corpus=corpus)
+        self.may_begin = may_begin
+        self._num_traces = num_traces
+        self.store = store
+        self._begins = True
+        self._jobs: dict[str, AnyJob] = {}
+        self._slot: dict[str, int] = {}
+
+    def tasks(self, slots: int, room: int) -> list[Task]:
+        self._begins = self.may_begin()
+        tasks = self.hunt.tasks(slots, room, self._begins)
+        self._jobs |= {task.job.key: task.job for task in tasks}
+        return tasks
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        self._slot[job.key] = slot
+        # A shard's traces are written ahead by its worker; the shrinker's candidates are proposed again if lost.
+        if isinstance(job, ShardJob):
+            self.store.begin_attempt(job.key, attempt, slot)
+
+    def take(self, record: Record) -> None:
+        job = self._jobs.pop(record.job)
+        if isinstance(job, ShardJob) and isinstance(record.result, ShardReport):
+            self.store.keep_shard(job, record.attempt, record.result)
+        self.hunt.take(record, self._slot.pop(record.job, -1))
+
+    def is_done(self) -> bool:
+        return not self._jobs and self.hunt.is_done(self._begins)
+
+    def counts(self) -> Counts:
+        findings = self.hunt.findings
+        return Counts(self.hunt.totals.tally.traces, self._num_traces, len(findings), findings.num_open)
+
+    def bugs(self) -> list[str]:
+        """Return the fingerprints of the findings, in the order in which they were met."""
+        return list(dict.fromkeys(each.state.same_as or each.state.bug for each in self.hunt.findings))
+
+    def exit_code(self, known: Collection[str] = ()) -> int:
+        """Return the exit code of the hunt; findings that are not known outweigh gaps."""
+        hunt = self.hunt
+        if any(bug not in known for bug in self.bugs()):
+            return EXIT_FOUND
+        is_proven = not hunt.settings.canary or (hunt.canary.rounds and not hunt.canary.is_blind)
+        gaps = not is_proven or hunt.repeats.mismatches or hunt.unjudged
+        is_judged = hunt.totals.tally.traces and not gaps and not self.store.contradictions()
+        return EXIT_AGREED if is_judged else EXIT_NOT_JUDGED

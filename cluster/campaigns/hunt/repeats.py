@@ -1,0 +1,62 @@
+"""Determinism of a hunt: a sample of its shards is judged twice, and both reports must be equal."""
+
+from dataclasses import dataclass
+
+from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, ShardJobs
+from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.planner import Task
+from cluster.campaigns.triage import kills_worker
+from scenarios.shards import TRACES_PER_SHARD
+from workers.run.shard import ShardReport
+
+AGAIN_EVERY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Two runs of a shard that differ: the first trace (its number in the hunt), and both digests."""
+
+    trace: int
+    first: str
+    again: str
+
+
+class Repeats:
+    """Shards of the sample; `num_judged` were judged twice, `num_elsewhere` of them by another worker."""
+
+    def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
+        self.mismatches: list[Mismatch] = []
+        self.num_judged = self.num_elsewhere = 0
+        self._jobs = jobs
+        self._ledger = ledger
+        self._due: list[Task] = []
+        self._first: dict[int, tuple[ShardReport, int]] = {}
+
+    def tasks(self) -> list[Task]:
+        """Return the jobs that became due since the last call."""
+        due, self._due = self._due, []
+        return due
+
+    def add(self, number: int, report: ShardReport, slot: int | None) -> None:
+        """Have a judged shard judged again if it is of the sample, on another worker than before if there is one."""
+        if number % AGAIN_EVERY or any(kills_worker(hit.verdict) for hit in report.hits):
+            return
+        job = self._jobs.job("again", number)
+        self._first[number] = report, -1 if slot is None else slot
+        known = self._ledger.shard(job.key)
+        if known is None:
+            self._due.append(Task(job, LOSSES_MAX_AGAIN, avoid=slot))
+        else:
+            self.take(number, known, None)
+
+    def take(self, number: int, again: ShardReport, slot: int | None) -> None:
+        """Compare the second report of a shard with its first."""
+        report, slot_before = self._first.pop(number)
+        self.num_judged += 1
+        self.num_elsewhere += slot != slot_before
+        if again == report:
+            return
+        pairs = zip(report.digests, again.digests, strict=False)
+        index = next((index for index, (one, other) in enumerate(pairs) if one != other), None)
+        first, second = ("report", "another report") if index is None else (report.digests[index], again.digests[index])
+        self.mismatches.append(Mismatch(number * TRACES_PER_SHARD + (index or 0), first, second))

@@ -1,0 +1,34 @@
+"""Probes seldom hit by a hunt: their first traces are kept, for a later hunt to begin from."""
+
+from pathlib import Path
+
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.storage.artefact import schema_line, write_atomically
+from scenarios import codec
+from scenarios.codec import comment
+from scenarios.events import Schedule
+from scenarios.probes import PROBES
+
+SELDOM_FOLDER = "seldom"
+SELDOM_SHARE_MAX = 0.02
+
+
+def seldom_hit(hunt: Hunt) -> list[str]:
+    """Return the probes that at most one trace of fifty has hit, and at least one."""
+    tally = hunt.totals.tally
+    return [probe for probe in PROBES if 0 < tally.probes[probe] <= SELDOM_SHARE_MAX * tally.traces]
+
+
+def keep_seldom_hit(hunt: Hunt, campaign: Path) -> None:
+    """Write the first trace that hit each probe seldom hit, derived again from its key, and expecting to hit it."""
+    folder, seldom, tally = campaign / SELDOM_FOLDER, seldom_hit(hunt), hunt.totals.tally
+    for probe in seldom:
+        number = hunt.totals.firsts[probe]
+        settings = hunt.settings
+        trace = hunt.jobs.trace(number).model_copy(update={"schedule": Schedule(), "expect": {probe: 1}})
+        what = f"{PROBES[probe]}: in {tally.probes[probe]} of {tally.traces} traces"
+        head = comment([what, f"first in trace {number} of hunt {settings.profile} {settings.seed}"])
+        write_atomically(folder / f"{probe}.yaml", schema_line(folder) + head + codec.dumps(trace))
+    for path in folder.glob("*.yaml"):
+        if path.stem not in seldom:
+            path.unlink()

@@ -1,0 +1,265 @@
+"""Triage of a finding, from the trace it was met on to a small artefact: explain, shrink, confirm.
+
+A pure state machine: it asks for jobs and takes their results; `FindingState` is all that has to be kept.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+from cluster.campaigns.planner import Counts, Task
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import AnyJob, Job, TryJob, build
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Lost, Vacuous, Verdict, is_finding
+from workers.run.shard import Hit
+from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
+
+CANDIDATES_PER_JOB = 8
+KILLED = "worker process"
+
+
+def killed(deaths: tuple[str, ...]) -> Crashed:
+    """Return the verdict on a trace whose workers die of it, or have to be killed, whenever it runs."""
+    return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
+
+
+def kills_worker(verdict: Verdict | None) -> bool:
+    """Whether a worker that runs the trace dies."""
+    return isinstance(verdict, Crashed) and verdict.where == KILLED
+
+
+class FindingState(Value):
+    """State of a finding, as it is stored.
+
+    `first` is the number of the trace of the hunt it was first met on, `size` the number of events of that trace,
+    `verdict` its verdict there; None for a trace that was not judged yet.
+    A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`.
+    """
+
+    bug: str
+    first: int
+    size: int
+    trace: Trace
+    verdict: Finding | None
+    stage: Literal["explain", "shrink", "confirm", "confirmed", "closed"] = "explain"
+    shrinking: Shrinking | None = None
+    judgement: Judgement | None = None
+    artefact: str | None = None
+    same_as: str | None = None
+
+    @classmethod
+    def of(cls, hit: Hit, first: int) -> "FindingState":
+        """Return the first state of a finding that was met."""
+        return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
+
+    @classmethod
+    def unseen(cls, trace: Trace) -> "FindingState":
+        """Return the first state of an explicit trace that may fail."""
+        return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether its failure turned out to have nothing to do with its trace."""
+        return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether it is a finding of its own: neither refuted nor another one."""
+        return self.same_as is None and not self.is_refuted
+
+    @property
+    def kills(self) -> bool:
+        """Whether a worker that runs its trace dies."""
+        return kills_worker(self.verdict)
+
+
+@dataclass(slots=True)
+class _Part:
+    """Candidates that run as one job, and the answer once it has come."""
+
+    candidates: tuple[Trace, ...]
+    answer: Tried | None = None
+
+
+class Triage:
+    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt met it."""
+
+    def __init__(self, state: FindingState, limit: int = LIMIT, config: RunConfig = DEFAULT_CONFIG) -> None:
+        self.count = 0
+        self.state = state
+        self._limit = limit
+        self._config = config
+        self._parts: dict[str, _Part] = {}
+        self._waiting: set[str] = set()
+        self._again: list[Task] = []
+        if state.stage == "explain" and state.kills and state.verdict is not None:
+            self._begin(state.trace, state.verdict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not confirmed yet."""
+        return self.state.stage in ("explain", "shrink", "confirm")
+
+    def smallest(self) -> Judgement | None:
+        """Return the judgement on the smallest trace so far, None before there is any."""
+        state = self.state
+        if state.judgement is None and state.shrinking is not None:
+            return Judgement(verdict=state.shrinking.verdict, trace=state.shrinking.trace, schedules=1)
+        return state.judgement
+
+    def tasks(self, slots: int) -> list[Task]:
+        """Return the jobs to run next on about this many slots; none while some are still out."""
+        again, self._again = self._again, []
+        if again or self._waiting:
+            return again
+        state = self.state
+        if state.stage == "shrink":
+            return self._round(slots)
+        if state.stage == "explain":
+            return [self._judge(state.trace)]
+        if state.stage == "confirm":
+            assert state.shrinking is not None, "what is confirmed was shrunk"
+            return [self._judge(state.shrinking.trace)]
+        return []
+
+    def take(self, record: Record) -> None:
+        """Take the result of a job; one that is no longer waited for is ignored, be it an answer or a loss."""
+        if record.job not in self._waiting:
+            return
+        self._waiting.discard(record.job)
+        match record.result:
+            case Tried() as tried:
+                self._tried(record.job, tried)
+            case Lost() if record.job in self._parts:
+                self._lost_part(record.job, record.deaths)
+            case Judgement() | Lost() as result if self.state.stage == "explain":
+                self._explained(result, record.deaths)
+            case Judgement() | Lost() as result:
+                self._confirmed(result)
+
+    def _key(self, *parts: object) -> str:
+        text = "\x00".join(map(str, (build(), self._config.text, self.state.bug, self.state.stage, *parts)))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def _judge(self, trace: Trace) -> Task:
+        job = Job(key=self._key(), trace=trace, sweep=False, config=self._config)
+        self._waiting = {job.key}
+        return Task(job, losses_max=2)
+
+    def _round(self, slots: int) -> list[Task]:
+        shrinking = self.state.shrinking
+        assert shrinking is not None, "it has begun"
+        size = 1 if self.state.kills else CANDIDATES_PER_JOB
+        proposed = shrinking.proposals(slots * size)
+        self._parts = {}
+        parts = [tuple(proposed[start : start + size]) for start in range(0, len(proposed), size)]
+        return [self._part(part, shrinking.spent, index) for index, part in enumerate(parts)]
+
+    def _part(self, candidates: tuple[Trace, ...], *label: object) -> Task:
+        shrinking = self.state.shrinking
+        assert shrinking is not None, "it has begun"
+        key = self._key(*label)
+        job = TryJob(key=key, candidates=candidates, target=shrinking.target, config=self._config)
+        self._parts[job.key] = _Part(candidates)
+        self._waiting.add(job.key)
+        return Task(job, losses_max=1 if self.state.kills else 2)
+
+    def _tried(self, key: str, tried: Tried) -> None:
+        self._parts[key].answer = tried
+        self._settle()
+
+    def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
+        """Take the loss of some candidates; one alone that kills its worker is a crash, of several each runs alone."""
+        part = self._parts[key]
+        if deaths and len(part.candidates) > 1:
+            before = self._parts
+            self._parts = {}
+            for other, kept in before.items():
+                if other != key:
+                    self._parts[other] = kept
+                    continue
+                self._again = [self._part((each,), key, index) for index, each in enumerate(part.candidates)]
+            return
+        found = killed(deaths) if self.state.kills and deaths else None
+        part.answer = Tried(count=len(part.candidates), found=found)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Go on once the first candidate that fails alike is known; those after it are ignored."""
+        shrinking, count = self.state.shrinking, 0
+        assert shrinking is not None, "it has begun"
+        for part in self._parts.values():
+            if part.answer is None:
+                return
+            count += part.answer.count
+            if part.answer.found is not None:
+                break
+        found = part.answer.found if part.answer is not None else None
+        after = shrinking.after(Tried(count=count, found=found))
+        self._parts, self._waiting, self._again = {}, set(), []
+        self._update(shrinking=after, stage="shrink" if after.proposals(1) else "confirm")
+
+    def _begin(self, trace: Trace, verdict: Finding) -> None:
+        self._update(stage="shrink", shrinking=Shrinking.of(trace, verdict, self._limit))
+
+    def _explained(self, result: Judgement | Lost, deaths: tuple[str, ...]) -> None:
+        state = self.state
+        verdict = result if isinstance(result, Lost) else result.verdict
+        if isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
+            self._update(verdict=state.verdict or verdict)
+            self._begin(result.trace, verdict)
+        elif state.verdict is not None:
+            # It fails under its own schedule only, or kills whoever judges it again: it stays as it was met.
+            self._confirmed_as(state.verdict, state.trace)
+        elif isinstance(result, Lost) and deaths:
+            self._update(verdict=killed(deaths))
+            self._begin(state.trace, killed(deaths))
+        else:
+            self._confirmed_as(verdict, state.trace)
+
+    def _confirmed(self, result: Judgement | Lost) -> None:
+        shrinking, met = self.state.shrinking, self.state.verdict
+        assert shrinking is not None, "what is confirmed was shrunk"
+        assert met is not None, "what was shrunk failed"
+        if isinstance(result, Judgement) and is_finding(result.verdict):
+            self._update(stage="confirmed", judgement=result)
+        elif isinstance(result, Lost) is self.state.kills:
+            self._confirmed_as(shrinking.verdict, shrinking.trace)
+        elif self.state.kills:
+            # Workers that are killed from outside die as well, whatever they run.
+            self._confirmed_as(Lost(reason="its workers died, and did not when it was run again"), self.state.trace)
+        else:
+            self._confirmed_as(met, self.state.trace)
+
+    def _confirmed_as(self, verdict: Verdict, trace: Trace) -> None:
+        self._update(stage="confirmed", judgement=Judgement(verdict=verdict, trace=trace, schedules=1))
+
+    def _update(self, **changes: object) -> None:
+        self.state = self.state.model_copy(update=changes)
+
+
+class ShrinkPlanner:
+    """Planner of the triage of one finding alone; nothing of it is kept."""
+
+    def __init__(self, triage: Triage) -> None:
+        self.triage = triage
+
+    def tasks(self, slots: int, room: int) -> list[Task]:
+        return self.triage.tasks(slots)
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        # Nothing is written down: what is lost is proposed again.
+        pass
+
+    def take(self, record: Record) -> None:
+        self.triage.take(record)
+
+    def is_done(self) -> bool:
+        return not self.triage.is_open
+
+    def counts(self) -> Counts:
+        shrinking = self.triage.state.shrinking
+        return Counts(0, None, 0) if shrinking is None else Counts(shrinking.spent, shrinking.limit, 1, 1)

@@ -1,0 +1,29 @@
+"""Rates of a hunt (`benchmarks.speed.rates`): what a turn counts, and whose processor time is whose."""
+
+import os
+import subprocess
+import sys
+
+from benchmarks.speed.rates import below_here, processor_times, turn
+from scenarios.shards import Shard
+from workers.run.worker import Worker
+
+
+def test_a_turn_counts_the_steps_of_its_shard_and_of_its_eager_runs() -> None:
+    seen = turn("labelled", 2)
+    assert min(seen.seconds, seen.generating, seen.with_races, seen.without_races) > 0
+    report = Worker().hunt(Shard(profile="labelled", seed=17, number=2), lambda trace: None)
+    assert (seen.steps, seen.eager_steps) == (report.steps, sum(report.lengths))
+
+
+def test_processes_begun_here_are_found_with_their_processor_time_and_this_one_is_not_among_them() -> None:
+    code = "import sys; sum(range(10**6)); print('done', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"done\n"
+        times = processor_times()
+        assert child.pid in below_here(times)
+        assert os.getpid() not in below_here(times)
+        assert times[child.pid][0] == os.getpid()
+        assert times[child.pid][1] > 0
+        child.communicate()

@@ -1,0 +1,25 @@
+"""A sample of shards is judged twice, and what differs is named."""
+
+from cluster.campaigns.hunt.repeats import AGAIN_EVERY, Mismatch
+from cluster.dispatch.job import Answer, AnyJob, ShardJob
+from scenarios.shards import TRACES_PER_SHARD
+from tests.cluster.campaigns.hunt.fakes import canary_or, hunt_of, report, run_through
+from workers.record.verdict import Lost
+
+
+def test_a_sample_of_shards_is_judged_again_elsewhere_and_the_first_trace_that_differs_is_named() -> None:
+    hunt = hunt_of((2 * AGAIN_EVERY + 1) * TRACES_PER_SHARD)
+
+    def answer(job: AnyJob) -> Answer | Lost:
+        assert isinstance(job, ShardJob)
+        said = report(job.shard)
+        if job.role == "again" and job.shard.number == AGAIN_EVERY:
+            digests = [*said.digests[:5], "ff", *said.digests[6:]]
+            return said.model_copy(update={"digests": tuple(digests)})
+        return said
+
+    tasks = run_through(hunt, canary_or(answer))
+    again = [task for task in tasks if isinstance(task.job, ShardJob) and task.job.role == "again"]
+    assert [task.avoid for task in again] == [0, 0, 0]
+    assert hunt.repeats.num_judged == 3
+    assert hunt.repeats.mismatches == [Mismatch(AGAIN_EVERY * TRACES_PER_SHARD + 5, "00", "ff")]

@@ -1,0 +1,81 @@
+"""A trace that kills its worker is found, and a worker that is killed from outside is no finding."""
+
+from cluster.campaigns.hunt.split_shards import SplitShards
+from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TryJob
+from scenarios.shards import TRACES_PER_SHARD, Shard
+from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, NOTHING, Memory, canary_or, hunt_of, report, run_through
+from workers.record.verdict import Agreed, Crashed, Judgement, Lost
+from workers.run.shard import shard_traces
+from workers.shrink.shrinker import Tried
+
+
+def test_a_trace_that_kills_its_worker_is_found_among_its_shard_and_shrunk_one_candidate_a_job() -> None:
+    ledger = Memory()
+    hunt = hunt_of(TRACES_PER_SHARD, ledger)
+    deadly = shard_traces(Shard(profile="labelled", seed=4, number=0))[7]
+
+    def answer(job: AnyJob) -> Answer | Lost:
+        match job:
+            case ShardJob(shard=shard) if shard.first <= 7 < shard.first + shard.traces:
+                return DEATH
+            case ShardJob(shard=shard):
+                return report(shard)
+            case TryJob(candidates=candidates):
+                assert len(candidates) == 1
+                return DEATH if candidates[0].events else Tried(count=1)
+            case _:
+                return DEATH
+
+    run_through(hunt, canary_or(answer), deaths=DEATHS)
+    (triage,) = hunt.findings.by_bug.values()
+    assert triage.state.trace.events == deadly.events
+    assert triage.state.first == 7
+    (judgement,) = ledger.artefacts
+    assert isinstance(judgement.verdict, Crashed)
+    assert judgement.verdict.error == "its process died"
+    assert len(judgement.trace.events) == 1
+    assert hunt.totals.tally.traces == TRACES_PER_SHARD
+    assert hunt.unjudged == {}
+
+
+def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_shard_unjudged() -> None:
+    ledger = Memory()
+    hunt = hunt_of(TRACES_PER_SHARD, ledger)
+
+    def answer(job: AnyJob) -> Answer | Lost:
+        match job:
+            case ShardJob(shard=shard) if shard.first <= 7 < shard.first + shard.traces:
+                return DEATH
+            case ShardJob(shard=shard):
+                return report(shard)
+            case TryJob(candidates=candidates):
+                return Tried(count=len(candidates))
+            case Job(trace=trace):
+                return Judgement(verdict=Agreed(stats=NOTHING), trace=trace, schedules=1)
+            case _:
+                raise AssertionError("a hunt asks for no trials")
+
+    run_through(hunt, canary_or(answer), deaths=DEATHS)
+    assert list(hunt.findings) == []
+    assert ledger.artefacts == []
+    assert hunt.unjudged == {0: "its workers died, and did not when it was run again"}
+    again = hunt_of(TRACES_PER_SHARD, ledger)
+    run_through(again, canary_or(answer), deaths=DEATHS)
+    assert again.unjudged == hunt.unjudged
+
+
+def test_the_report_of_a_split_shard_is_kept_once_all_its_traces_have_theirs() -> None:
+    ledger = Memory()
+    jobs = hunt_of(TRACES_PER_SHARD).jobs
+    split, whole = SplitShards(jobs, ledger), jobs.job("hunt", 0)
+    split.split(whole.shard)
+    parts = [task.job for task in split.tasks()]
+    assert split.tasks() == [], "each is asked for once"
+    assert len(parts) == TRACES_PER_SHARD
+    for part in parts:
+        assert isinstance(part, ShardJob)
+        assert 0 in split
+        assert ledger.shards == {}
+        joined = split.take(part.shard, report(part.shard))
+    assert joined == ledger.shards[whole.key] == report(whole.shard)
+    assert 0 not in split

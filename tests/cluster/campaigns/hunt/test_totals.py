@@ -1,0 +1,56 @@
+"""Totals are told by generator."""
+
+from pathlib import Path
+
+from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.totals import Totals
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import ShardJob
+from cluster.reports.hunt_report import hunt_document, hunt_lines
+from scenarios.shards import TRACES_PER_SHARD
+from tests.cluster.campaigns.hunt.fakes import Memory, hit, hunt_of, report
+
+
+def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_came_to() -> None:
+    hunt = Hunt(HuntSettings(seed=4, canary=""), Memory(), Path("running"), 3 * TRACES_PER_SHARD)
+    for task in hunt.tasks(1, 3, True):
+        assert isinstance(task.job, ShardJob)
+        number = task.job.shard.number
+        assert task.job.shard.generator == ("labelled", "hypothesis", "labelled")[number]
+        hits = [hit("a", count=2)] if number == 1 else [hit("b"), hit("a")] if number == 2 else []
+        hunt.take(Record(task.job.key, 1, report(task.job.shard, *hits)), 0)
+    assert {name: share.traces for name, share in hunt.totals.shares.items()} == {
+        "labelled": 2 * TRACES_PER_SHARD,
+        "hypothesis": TRACES_PER_SHARD,
+    }
+    by_one, by_other = hunt.totals.shares["labelled"].bugs, hunt.totals.shares["hypothesis"].bugs
+    assert list(by_one.values()) == [1, 1]
+    assert list(by_other.values()) == [2]
+    assert hunt.totals.tally.bugs == by_one + by_other
+    entries = hunt_document(hunt, 1).generators
+    assert entries["hypothesis"].bugs == dict(by_other)
+    lines = "\n".join(hunt_lines(hunt, Path("x")))
+    assert "labelled: 24 traces (67%), 1 probes hit, 2 of 2 bugs in 2 traces met" in lines
+    assert "hypothesis: 12 traces (33%), 1 probes hit, 1 of 2 bugs in 2 traces met" in lines
+
+
+def test_one_generator_alone_has_no_share_to_tell() -> None:
+    hunt = Hunt(HuntSettings(profile="labelled", canary=""), Memory(), Path("running"), TRACES_PER_SHARD)
+    (task,) = hunt.tasks(1, 1, True)
+    assert isinstance(task.job, ShardJob)
+    hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
+    assert not any("labelled:" in line for line in hunt_lines(hunt, Path("x")))
+
+
+def test_reports_are_summed_up_in_the_order_of_their_shards_whichever_comes_first() -> None:
+    jobs = hunt_of(None).jobs
+    totals = Totals(jobs)
+    reports = [report(jobs.job("hunt", number).shard) for number in range(3)]
+    for number in (2, 1):
+        totals.add(number, reports[number])
+        assert list(totals.fold()) == []
+    totals.add(0, reports[0])
+    assert list(totals.fold()) == list(enumerate(reports))
+    assert (totals.num_shards, totals.tally.traces) == (3, 3 * TRACES_PER_SHARD)
+    assert totals.firsts == {"admit": 0}

@@ -1,0 +1,43 @@
+"""Candidates that kill their workers or come too late do not disturb the triage of a finding."""
+
+from cluster.campaigns.triage import FindingState, Triage
+from cluster.dispatch.coordinator import Record
+from cluster.dispatch.job import Answer, AnyJob, TryJob
+from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, hit
+from workers.record.verdict import Lost
+
+
+def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job_from_being_tried() -> None:
+    triage = Triage(FindingState.of(hit("x"), 0))
+
+    def answer(job: AnyJob) -> Answer | Lost:
+        if isinstance(job, TryJob) and any(len(each.events) == 2 for each in job.candidates):
+            return DEATH
+        return buggy(job)
+
+    while triage.is_open:
+        for task in triage.tasks(2):
+            result = answer(task.job)
+            triage.take(Record(task.job.key, 1, result, DEATHS if isinstance(result, Lost) else ()))
+    judgement = triage.smallest()
+    assert judgement is not None
+    assert len(judgement.trace.events) == 1
+
+
+def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_small_trace_as_it_is() -> None:
+    triage = Triage(FindingState.of(hit("x"), 0), limit=16)
+    (judge,) = triage.tasks(2)
+    triage.take(Record(judge.job.key, 1, buggy(judge.job)))
+    first, second = triage.tasks(2)
+    assert isinstance(first.job, TryJob)
+    triage.take(Record(first.job.key, 1, buggy(first.job)))
+    while triage.state.stage == "shrink":
+        for task in triage.tasks(2):
+            triage.take(Record(task.job.key, 1, buggy(task.job)))
+    (confirm,) = triage.tasks(2)
+    triage.take(Record(second.job.key, 1, DEATH, DEATHS))
+    assert triage.is_open
+    triage.take(Record(confirm.job.key, 1, buggy(confirm.job)))
+    judgement = triage.smallest()
+    assert judgement is not None
+    assert len(judgement.trace.events) == 1

@@ -1,0 +1,55 @@
+"""Judge of one run: the one shape that all judges have."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from workers.record.evidence import Difference
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
+
+# What a judge looks at behind each step.
+Sight: TypeAlias = Literal["log", "captures", "outputs"]
+
+
+class End(NamedTuple):
+    """What a run shows once nothing is left to do, after `steps` steps.
+
+    `left` is what the host still holds and `digest` that of all captures, of an engine that shows them.
+    """
+
+    steps: int
+    outputs: Mapping[str, Output]
+    left: Observation | None = None
+    digest: str = ""
+
+
+class Judge:
+    """What sees a run step by step, answers with the first difference, and may find more at the end.
+
+    `sees` names what it is shown behind each step, `planes` those in which it has compared anything.
+    """
+
+    sees: tuple[Sight, ...] = ()
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        """Planes in which something was compared so far."""
+        return ()
+
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
+        """Judge the host's decisions and observations since the last call, in order."""
+        return None
+
+    def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
+        """Judge the device's captures since the last call, in stream order.
+
+        Where the log of the step differs, everything that was launched has run: of both differences it is the earlier.
+        """
+        return None
+
+    def see_outputs(self, outputs: Mapping[str, Output]) -> None:
+        """Remember what has been delivered so far."""
+
+    def at_end(self, end: End) -> Difference | None:
+        """Judge what was seen, once nothing is left to do."""
+        return None

@@ -1,0 +1,23 @@
+"""Paged causal attention with odd integer weights."""
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import NOTHING, ZERO, cached_words, integer, mix
+from workers.kernels.arithmetic.numpy import attention as attended
+from workers.kernels.attention.arguments import Attention
+from workers.kernels.sentinels import PAD_ROW
+
+
+def attention(a: Attention) -> None:
+    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1), and advance the hidden words by it."""
+    index = a.token_row * integer(a.num_blocks_max * a.block_size)
+    index += a.positions
+    attended(cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max), index, a.output)
+    if PAD_ROW not in a.token_row.tolist():
+        mix(np.add(a.hidden, a.output, a.hidden))
+        return
+    (padding,) = (a.token_row < ZERO).nonzero()
+    a.output[padding] = NOTHING
+    hidden = a.hidden[padding]
+    mix(np.add(a.hidden, a.output, a.hidden))
+    a.hidden[padding] = hidden

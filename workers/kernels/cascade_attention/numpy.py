@@ -1,0 +1,29 @@
+"""Attention that sums a prefix which all rows share once, then the rest of each row."""
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import NOTHING, ONE, TWO, ZERO, arange, cached_words, integer, mix, words
+from workers.kernels.cascade_attention.arguments import CascadeAttention
+
+
+def cascade_attention(a: CascadeAttention) -> None:
+    """Do what `attention` does, for rows whose first `num_common_blocks` blocks are those of row 0."""
+    start, end = a.num_common_blocks * a.block_size, a.num_blocks_max * a.block_size
+    cached = cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
+    common, rest = cached[0, :start], cached[:, start:]
+    index = np.maximum(a.token_row, ZERO) * integer(end - start)
+    index += np.maximum(a.positions - integer(start), ZERO)
+    position = words(arange(end))
+    sums = np.add.accumulate(rest, axis=1).take(index)
+    sums += np.add.reduce(common)
+    sums_position = np.add.accumulate(rest * position[start:], axis=1).take(index)
+    sums_position += np.add.reduce(common * position[:start])
+    # The weight of position j at position i is 2 i + 1 - 2 j.
+    sums *= words(a.positions) * TWO + ONE
+    sums_position *= TWO
+    np.subtract(sums, sums_position, out=a.output)
+    (padding,) = (a.token_row < ZERO).nonzero()
+    a.output[padding] = NOTHING
+    hidden = mix(a.output + a.hidden)
+    hidden[padding] = a.hidden[padding]
+    a.hidden[:] = hidden

@@ -1,0 +1,24 @@
+"""Compute the logits of the positions that are to be sampled."""
+
+from functools import cache
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import Integers, arange, column, repeated, scores, shared
+from workers.kernels.compute_logits.arguments import ComputeLogits
+
+
+def compute_logits(a: ComputeLogits) -> None:
+    """Write the logits of the last 1 + d tokens of each row."""
+    width = 1 + a.num_speculative_tokens
+    end = a.query_start + a.num_scheduled
+    index = end[repeated(len(end), width)]
+    index -= _to_end(width).take(a.num_drafts, axis=0).ravel()
+    # Clipped: padding has no tokens.
+    a.logits[:] = scores(a.hidden.take(index, mode="clip"), a.vocab_size).ravel()
+
+
+@cache
+def _to_end(stop: int) -> Integers:
+    """Return for each n below `stop`, and each number below `stop`, how far it lies before n + 1, 1 at least."""
+    return shared(np.maximum(column(stop) - arange(stop), 0) + 1)

@@ -1,0 +1,115 @@
+"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them.
+
+Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for the tokens that are not shifted.
+"""
+
+from collections.abc import Callable
+from operator import mul
+
+import numpy as np
+
+from workers.kernels.arithmetic.definition import DECAY, POSITION, WORDS
+from workers.kernels.arithmetic.numpy import arange, embed, embeddings, mix_number, scores_of, taps
+from workers.kernels.attention.numpy import attention
+from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
+from workers.kernels.drafting.numpy import cached_sums, scripted
+from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.numpy import kv_write
+from workers.kernels.recurrent_update.numpy import recurrent_update
+from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
+
+# Returns of a row, the index of a draft, the model's hidden word and what the script says there: its own token and the
+# draft.
+Choose = Callable[[int, int, int, int], tuple[int, int]]
+
+
+def draft_model_pass(a: DraftModelPass) -> None:
+    """Run the draft model over the tokens of the step, so that its caches catch up with the target's."""
+    is_kept = (a.token_row >= 0) & (arange(len(a.token_row)) <= a.token_index.take(np.maximum(a.token_row, 0)))
+    kept_slots = np.where(is_kept, a.slots, PAD_SLOT)
+    kv_write(KvWrite(a.input_ids, a.positions, kept_slots, a.drafter_hidden, a.drafter_kv, 0))
+    attention(attention_of(a))
+    if a.conv_width:
+        recurrent_update(recurrent_update_of(a))
+
+
+def draft_model_chain(a: DraftModelChain) -> None:
+    """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token."""
+
+    def choose(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
+        own = int(scores_of(hidden, a.vocab_size).argmax())
+        return own, (own + wrong) % a.vocab_size
+
+    run_chain(a, choose)
+
+
+def run_chain(a: DraftModelChain, choose: Choose) -> None:
+    """Run the model behind each row's next token; `choose` says what it proposes."""
+    a.raw.fill(0)
+    a.own.fill(NO_DRAFT)
+    a.draft_tokens.fill(NO_DRAFT)
+    if not a.num_proposed:
+        return
+    last = a.positions[a.token_index]
+    seen, sums = cached_sums(a, last)
+    # Numbers, not arrays: a chain goes from one word to the next, and a step has few rows.
+    rows = zip(
+        a.num_scheduled.tolist(),
+        last.tolist(),
+        embed(a.next_tokens).tolist(),
+        seen.tolist(),
+        sums.tolist(),
+        scripted(a, last).tolist(),
+        strict=True,
+    )
+    for row, (num_scheduled, last_of_row, hidden, seen_by_last, sum_of_row, wrong) in enumerate(rows):
+        if num_scheduled:
+            _run_row(a, row, choose, last=last_of_row, hidden=hidden, seen=seen_by_last, sums=sum_of_row, wrong=wrong)
+
+
+def _run_row(
+    a: DraftModelChain, row: int, choose: Choose, *, last: int, hidden: int, seen: int, sums: int, wrong: list[int]
+) -> None:
+    """Run the model on its own drafts, from the `hidden` word of the next token on: the one behind position `last`.
+
+    `seen` is what `last` sees of the words that the row has cached, and `sums` their sum.
+    """
+    k, width = a.num_speculative_tokens, a.conv_width
+    raws: list[int] = []
+    own: list[int] = []
+    drafts: list[int] = []
+    if width:
+        accepted, slot = min(max(int(a.accepted[row]), 0), 1 + k), int(a.state_slot[row])
+        state = int(a.drafter_states[slot * (2 + k) + accepted])
+        first = slot * (width + k) + accepted
+        window, weights = a.drafter_conv[first : first + width - 1].tolist(), taps(width).tolist()
+    for index in range(a.num_proposed):
+        position = last + 1 + index
+        stored = mix_number(hidden + (2 * position + 1) * POSITION)
+        _write_scratch(a, row, position, stored)
+        # Every weight is larger by 2 than at the position before, and that of the position itself is 1.
+        seen += 2 * sums + stored
+        sums += stored
+        hidden = mix_number(hidden + seen)
+        if width:
+            window.append(hidden)
+            state = (state * DECAY + mix_number(sum(map(mul, weights, window[index:])))) % WORDS
+            hidden = mix_number(hidden + state)
+        raws.append(hidden)
+        token, draft = choose(row, index, hidden, wrong[index])
+        own.append(token)
+        drafts.append(draft)
+        hidden = int(embeddings()[draft])
+    a.raw[row * k : row * k + len(raws)] = raws
+    a.own[row * k : row * k + len(own)] = own
+    if a.valid[row] > 0:
+        a.draft_tokens[row * k : row * k + len(drafts)] = drafts
+
+
+def _write_scratch(a: DraftModelChain, row: int, position: int, word: int) -> None:
+    """Write a word behind the last kept token, unless the model ends before it or the row has no block for it."""
+    if position < a.max_model_len:
+        entry, offset = divmod(position, a.block_size)
+        block = a.block_table[row * a.max_blocks + entry]
+        if block >= 0:
+            a.drafter_kv[block * a.block_size + offset] = word

@@ -1,0 +1,80 @@
+"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone.
+
+Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy import add, bitwise_and, bitwise_xor, multiply, right_shift
+from numpy.typing import NDArray
+
+from workers.kernels.arithmetic.numpy import Integers, Words, shared, word, words
+from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, SELECT_STREAM, DrawNoise
+
+_ROUNDS = 10
+_MASK, _HALF, _LOWEST = word(0xFFFFFFFF), word(32), word(8)
+_MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
+_UNIT = np.array(2**-24, dtype=np.float32)
+
+
+def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
+    """Return four 32-bit words each, [4, N]: the key is the seed, the counter (position, stream, index), all [N]."""
+    count = len(seed)
+    multipliers, weyl, exchanged = _constants(count)
+    keys = np.concatenate((seed & _MASK, seed >> _HALF))
+    # The first and the third word of all counters, which are multiplied; then the second and the fourth.
+    factors, others = np.concatenate((position & _MASK, stream)), np.concatenate((position >> _HALF, index))
+    for _ in range(_ROUNDS):
+        products = multiply(factors, multipliers, factors)[exchanged]
+        right_shift(products, _HALF, factors)
+        bitwise_xor(factors, others, factors)
+        bitwise_xor(factors, keys, factors)
+        # What keys and products have above their lower halves changes nothing below: it is cut off once.
+        bitwise_and(factors, _MASK, factors)
+        others = products
+        add(keys, weyl, keys)
+    others &= _MASK
+    return np.concatenate((factors.reshape(2, count), others.reshape(2, count)), axis=1).reshape(4, count)
+
+
+@lru_cache(maxsize=64)
+def _constants(count: int) -> tuple[Words, Words, Integers]:
+    """Return what words are multiplied by, what a round adds to keys, and the order that exchanges the halves."""
+    multipliers, weyl = (np.array(pair, dtype=np.uint64).repeat(count) for pair in (_MULTIPLIERS, _WEYL))
+    return shared(multipliers), shared(weyl), shared(np.roll(np.arange(2 * count), count))
+
+
+def uniform(drawn: Words) -> NDArray[np.float32]:
+    """Return the upper 24 of 32 bits as numbers in [0, 1)."""
+    numbers: NDArray[np.float32] = (drawn >> _LOWEST).astype(np.float32)
+    numbers *= _UNIT
+    return numbers
+
+
+@lru_cache(maxsize=64)
+def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, Words, Words]:
+    """Return of each number of a step the row, what is added to the row's position, the stream, and the index.
+
+    First come the drafts, [num_rows, K], then the tries to select for each column, [num_rows, 1 + K, 1 + num_tries].
+    """
+    row, zero = np.arange(num_rows), np.zeros(1, dtype=np.int64)
+
+    def flat(of_drafts: NDArray[np.int64], of_tries: NDArray[np.int64]) -> Integers:
+        drafts = np.broadcast_to(of_drafts, (num_rows, k)).ravel()
+        return shared(np.concatenate((drafts, np.broadcast_to(of_tries, (num_rows, 1 + k, 1 + num_tries)).ravel())))
+
+    added = flat(zero, np.arange(1 + k)[:, None])
+    stream, index = flat(zero + ACCEPT_STREAM, zero + SELECT_STREAM), flat(np.arange(k), np.arange(1 + num_tries))
+    return flat(row[:, None], row[:, None, None]), words(added), words(stream), words(index)
+
+
+def draw_noise(a: DrawNoise) -> None:
+    """Draw what verification needs for each row."""
+    row, added, stream, index = _counters(len(a.seeds), a.num_speculative_tokens, a.num_tries)
+    position = words(a.positions)[row]
+    position += added
+    numbers = uniform(philox(words(a.seeds)[row], position, stream, index))
+    num_drafts = len(a.accept_noise)
+    a.accept_noise[:] = numbers[0, :num_drafts]
+    a.select_noise.reshape(-1, 4)[:] = numbers[:, num_drafts:].T

@@ -1,0 +1,89 @@
+"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
+
+Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import (
+    DRAFTER_LAYER,
+    PLACE_STEP,
+    Integers,
+    arange,
+    draft_hidden,
+    embed,
+    kv_places,
+    kv_words,
+    mix_number,
+    shared,
+    store,
+)
+from workers.kernels.drafting.numpy import cached_sums, scripted, withhold
+from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+
+_STEP = int(PLACE_STEP)
+
+
+def draft_first_pass(a: DraftFirstPass) -> None:
+    """Write the drafter's cache for every token of the step, fed with the token that follows it."""
+    fed = a.input_ids[_following(len(a.input_ids))]
+    fed[-1] = 0
+    num_real = np.count_nonzero(a.num_scheduled)
+    fed[a.token_index[:num_real]] = a.next_tokens[:num_real]
+    draft_hidden(a.hidden, fed, a.drafter_hidden)
+    store(a.drafter_kv, a.slots, kv_words(a.drafter_hidden, a.positions, DRAFTER_LAYER))
+
+
+def draft_chain(a: DraftChain) -> None:
+    """Propose `num_proposed` drafts for each row."""
+    k, num_rows, num_real = a.num_speculative_tokens, len(a.token_index), np.count_nonzero(a.num_scheduled)
+    last, tokens = a.positions[a.token_index], a.draft_tokens.reshape(num_rows, k)
+    scripted(a, last, tokens)
+    withhold(tokens, a.num_proposed, a.valid)
+    seen, sums = cached_sums(a, last)
+    a.raw.fill(0)
+    if not a.num_proposed:
+        return
+    vectors, places = a.drafter_hidden[a.token_index], kv_places(last, DRAFTER_LAYER)
+    # The last draft is not fed back.
+    fed, slots = embed(tokens)[:, : a.num_proposed - 1], a.draft_slots.reshape(num_rows, k)
+    # A chain does one thing after the other, and rows are few: numbers are faster than arrays of so few.
+    columns = (
+        range(0, num_real * k, k),
+        vectors.tolist(),
+        seen.tolist(),
+        sums.tolist(),
+        places.tolist(),
+        fed.tolist(),
+        slots.tolist(),
+    )
+    for first, vector, seen_by_row, total, place, fed_back, slots_of_row in zip(*columns, strict=False):
+        _chain(a, first, vector=vector, seen=seen_by_row, total=total, place=place, fed=fed_back, slots=slots_of_row)
+
+
+def _chain(
+    a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
+) -> None:
+    """Write the raws of a row, from `first` on, and to the cache what its drafts that are `fed` back leave there.
+
+    The first pass has made `vector` at the position before, which has `seen` the cached words, in sum `total`.
+    """
+    a.raw[first] = raw = mix_number(vector + seen)
+    for at, (word, slot) in enumerate(zip(fed, slots, strict=False), first + 1):
+        vector = mix_number(3 * raw + word)
+        place += _STEP
+        stored = mix_number(vector + place)
+        # Every weight is larger by 2 than a position before, and that of the position itself is 1.
+        seen += 2 * total + stored
+        total += stored
+        if slot >= 0:
+            a.drafter_kv[slot] = stored
+        a.raw[at] = raw = mix_number(vector + seen)
+
+
+@cache
+def _following(count: int) -> Integers:
+    """Return the index behind each of `count`, and the first one behind the last."""
+    return shared(np.roll(arange(count), -1))

@@ -1,0 +1,10 @@
+"""Embed the tokens and store their keys and values."""
+
+from workers.kernels.arithmetic.numpy import embed, kv_words, store
+from workers.kernels.kv_write.arguments import KvWrite
+
+
+def kv_write(a: KvWrite) -> None:
+    """Write kv[slot] of every token that has a slot, and the hidden word of every token."""
+    embed(a.input_ids, a.hidden)
+    store(a.kv, a.slots, kv_words(a.hidden, a.positions, a.layer))

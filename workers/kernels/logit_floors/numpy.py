@@ -1,0 +1,52 @@
+"""Find the lowest logit that top-k and top-p keep, line by line."""
+
+import numpy as np
+
+from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.probabilities.numpy import LOG2E, Floats, above, weight
+
+_LOWEST = np.float32(-np.inf)
+# More than what rounding takes from a sum of float32 numbers, or adds to it.
+ROUNDING = 1e-5
+
+
+def logit_floors(a: LogitFloors) -> None:
+    """Set floors to the lowest logit of each line that stays."""
+    a.floors.fill(_LOWEST)
+    limits = zip(a.temperature, a.top_k.tolist(), a.top_p, strict=True)
+    for row, (temperature, top_k, top_p) in enumerate(limits):
+        if not (temperature > 0 and (top_k > 0 or top_p < 1)):
+            continue
+        first = row * (1 + a.num_speculative_tokens)
+        for line in range(first, first + 1 + int(a.num_drafts[row])):
+            logits = a.logits[line * a.logits_stride :][: a.vocab_size]
+            a.floors[line] = _floor(logits, LOG2E / temperature, top_k, top_p)
+
+
+def _floor(logits: Floats, scale: np.float32, top_k: int, top_p: np.float32) -> np.float32:
+    """Return the lowest logit of a line that stays; of a line without a distribution all do."""
+    ordered = logits.copy()
+    ordered.sort()
+    # What is no number comes last.
+    largest = ordered[-1]
+    if not -np.inf < largest < np.inf:
+        return _LOWEST
+    floor: np.float32 = ordered[-top_k] if 0 < top_k < len(ordered) else _LOWEST
+    if top_p < 1:
+        weights = weight(logits if floor == _LOWEST else above(logits, floor), largest, scale)
+        floor = _top_p(logits, ordered, weights, floor, top_p * np.add.reduce(weights))
+    # One zero of two.
+    return floor + np.float32(0)
+
+
+def _top_p(logits: Floats, ordered: Floats, weights: Floats, floor: np.float32, least: np.float32) -> np.float32:
+    """Return the largest logit at or above a floor that has, with all larger ones, `least` of the weights [V].
+
+    Rounding may leave the sum of all of them below `least`; then they all stay.
+    """
+    lightest_first = weights.copy()
+    lightest_first.sort()
+    # Whatever comes before that has clearly less, in whatever order it is added up.
+    first = np.add.accumulate(lightest_first[::-1], dtype=np.float64).searchsorted(float(least) * (1 - ROUNDING))
+    tried = (value for value in ordered[::-1][first:] if np.add.reduce(weights[logits >= value]) >= least)
+    return max(next(tried, floor), floor)

@@ -1,0 +1,22 @@
+"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache.
+
+Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the row that the heads are fed.
+"""
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import draft_hidden, repeated, tiled
+from workers.kernels.drafting.numpy import scripted, withhold, write_raw
+from workers.kernels.medusa.arguments import MedusaHeads
+
+
+def medusa_heads(a: MedusaHeads) -> None:
+    """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token."""
+    num_rows, heads = len(a.token_index), a.num_proposed
+    # By head, then by row.
+    hidden = a.hidden[a.token_index[tiled(num_rows, heads)]]
+    raws = draft_hidden(hidden, repeated(heads, num_rows)).reshape(heads, num_rows)
+    write_raw(a, raws, np.count_nonzero(a.num_scheduled))
+    tokens = a.draft_tokens.reshape(num_rows, a.num_speculative_tokens)
+    scripted(a, a.positions[a.token_index], tokens)
+    withhold(tokens, heads, a.valid)

@@ -1,0 +1,51 @@
+"""A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it.
+
+Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for the word carried from step to step.
+"""
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import (
+    DRAFTER_LAYER,
+    PLACE_STEP,
+    ZERO,
+    draft_hidden,
+    kv_places,
+    kv_words,
+    mix,
+    store,
+)
+from workers.kernels.drafting.numpy import cached_sums, propose, scripted, see, write_raw, write_scratch
+from workers.kernels.mtp.arguments import MtpChain, MtpPass
+
+
+def mtp_pass(a: MtpPass) -> None:
+    """Write the layer's cache for every token of the step, and carry each row's last kept hidden word to the next."""
+    num_real = np.count_nonzero(a.state_slot >= ZERO)
+    slot, start = a.state_slot[:num_real], a.query_start[:num_real]
+    before = np.empty_like(a.hidden)
+    before[1:] = a.hidden[:-1]
+    before[start] = a.carried[slot] * (a.num_computed[:num_real] > ZERO)
+    store(a.drafter_kv, a.slots, kv_words(draft_hidden(before, a.input_ids), a.positions, DRAFTER_LAYER))
+    last = a.token_index[:num_real] - (a.accepted[:num_real] == ZERO)
+    keeps = last >= start
+    a.carried[slot[keeps]] = a.hidden[last[keeps]]
+
+
+def mtp_chain(a: MtpChain) -> None:
+    """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output."""
+    num_rows, num_real = len(a.token_index), np.count_nonzero(a.num_scheduled)
+    last = a.positions[a.token_index]
+    seen, sums = cached_sums(a, last)
+    proposed = scripted(a, last)[:, : a.num_proposed]
+    # By index, then by row.
+    raws, stored = np.empty((2, a.num_proposed, num_rows), np.uint64)
+    place, before, token = kv_places(last, DRAFTER_LAYER), a.hidden[a.token_index], a.next_tokens
+    for index in range(a.num_proposed):
+        vector = draft_hidden(before, token)
+        place += PLACE_STEP
+        see(seen, sums, mix(np.add(vector, place, stored[index])))
+        before, token = mix(np.add(vector, seen, raws[index])), proposed[:, index]
+    write_raw(a, raws, num_real)
+    propose(a.draft_tokens.reshape(num_rows, a.num_speculative_tokens), proposed, a.valid)
+    write_scratch(a, stored, last, num_real)

@@ -1,0 +1,44 @@
+"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there.
+
+Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: longest match first, then the rightmost.
+"""
+
+import numpy as np
+
+from workers.kernels.arithmetic.numpy import store, words
+from workers.kernels.ngram.arguments import NGRAM_MAX, NgramSearch, WriteTokens
+from workers.kernels.sentinels import NO_DRAFT
+
+
+def write_tokens(a: WriteTokens) -> None:
+    """Write the id of every token that has a slot: the history of a row lies in its blocks."""
+    store(a.drafter_kv, a.slots, words(a.input_ids))
+
+
+def ngram_search(a: NgramSearch) -> None:
+    """Propose for each row what followed the longest earlier match of its last 1 to NGRAM_MAX tokens."""
+    a.draft_tokens.fill(NO_DRAFT)
+    cached = a.drafter_kv.view(np.int64).reshape(-1, a.block_size)
+    rows = zip(a.positions[a.token_index].tolist(), a.next_tokens.tolist(), a.valid.tolist(), strict=True)
+    # Lists of numbers: a history is short, and whoever looks for a token in it is soon done.
+    for row, (last, token, valid) in enumerate(rows):
+        if valid > 0:
+            blocks = a.block_table[row * a.max_blocks : row * a.max_blocks + 1 + last // a.block_size]
+            history = [*cached.take(blocks, axis=0, mode="clip").ravel()[: last + 1].tolist(), token]
+            end = _behind_the_longest_match(history)
+            found = history[end : end + a.num_proposed]
+            first = row * a.num_speculative_tokens
+            a.draft_tokens[first : first + len(found)] = found
+
+
+def _behind_the_longest_match(history: list[int]) -> int:
+    """Return where the rightmost of the longest earlier matches of a history's end ends; nothing matches at its end."""
+    suffix, longest, behind = history[::-1][:NGRAM_MAX], 0, len(history)
+    for end in range(len(history) - 1, 0, -1):
+        if history[end - 1] == suffix[0]:
+            length = 1
+            while length < min(NGRAM_MAX, end) and history[end - 1 - length] == suffix[length]:
+                length += 1
+            if length > longest:
+                longest, behind = length, end
+    return behind

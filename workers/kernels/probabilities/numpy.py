@@ -1,0 +1,165 @@
+"""Weights of tokens over blocks and tiles of the vocabulary, as the sampler's ops see them.
+
+A token's weight is exp2((logit - maximum) * scale), where scale = log2(e) / temperature: its probability times a sum.
+Whatever is written as a ratio of probabilities is compared as products of weights and sums: nothing is divided.
+Rows are verified one by one: a step has few, and one call of NumPy on a line costs as much as one on some lines.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.kernels.arithmetic.numpy import shared
+from workers.kernels.probabilities.shared_arguments import Verified
+
+Floats = NDArray[np.float32]
+
+
+def number(value: float) -> Floats:
+    """Return a float32, read-only."""
+    return shared(np.array(value, dtype=np.float32))
+
+
+LOG2E = np.float32(1.4426950408889634)
+NEVER, NONE = number(-np.inf), number(0)
+# A block without any weight has a maximum all the same: this one, of which -inf is infinitely less.
+LEAST = number(float(np.finfo(np.float32).min))
+
+
+def above(logits: Floats, floor: Floats | np.float32) -> Floats:
+    """Return the logits at or above the floor; -inf instead of others, and of NaN."""
+    return np.where(logits >= floor, logits, NEVER)
+
+
+def weight(logits: Floats, maximum: Any, scale: Any) -> Floats:
+    """Return the weights of logits, relative to a maximum that is finite."""
+    exponent: Floats = logits - maximum
+    exponent *= scale
+    # Exact for integers, which the single-precision function is not everywhere.
+    weights = exponent.astype(np.float64)
+    return np.exp2(weights, weights).astype(np.float32)
+
+
+def weight_of(logit: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
+    """Return the weight of one logit, as `weight` does of many."""
+    return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
+
+
+def pick(masses: Floats, noise: Any) -> int:
+    """Return the index of a mass at which the running sum passes the noise, in [0, 1), times the total.
+
+    An index without mass is never picked, unless there is no other.
+    """
+    # Noise is 1 - 2^-24 at most: times that, and rounded, any normal number is less, so the last running sum passes.
+    running = np.add.accumulate(masses)
+    return int((running > noise * running[-1]).argmax())
+
+
+class Distribution(NamedTuple):
+    """A line of logits that has a distribution: the masses of its blocks relative to its maximum, and their sum."""
+
+    block_mass: Floats
+    maximum: np.float32
+    total: np.float32
+
+
+class Row:
+    """The drafts of a row, and the distributions that verify them: the target's in each column, a draft model's.
+
+    `usable` counts the drafts before the first that cannot be verified: never proposed, outside the vocabulary, or
+    without a distribution on either side; the row `lacks` one if a draft was drawn from none. It is random at a
+    temperature above 0, and drawn if its drafts are, too.
+    """
+
+    def __init__(self, a: Verified, row: int) -> None:
+        k, num_drafts, temperature = a.num_speculative_tokens, int(a.num_drafts[row]), a.temperature[row]
+        self.num_blocks = -(-a.vocab_size // a.block_size)
+        self.given = a
+        self.first_line, self.first_draft, self.slot = row * (1 + k), row * k, int(a.draft_slots[row])
+        self.is_random = bool(temperature > 0)
+        self.is_drawn = self.is_random and not a.point_mass[row]
+        self.scale = LOG2E / temperature if self.is_random else np.float32(1)
+        self.drafts: list[int] = a.drafts[self.first_draft : self.first_draft + num_drafts].tolist()
+        self._first_proposal = len(a.num_drafts) * (1 + k) + self.first_draft
+        self.is_defined = self._are_defined(self.first_line, 1 + num_drafts)
+        has_proposal = [not self.is_drawn] * num_drafts
+        if self.is_drawn and num_drafts and self.slot >= 0:
+            has_proposal = self._are_defined(self._first_proposal, num_drafts)
+        self.usable, self.lacks = num_drafts, False
+        for column in reversed(range(num_drafts)):
+            is_token = 0 <= self.drafts[column] < a.vocab_size
+            self.lacks |= is_token and not has_proposal[column]
+            if not (is_token and self.is_defined[column] and has_proposal[column]):
+                self.usable = column
+
+    def _are_defined(self, line: int, count: int) -> list[bool]:
+        """Tell which of `count` lines have a distribution: no block is NaN, and not all are without a token."""
+        block_max = self.given.block_max[line * self.num_blocks : (line + count) * self.num_blocks]
+        if self.num_blocks > 1:
+            block_max = np.maximum.reduce(block_max.reshape(count, self.num_blocks), axis=1)
+        return [maximum > -np.inf for maximum in block_max.tolist()]
+
+    def target(self, column: int) -> Distribution:
+        """Return the target's distribution in a column that has one."""
+        return self._distribution(self.first_line + column)
+
+    def proposal(self, column: int) -> Distribution:
+        """Return what a usable draft was drawn from."""
+        return self._distribution(self._first_proposal + column)
+
+    def _distribution(self, line: int) -> Distribution:
+        a, first, last = self.given, line * self.num_blocks, (line + 1) * self.num_blocks
+        if self.num_blocks == 1:
+            return Distribution(a.block_sum[first:last], a.block_max[first], a.block_sum[first])
+        block_max = a.block_max[first:last]
+        maximum = np.maximum.reduce(block_max)
+        mass = a.block_sum[first:last] * weight(block_max, maximum, self.scale)
+        return Distribution(mass, maximum, np.add.reduce(mass))
+
+    def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
+        """Return what `odds` times the target's and the draft probability of a token are to each other.
+
+        The column is that of a usable draft; if this is certain the token is that draft.
+        """
+        a, target, line = self.given, self.target(column), self.first_line + column
+        logit, p = a.logits[line * a.logits_stride + token], np.float32(0)
+        if logit >= a.floors[line]:
+            p = odds * weight_of(logit, target.maximum, self.scale)
+        if not self.is_drawn:
+            return p, target.total
+        proposal, line = self.proposal(column), self.slot * a.num_speculative_tokens + column
+        q = weight_of(a.draft_logits[line * a.draft_stride + token], proposal.maximum, self.scale)
+        return p * proposal.total, q * target.total
+
+    def left_of(self, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
+        """Return max(odds * p - q, 0) of every token behind `column` drafts, and what that is relative to.
+
+        Shape: [num_blocks * block_size], 0 behind the vocabulary.
+        """
+        a, target, line = self.given, self.target(column), self.first_line + column
+        logits = above(a.logits[line * a.logits_stride :][: a.vocab_size], a.floors[line])
+        p = odds * weight(logits, target.maximum, self.scale)
+        if self.is_drawn:
+            proposal, line = self.proposal(column), self.slot * a.num_speculative_tokens + column
+            q = weight(a.draft_logits[line * a.draft_stride :][: a.vocab_size], proposal.maximum, self.scale)
+            total = proposal.total
+        else:
+            q, total = np.zeros(a.vocab_size, dtype=np.float32), np.float32(1)
+            q[self.drafts[column]] = 1
+        left = np.zeros(self.num_blocks * a.block_size, dtype=np.float32)
+        left[: a.vocab_size] = np.maximum(p * total - q * target.total, NONE)
+        return left, target.total * total
+
+    def block_odds(self) -> list[np.float32]:
+        """Return, after each number of usable drafts, the weight min(1, ...) of block verification; it is 1 after none.
+
+        A draft without draft probability is as good as certain if the target knows it.
+        Source: arXiv 2403.10444, algorithm 2.
+        """
+        odds = [np.float32(1)]
+        for column in range(self.usable):
+            p, q = self.odds_of(column, self.drafts[column], np.float32(1))
+            product = odds[-1] * p
+            odds.append(min(product / q, np.float32(1)) if q > 0 else np.float32(product > 0))
+        return odds

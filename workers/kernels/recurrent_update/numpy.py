@@ -1,0 +1,53 @@
+"""Advance the recurrent state of each row, keeping it for every speculative position.
+
+Rows are few and their tokens too, and each state needs the one before: lists of numbers are faster than arrays of so
+few, but for what windows add, which needs no state.
+"""
+
+import numpy as np
+
+from workers.kernels.arithmetic.definition import DECAY, WORDS
+from workers.kernels.arithmetic.numpy import mix, mix_number, runs, taps
+from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+
+
+def recurrent_update(a: RecurrentUpdate) -> None:
+    """Read states[slot, accepted], run over the tokens of the row, and write a state for each position to verify."""
+    width, before, tokens = a.conv_width, a.conv_width - 1, a.hidden.tolist()
+    num_states, num_inputs = 2 + a.num_speculative_tokens, width + a.num_speculative_tokens
+    # Row by row: the inputs of the first window and of the step.
+    inputs: list[int] = []
+    rows = []
+    fields = zip(
+        a.state_slot.tolist(), a.num_computed.tolist(), a.accepted.tolist(), a.query_start.tolist(),
+        a.num_scheduled.tolist(), a.num_drafts.tolist(), strict=True,
+    )  # fmt: skip
+    for slot, num_computed, accepted, start, num_scheduled, num_drafts in fields:
+        if slot < 0:
+            continue
+        first, at, state = len(inputs), slot * num_inputs + accepted, 0
+        if num_computed > 0:
+            state = a.states.item(slot * num_states + accepted)
+            inputs += a.conv[at : at + before].tolist()
+        else:
+            # The count of a slot nobody has used is no index.
+            inputs += [0] * before
+        own = tokens[start : start + min(num_scheduled, a.num_queries_max)]
+        inputs += own
+        rows.append((slot, [state], first, own, start, num_drafts))
+    if not rows:
+        return
+    # A window that lies in two rows adds to no state.
+    added = mix(np.array(inputs, np.uint64)[runs(len(inputs) - before, width)].dot(taps(width))).tolist()
+    for slot, states, first, own, start, num_drafts in rows:
+        state, hidden, last = states[0], [], first + len(own)
+        for each, word in zip(added[first:last], own, strict=True):
+            state = (state * DECAY + each) % WORDS
+            states.append(state)
+            hidden.append(mix_number(word + state))
+        a.hidden[start : start + len(own)] = hidden
+        # All are kept from one time before that of the token which is verified first.
+        time, place = len(own) - 1 - num_drafts, slot * num_states
+        a.states[place : place + 2 + num_drafts] = states[time:]
+        place = slot * num_inputs
+        a.conv[place : place + width + num_drafts] = inputs[first : last + before][time:]

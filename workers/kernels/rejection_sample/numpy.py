@@ -1,0 +1,28 @@
+"""Verify drafts against the target model."""
+
+from math import isfinite
+
+from workers.kernels.arithmetic.numpy import multiples
+from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.sentinels import NO_TOKEN
+
+
+def rejection_sample(a: RejectionSample) -> None:
+    """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus."""
+    k, width = a.num_speculative_tokens, 1 + a.num_speculative_tokens
+    target = a.logits.reshape(-1, a.vocab_size).argmax(axis=1)
+    # The largest of a line with NaN is NaN.
+    largest = a.logits.take(multiples(len(target), a.vocab_size) + target).tolist()
+    tokens, drafts = target.tolist(), a.scheduled_drafts.tolist()
+    a.sampled.fill(NO_TOKEN)
+    rows = zip(a.num_scheduled.tolist(), a.invalid.tolist(), a.num_drafts.tolist(), strict=True)
+    for row, (num_scheduled, invalid, num_drafts) in enumerate(rows):
+        if num_scheduled == 0 or invalid > 0:
+            continue
+        # Behind the last draft comes no draft, which no token equals.
+        for line, draft in enumerate([*drafts[row * k : row * k + num_drafts], NO_TOKEN], row * width):
+            if not isfinite(largest[line]):
+                break
+            a.sampled[line] = token = tokens[line]
+            if draft != token:
+                break

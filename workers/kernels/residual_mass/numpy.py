@@ -1,0 +1,28 @@
+"""Add up what block verification leaves of the target's probability, block by block of the vocabulary."""
+
+import numpy as np
+
+from workers.kernels.probabilities.numpy import NONE, Row
+from workers.kernels.residual_mass.arguments import ResidualMass
+
+
+def residual_mass(a: ResidualMass) -> None:
+    """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all."""
+    for index in (a.temperature > NONE).nonzero()[0].tolist():
+        row = Row(a, index)
+        if row.usable > 1:
+            _add_up(a, row)
+
+
+def _add_up(a: ResidualMass, row: Row) -> None:
+    """Set the residual of a row with some usable drafts; where it decides nothing it is 0."""
+    first, count = row.first_draft, row.usable
+    left = a.residual.reshape(-1, row.num_blocks)[first : first + count]
+    noise, odds = a.accept_noise[first : first + count], row.block_odds()
+    left[1:] = 0
+    if noise[count - 1] < odds[count]:
+        return
+    for column in range(1, count):
+        if noise[column - 1] < odds[column]:
+            masses, total = row.left_of(column, odds[column])
+            left[column] = np.add.reduce(masses.reshape(-1, a.block_size), axis=1) / total

@@ -1,0 +1,10 @@
+"""Make logits undefined, as an event asks for."""
+
+import numpy as np
+
+from workers.kernels.spoil_logits.arguments import SpoilLogits
+
+
+def spoil_logits(a: SpoilLogits) -> None:
+    """Set all logits of `rows`, `num_logits` each, to what is not a number."""
+    a.logits.reshape(-1, a.num_logits)[a.rows] = np.nan

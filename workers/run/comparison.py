@@ -1,0 +1,120 @@
+"""Comparison of a run's outputs with those of reference runs on the same engine.
+
+Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; whether another run keeps a contract.
+"""
+
+from dataclasses import dataclass, field
+
+from scenarios.trace import Trace
+from workers.judge.outputs import OutputDifference, Outputs, compare
+from workers.lanes.lane import Deadlock
+from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference, Elsewhere
+from workers.record.verdict import NotDrained
+from workers.run.engine_run import UNJUDGED, Options, Run, error_text
+from workers.run.references import NUM_UNDECIDED, ReferenceRun, References, references, undecided_trace
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
+
+
+def outputs_of(
+    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, options: Options = UNJUDGED
+) -> Outputs | str:
+    """Run an explicit trace with nothing looked at; return each request's output, or how the run broke off.
+
+    Raises:
+        DeviceError: the trace cannot run on that device.
+    """
+    try:
+        run = Run(trace, tapes, options, kind, config)
+        try:
+            return "it does not end" if isinstance(run.to_end(), NotDrained) else run.target.outputs()
+        finally:
+            run.target.close()
+    except Deadlock:
+        return "deadlock"
+    except DeviceError:
+        raise
+    except Exception as error:
+        return error_text(error) if isinstance(error, EngineFailed) else type(error).__name__
+
+
+@dataclass(slots=True, eq=False)
+class Comparison:
+    """The outputs of one run beside those of its reference runs.
+
+    `count` is how many it was compared with, `ties` are the requests that part where two logits are too close.
+    """
+
+    trace: Trace
+    tapes: Tapes
+    kind: TargetKind
+    config: RunConfig
+    compared: References
+    count: int = 0
+    ties: set[str] = field(default_factory=set)
+
+    def first_difference(self, seen: Outputs, steps: int) -> Difference | None:
+        """Return the first output of a run of some steps that is not as in a reference run."""
+        for reference, other in self.compared.that_matter(self._references(seen)):
+            self.count += 1
+            found = self._beyond_ties(seen, self.compared.outputs_of(other, self._outputs_of))
+            if found is not None:
+                return found.difference(reference, steps)
+        return None
+
+    def elsewhere(self, broken: Difference, seen: Outputs) -> Elsewhere | None:
+        """Return whether the synchronous run, if there is one, keeps a contract that is broken."""
+        first = next(iter(self._references(seen)), None)
+        if first is None or first[1].spec.depth >= self.trace.spec.depth:
+            return None
+        reference, other = first
+        try:
+            run = Run(other, self.tapes, Options(races=False), self.kind, self.config)
+            contracts = run.panel.contracts
+            assert contracts is not None, "a run that is judged has them"
+            try:
+                run.to_end()
+                breach = contracts.first_breach(run.target.outputs())
+            finally:
+                run.target.close()
+        except DeviceError:
+            raise
+        except Exception as error:
+            return Elsewhere(reference=reference, how="failed", error=type(error).__name__)
+        if breach is None:
+            return Elsewhere(reference=reference, how="keeps")
+        is_same = (breach.contract, breach.request) == (broken.variable, broken.request)
+        return Elsewhere(
+            reference=reference,
+            how="breaks" if is_same else "other",
+            contract=breach.contract,
+            request=breach.request,
+        )
+
+    def _references(self, seen: Outputs) -> list[ReferenceRun]:
+        return list(references(self.trace, list(seen), self.kind.capabilities))
+
+    def _outputs_of(self, trace: Trace) -> Outputs | str:
+        return outputs_of(trace, self.tapes, self.kind, self.config)
+
+    def _beyond_ties(self, seen: Outputs, wanted: Outputs | str) -> OutputDifference | None:
+        """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""
+        margin = self.kind.capabilities.logit_margin
+        while True:
+            found, near_ties = compare(self.trace, seen, wanted, margin, self.ties)
+            if found is None or not margin or not self._is_narrow(found):
+                self.ties.update(near_ties)
+                return found
+            self.ties.add(found.request)
+
+    def _is_narrow(self, found: OutputDifference) -> bool:
+        """Tell whether the likeliest two tokens were so near to each other where two runs part that either is right."""
+        if found.variable != "tokens" or found.position is None:
+            return False
+        outputs = self._outputs_of(undecided_trace(self.trace, found.request))
+        if isinstance(outputs, str) or found.request not in outputs:
+            return False
+        width, position = 2 * NUM_UNDECIDED, found.position
+        # A token's own id and logprob come first, those of the likeliest behind them.
+        row = outputs[found.request].logprobs[width * position : width * (position + 1)]
+        return len(row) == width and abs(float(row[3]) - float(row[5])) <= self.kind.capabilities.logit_margin

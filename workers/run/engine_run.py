@@ -1,0 +1,209 @@
+"""Run of one engine: step, judges look, first difference.
+
+Does not verify: other schedules of the same trace, and other runs that outputs are compared with (`check` does).
+"""
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from scenarios.events import NoValidToken, Stall
+from scenarios.trace import Trace
+from workers.judge.checker import Checker
+from workers.judge.races import RaceDetector
+from workers.lanes.lane import Deadlock, Observer
+from workers.oracle.incremental_tape import depends_on_drafts
+from workers.oracle.tape import Tapes
+from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
+from workers.record.observation import VARIABLES
+from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
+from workers.run.event_feed import EventFeed, scripts_of
+from workers.run.panel import Panel, detector_of, panel_of, shows_steps
+from workers.run.references import References
+from workers.targets.registry import kind_of
+from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
+
+# Of an engine whose preemptions are its own.
+STEPS_MAX = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is watched, none of which changes what the engine does.
+
+    `races` judges every access; `blame` keeps the last writers of every buffer, and finds out what harm a race did
+    (slower); `without` removes waits and records, see `workers.lanes.base`; `observe` makes an observer of the lanes
+    out of the race detector; runs of one trace may share what they are `compared` with. An unjudged run is asked for
+    its outputs alone, within `steps_max` steps if that is given.
+    """
+
+    races: bool = True
+    blame: bool = False
+    without: frozenset[tuple[str, str]] = frozenset()
+    observe: Callable[[RaceDetector], Observer] | None = None
+    compared: References | None = None
+    judged: bool = True
+    steps_max: int | None = None
+
+
+DEFAULT_OPTIONS = Options()
+UNJUDGED = Options(races=False, judged=False)
+
+
+class Run:
+    """One engine under the events of a trace, with its judges."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        tapes: Tapes,
+        options: Options = DEFAULT_OPTIONS,
+        kind: TargetKind | None = None,
+        config: RunConfig = DEFAULT_CONFIG,
+    ) -> None:
+        kind = kind if kind is not None else kind_of(config.engine)
+        capabilities = self._capabilities = kind.capabilities
+        self.trace = trace
+        self._options = options
+        self.detector = detector_of(capabilities) if options.races else None
+        scripts = scripts_of(trace, tapes, capabilities)
+        self.panel = panel_of(trace, tapes, capabilities, self._first_race(options)) if options.judged else Panel()
+        self.target = kind.open(trace, config, self._watch(options))
+        self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
+        # The bound on steps only grows: it is asked for again where the last answer is passed.
+        self._steps_known = 0
+
+    def _first_race(self, options: Options) -> Callable[[], MissingOrder | None] | None:
+        return self.missing_order if options.races and (self.detector or self._capabilities.finds_races) else None
+
+    def _watch(self, options: Options) -> Watch:
+        observer = options.observe(self.detector) if options.observe and self.detector else None
+        steps = options.judged and shows_steps(self._capabilities)
+        return Watch(self.detector, options.blame, options.without, observer, options.races, steps)
+
+    @property
+    def checker(self) -> Checker:
+        """The judge of an engine that logs its decisions."""
+        assert self.panel.checker is not None, "its decisions are its own"
+        return self.panel.checker
+
+    def missing_order(self) -> MissingOrder | None:
+        """Return the first race, as the detector or the engine itself has seen it."""
+        if self.detector is not None:
+            return self.detector.race
+        return next(iter(self.target.races()), None) if self._capabilities.finds_races else None
+
+    @property
+    def probes(self) -> dict[str, int]:
+        """What has been counted so far, by the engine and by the oracle."""
+        checker = self.panel.checker
+        return {**self.target.probes, **(checker.probes if checker is not None else {})}
+
+    def stats(self) -> Stats:
+        """Return what the run did so far."""
+        progress, checker = self.target.progress(), self.panel.checker
+        planes = {*self.panel.planes, "liveness", *(() if checker is not None else ("tokens",))}
+        return Stats(
+            requests=progress.requests,
+            steps=self.feed.tick,
+            commits=progress.commits,
+            captures=checker.num_compared if checker is not None else 0,
+            run_ahead_max=progress.run_ahead_max,
+            digest=self.target.digest() if checker is not None else self._digest_of_outputs(),
+            probes={name: count for name, count in sorted(self.probes.items()) if count},
+            planes=tuple(sorted(planes)),
+        )
+
+    def _digest_of_outputs(self) -> str:
+        """Return a hash of all outputs but those that depend on drafts: a race may change these."""
+        outputs = self.target.outputs()
+        left_out = {
+            event.request
+            for event in self.trace.submits()
+            if not self._capabilities.scripts_drafts and depends_on_drafts(event.params, self.trace.spec)
+        }
+        text = repr(sorted((name, outputs[name]) for name in outputs if name not in left_out))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def to_end(self) -> Difference | NotDrained | None:
+        """Step until the engine has drained, something differs, or it makes no progress."""
+        feed, target, panel = self.feed, self.target, self.panel
+        while not feed.drained():
+            if feed.tick > self._steps_known:
+                self._steps_known = self._steps_max()
+                if feed.tick > self._steps_known:
+                    waiting = panel.checker.referee.waiting() if panel.checker is not None else None
+                    return NotDrained(steps=feed.tick, waiting=waiting)
+            feed.step()
+            found = panel.look(target)
+            if found is not None:
+                return found
+        target.drain()
+        return panel.look(target) or panel.at_end(target, feed.tick)
+
+    def _steps_max(self) -> int:
+        if self._options.steps_max is not None:
+            return self._options.steps_max
+        return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
+
+    def explained(self, found: Difference) -> Difference:
+        """Return a difference with the last writers of the value, and the first race of the run."""
+        if found.writers or not self._capabilities.logs_decisions:
+            return found
+        variable = VARIABLES.get(found.variable)
+        writers = self.target.last_writers(found.step, found.variable)
+        if variable is not None and not writers and variable.clock != "device":
+            writers = (Access(lane=HOST, op=variable.point, step=found.step),)
+        race = self.detector.race if self.detector is not None else None
+        return found.model_copy(update={"writers": writers, "missing_order": race})
+
+    def broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
+        """Return the verdict on a run that raised: what was shown before may say why."""
+        if isinstance(error, Deadlock):
+            lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
+            return Stuck(stats=self.stats(), waits=LanesWait(host=error.host, lanes=lanes))
+        found = self.panel.before_crash(self.target)
+        if found is not None:
+            return Diverged(stats=self.stats(), difference=self.explained(found))
+        try:
+            order = self.missing_order()
+        except EngineFailed:
+            order = None
+        return Crashed(stats=self.stats(), error=error_text(error), where=site_of(error), missing_order=order)
+
+
+def work_of(trace: Trace) -> int:
+    """Return a bound on the tokens that the requests of an explicit trace compute, each once."""
+    work = 0
+    for event in trace.submits():
+        assert isinstance(event.prompt, tuple), "the trace is explicit"
+        # A request that follows a grammar waits until each of its steps has been processed.
+        work += len(event.prompt) + event.max_tokens * (trace.spec.depth if event.params.grammar else 1)
+    return work
+
+
+def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
+    """Return the bound on steps: a request is computed once, and once more for each time it is set back.
+
+    For want of blocks that is at most once for each token: who is preempted makes room for one that gets on.
+    """
+    samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
+    held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
+    last_tick = max((event.tick for event in trace.events), default=-1)
+    work, for_blocks = trace.spec.depth + work_of(trace), probes.get("preemption_by_blocks", 0)
+    again = 1 + probes.get("preemption", 0) - for_blocks + min(for_blocks, work) + samples_taken
+    return last_tick + held_back + work * again
+
+
+def error_text(error: Exception) -> str:
+    """Return what an exception says: of one in an engine's own process what it said there."""
+    return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
+
+
+def site_of(error: Exception) -> Site:
+    """Return where an exception was raised."""
+    if isinstance(error, EngineFailed):
+        return error.where
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return Site(function=frame.name, file=frame.filename.rsplit("/", 1)[-1], line=frame.lineno or 0)

@@ -1,0 +1,105 @@
+"""Panel: the judges of one run, chosen by what the engine shows.
+
+The oracle judges an engine that logs its decisions, step by step; identities of steps one that shows what its model is
+given; races wherever accesses are watched; contracts every engine.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from scenarios.capabilities import Capabilities
+from scenarios.trace import Trace
+from workers.judge import step_identities
+from workers.judge.checker import Checker
+from workers.judge.contracts.delivery import terms_of
+from workers.judge.contracts.judge import Contracts
+from workers.judge.judge import End, Judge
+from workers.judge.races import RaceDetector, Races
+from workers.judge.step_identities import StepIdentities
+from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference, MissingOrder
+from workers.record.log import Entry
+from workers.record.observation import Observation
+from workers.targets.target import Target
+
+
+def shows_steps(capabilities: Capabilities) -> bool:
+    """Tell whether an engine whose decisions are its own shows what each of its steps is given."""
+    return not capabilities.logs_decisions and set(step_identities.PLANES) <= set(capabilities.planes)
+
+
+def detector_of(capabilities: Capabilities) -> RaceDetector | None:
+    """Return a watcher of the lanes that a run advances; none for an engine that watches its own accesses."""
+    is_watched = bool(capabilities.lanes) and not capabilities.finds_races
+    return RaceDetector(capabilities.lanes) if is_watched else None
+
+
+@dataclass(slots=True, eq=False)
+class Panel:
+    """The judges of a run in the order in which they are asked; `checker` and `contracts` are two of them.
+
+    `kept` is called with the log and the captures of each step.
+    """
+
+    judges: tuple[Judge, ...] = ()
+    checker: Checker | None = None
+    contracts: Contracts | None = None
+    kept: Callable[[list[Entry | Observation], list[Observation]], None] | None = None
+    _of_log: tuple[Judge, ...] = field(init=False)
+    _of_captures: tuple[Judge, ...] = field(init=False)
+    _of_outputs: tuple[Judge, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sort judges by what they see."""
+        self._of_log = tuple(judge for judge in self.judges if "log" in judge.sees)
+        self._of_captures = tuple(judge for judge in self.judges if "captures" in judge.sees)
+        self._of_outputs = tuple(judge for judge in self.judges if "outputs" in judge.sees)
+
+    @property
+    def planes(self) -> set[str]:
+        """Planes in which something was compared so far."""
+        return {plane for judge in self.judges for plane in judge.planes}
+
+    def look(self, target: Target) -> Difference | None:
+        """Show the judges what is new behind a step; return the first difference."""
+        log = target.take_log()
+        found = None
+        for judge in self._of_log:
+            found = found or judge.see_log(log)
+        if found is not None:
+            target.drain()
+        captures = target.take_captures()
+        if self.kept is not None:
+            self.kept(log, captures)
+        for judge in self._of_captures:
+            found = judge.see_captures(captures) or found
+        for judge in self._of_outputs:
+            judge.see_outputs(target.outputs())
+        return found
+
+    def at_end(self, target: Target, steps: int) -> Difference | None:
+        """Show the judges the end of a run; return the first difference."""
+        left = target.left_over() if self.checker is not None else None
+        end = End(steps, target.outputs(), left, target.digest())
+        return next((found for judge in self.judges if (found := judge.at_end(end)) is not None), None)
+
+    def before_crash(self, target: Target) -> Difference | None:
+        """Return what an engine that can go no further has shown before, of one that logs its decisions."""
+        if self.checker is None:
+            return None
+        checker = self.checker
+        return (
+            checker.see_log(target.take_log()) or checker.see_captures(target.take_captures()) or checker.unexplained()
+        )
+
+
+def panel_of(
+    trace: Trace, tapes: Tapes, capabilities: Capabilities, first_race: Callable[[], MissingOrder | None] | None
+) -> Panel:
+    """Return the judges of a run on an engine; `first_race` is that of a run whose accesses are watched."""
+    contracts = Contracts(terms_of(trace, capabilities.words_from_prompt), not capabilities.logs_decisions)
+    checker = Checker(trace, tapes) if capabilities.logs_decisions else None
+    judges: list[Judge] = [checker] if checker is not None else []
+    judges += [Races(first_race)] if first_race is not None else []
+    judges += [StepIdentities()] if shows_steps(capabilities) else []
+    return Panel((*judges, contracts), checker, contracts)

@@ -1,0 +1,103 @@
+"""Engines of vLLM by specification: made when first asked for, and kept for the next trace.
+
+Several live in one process; the first takes seconds, each further one a fifth of one.
+"""
+
+import gc
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from scenarios.spec import EngineSpec
+from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
+
+ENGINES_MAX = 6
+# Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.
+MADE_BETWEEN_COLLECTIONS = 16
+CACHE_BYTES = 8 << 20
+# An n-gram may have as few tokens, and as many.
+LOOKUP_MIN, LOOKUP_MAX = 1, 3
+
+
+class Engines:
+    """The engines of this process, least recently used first."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._engines: OrderedDict[str, Any] = OrderedDict()
+        self._num_made = 0
+
+    def take(self, spec: EngineSpec) -> Any:
+        """Return an idle engine of a specification, which is nobody else's until it is put back."""
+        engine = self._engines.pop(spec.model_dump_json(), None)
+        if engine is not None:
+            return engine
+        while len(self._engines) >= ENGINES_MAX:
+            self._engines.popitem(last=False)
+        if self._num_made % MADE_BETWEEN_COLLECTIONS == 0:
+            _collect()
+        self._num_made += 1
+        return self._made(spec)
+
+    def put_back(self, spec: EngineSpec, engine: Any) -> None:
+        """Keep an engine that has nothing left to do."""
+        assert spec.model_dump_json() not in self._engines, "two engines of one specification"
+        self._engines[spec.model_dump_json()] = engine
+
+    def forget(self) -> None:
+        """Keep none."""
+        self._engines.clear()
+
+    def _made(self, spec: EngineSpec) -> Any:
+        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
+        from vllm.v1.engine.core import EngineCore  # noqa: PLC0415
+        from vllm.v1.executor import Executor  # noqa: PLC0415
+
+        speculative = self._speculative(spec)
+        # A draft model computes one token more of each request than is scheduled.
+        beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
+        is_hybrid = spec.layers == "hybrid"
+        # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
+        num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
+        target = "hybrid" if is_hybrid else "target"
+        config = EngineArgs(
+            model=str(model_folder(self._cache, target, "good", spec.vocab_size)),
+            dtype="float32",
+            enforce_eager=True,
+            seed=0,
+            kv_cache_memory_bytes=CACHE_BYTES,
+            # One block of it is never handed out.
+            num_gpu_blocks_override=spec.num_blocks + 1 + num_states,
+            block_size=spec.block_size,
+            max_model_len=spec.max_model_len,
+            max_num_seqs=spec.max_num_seqs,
+            max_num_scheduled_tokens=spec.max_num_batched_tokens,
+            max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside,
+            long_prefill_token_threshold=spec.long_prefill_token_threshold,
+            enable_prefix_caching=spec.prefix_cache,
+            enable_chunked_prefill=True,
+            scheduling_policy=spec.policy,
+            async_scheduling=spec.depth > 1,
+            logprobs_mode=f"{spec.logprobs_mode}_logprobs",
+            speculative_config=speculative,
+            disable_log_stats=True,
+        ).create_engine_config()
+        engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+        assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        return engine
+
+    def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:
+        if not spec.num_speculative_tokens:
+            return None
+        found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
+        if spec.drafter in ("eagle", "eagle3", "draft_model"):
+            folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
+            return found | {"model": str(folder)}
+        return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+
+
+def _collect() -> None:
+    """Free engines that nobody has: whoever makes one freezes all there is, which the collector then passes over."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

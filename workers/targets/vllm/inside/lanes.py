@@ -1,0 +1,204 @@
+"""What vLLM's own GPU model runner needs beside it on the simulated device: a worker, and attention as tasks."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from vllm import _custom_ops as ops
+from vllm.utils.torch_utils import set_random_seed
+from vllm.v1.attention.backends.cpu_attn import (
+    CPUAttentionBackend,
+    CPUAttentionBackendImpl,
+    CPUAttentionMetadata,
+    CPUAttentionMetadataBuilder,
+)
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
+from vllm.v1.worker.worker_base import CompilationTimes
+
+from workers.targets.simulated_torch.device import activate
+from workers.targets.vllm.inside.platform import DEVICE
+
+
+class SimulatedWorker(Worker):  # type: ignore[misc]
+    """vLLM's GPU worker, without what asks a GPU for its memory or warms it up."""
+
+    def init_device(self) -> None:
+        """Take the device, and make the model runner that vLLM would make on a GPU."""
+        self.device = DEVICE
+        init_worker_distributed_environment(
+            self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, "gloo"
+        )
+        set_random_seed(self.model_config.seed)
+        self._init_workspace_and_model_runner()
+
+    def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def determine_available_memory(self) -> int:
+        """Return what was asked for."""
+        size: int = self.cache_config.kv_cache_memory_bytes
+        return size
+
+    def compile_or_warm_up_model(self) -> CompilationTimes:
+        """Do nothing: there is nothing to compile."""
+        return CompilationTimes(language_model=0.0, encoder=0.0)
+
+
+class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
+    """Metadata that holds what lies on the device; the kernels' own schedule follows from it when they run."""
+
+    def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
+        """Return the metadata of a step."""
+        common = common_attn_metadata
+        metadata = CPUAttentionMetadata(
+            num_actual_tokens=common.num_actual_tokens,
+            max_query_len=common.max_query_len,
+            query_start_loc=common.query_start_loc,
+            max_seq_len=common.max_seq_len,
+            seq_lens=common.seq_lens,
+            block_table=common.block_table_tensor,
+            slot_mapping=common.slot_mapping,
+            scheduler_metadata=None,
+            causal=common.causal,
+        )
+        metadata.builder = self
+        metadata.num_reqs = common.num_reqs
+        return metadata
+
+
+class AttentionTask:
+    """Attention over the cache, as it is when the task runs; keeps numbers alone of what it is made from."""
+
+    def __init__(self, impl: Any, builder: Any, layer: Any, num_reqs: int, causal: bool) -> None:
+        self._impl, self._builder = impl, builder
+        self._isa, self._num_reqs, self._causal = layer.isa, num_reqs, causal
+        self._scales = layer._k_scale_float, layer._v_scale_float
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        cache: torch.Tensor,
+        starts: torch.Tensor,
+        lengths: torch.Tensor,
+        table: torch.Tensor,
+        output: torch.Tensor,
+    ) -> None:
+        """Compute it on a CPU's kernels."""
+        impl, builder = self._impl, self._builder
+        schedule = ops.cpu_attn_get_scheduler_metadata(
+            num_reqs=self._num_reqs,
+            num_heads=builder.num_heads,
+            num_kv_heads=builder.num_kv_heads,
+            head_dim=builder.head_dim,
+            seq_lens=lengths,
+            dtype=builder.dtype,
+            query_start_loc=starts,
+            causal=self._causal,
+            sliding_window_size=builder.window_size,
+            isa=self._isa,
+            enable_kv_split=False,
+            dynamic_causal=None,
+            kv_cache_dtype=impl.kv_cache_dtype,
+        )
+        keys, values = _halves(cache)
+        ops.cpu_attention_with_kv_cache(
+            query=query,
+            key_cache=keys,
+            value_cache=values,
+            output=output,
+            query_start_loc=starts,
+            seq_lens=lengths,
+            scale=impl.scale,
+            causal=self._causal,
+            alibi_slopes=None,
+            sliding_window=impl.sliding_window,
+            block_table=table,
+            softcap=impl.logits_soft_cap,
+            scheduler_metadata=schedule,
+            s_aux=None,
+            dynamic_causal=None,
+            k_scale=self._scales[0],
+            v_scale=self._scales[1],
+            kv_cache_dtype=impl.kv_cache_dtype,
+        )
+
+
+class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
+    """A CPU's attention kernels, each as a task that reads its lengths when it runs."""
+
+    def forward(
+        self,
+        layer: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kv_cache: torch.Tensor,
+        attn_metadata: Any,
+        output: torch.Tensor,
+        output_scale: torch.Tensor | None = None,
+        output_block_scale: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Enqueue attention over the cache."""
+        if attn_metadata is None:
+            return output
+        num_tokens = attn_metadata.num_actual_tokens
+        reads = (
+            query[:num_tokens],
+            kv_cache,
+            attn_metadata.query_start_loc,
+            attn_metadata.seq_lens,
+            attn_metadata.block_table,
+        )
+        task = AttentionTask(self, attn_metadata.builder, layer, attn_metadata.num_reqs, attn_metadata.causal)
+        activate().enqueue("attention", task, reads, (output[:num_tokens],))
+        return output
+
+    def do_kv_cache_update(
+        self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
+    ) -> None:
+        """Enqueue what writes keys and values into the cache."""
+        isa, scales = layer.isa, (layer._k_scale_float, layer._v_scale_float)
+
+        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor) -> None:
+            keys, values = _halves(cache)
+            ops.cpu_attn_reshape_and_cache(
+                key,
+                value,
+                keys,
+                values,
+                slots,
+                isa,
+                k_scale=scales[0],
+                v_scale=scales[1],
+                kv_cache_dtype=self.kv_cache_dtype,
+            )
+
+        activate().enqueue("reshape_and_cache", write, (key, value, slot_mapping), (kv_cache,))
+
+
+def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return keys and values of a cache of [blocks, heads, block size, 2 x head size]."""
+    num_blocks, num_heads, block_size, _ = cache.size()
+    keys, values = cache.view((num_blocks, num_heads, 2 * block_size, -1)).chunk(2, dim=2)
+    return keys, values
+
+
+@register_backend(AttentionBackendEnum.CUSTOM)
+class Attention(CPUAttentionBackend):  # type: ignore[misc]
+    """The attention backend of the simulated device."""
+
+    @staticmethod
+    def get_name() -> str:
+        """Return the name under which vLLM knows backends from outside."""
+        return "CUSTOM"
+
+    @staticmethod
+    def get_impl_cls() -> type[AttentionImpl]:
+        """Return what computes."""
+        return AttentionImpl
+
+    @staticmethod
+    def get_builder_cls() -> type[MetadataBuilder]:
+        """Return what prepares a step."""
+        return MetadataBuilder

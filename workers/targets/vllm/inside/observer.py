@@ -1,0 +1,289 @@
+"""Observer of an engine's steps: what was planned, what the model was given, and what was made of it, from outside.
+
+What lies on the device is copied by a task of the engine's own stream, which orders nothing and is no access to the
+race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from workers.targets.child.messages import Message, RunnerName
+from workers.targets.simulated_torch.device import activate
+
+# Tensors that hold one value after the other of their rows.
+Parts = Sequence[torch.Tensor]
+
+
+class Inputs(Protocol):
+    """What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name."""
+
+    def __call__(
+        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
+    ) -> None:
+        """Take the inputs of the step that was planned last."""
+
+
+class RunnerObserver(Protocol):
+    """Observer of one runner, which wraps it until it is released."""
+
+    def release(self) -> None:
+        """Leave the runner as it was."""
+
+    def mirrored(self) -> dict[str, int]:
+        """Return the host's count of each request in the batch, by name, where it is corrected after a launch."""
+
+    def held(self) -> dict[str, int]:
+        """Return how much is held of each kind."""
+
+
+def first_layers(config: Any) -> list[str]:
+    """Return the name of a layer of each group that has blocks of its own, that of attention first.
+
+    Groups of layers with a state each come behind it.
+    """
+    return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
+
+
+def group_numbers(config: Any) -> list[int]:
+    """Return the numbers of the groups of layers that have blocks of their own, that of attention first."""
+    groups = enumerate(config.kv_cache_groups)
+    return sorted((number for number, _ in groups), key=lambda number: _has_state(config.kv_cache_groups[number]))
+
+
+def _has_state(group: Any) -> bool:
+    return hasattr(group.kv_cache_spec, "mamba_type")
+
+
+def _states(groups: Sequence[Any]) -> dict[str, Parts]:
+    """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
+
+    Rows with one token come first: all of these go on.
+    """
+    found: dict[str, Parts] = {}
+    for number, metadata in enumerate(groups):
+        is_one = torch.ones(metadata.num_decodes, dtype=torch.bool)
+        slots, goes_on = [], [is_one]
+        if metadata.num_decodes:
+            slots.append(metadata.state_indices_tensor_d[:, 0])
+        if metadata.num_prefills:
+            slots.append(metadata.state_indices_tensor_p)
+            goes_on.append(metadata.has_initial_states_p)
+        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on}
+    return found
+
+
+class FirstRunnerObserver:
+    """Observer of the first model runner, whose batch keeps its rows from step to step."""
+
+    def __init__(self, runner: Any, inputs: Inputs) -> None:
+        self._runner, self._inputs = runner, inputs
+        self._drafts: dict[str, int] = {}
+        self._prepare: Callable[..., Any] = runner._prepare_inputs
+        self._forward: Callable[..., Any] = runner._model_forward
+        runner._prepare_inputs = self._observed_prepare
+        runner._model_forward = self._observed_forward
+
+    def release(self) -> None:
+        """Leave the runner as it was."""
+        del self._runner._prepare_inputs, self._runner._model_forward
+
+    def mirrored(self) -> dict[str, int]:
+        """Return the host's count of each request in the batch, by name."""
+        batch = self._runner.input_batch
+        return dict(zip(batch.req_ids, batch.num_computed_tokens_cpu[: batch.num_reqs].tolist(), strict=True))
+
+    def held(self) -> dict[str, int]:
+        """Return how many requests and rows there are."""
+        num_rows = self._runner.input_batch.num_reqs
+        return {"requests of the runner": len(self._runner.requests), "rows of the batch": num_rows}
+
+    def _observed_prepare(self, plan: Any, *arguments: Any) -> Any:
+        # Of drafts that were looked up on the device some are taken out of the plan before it is carried out.
+        self._drafts = {name: len(drafts) for name, drafts in plan.scheduled_spec_decode_tokens.items()}
+        return self._prepare(plan, *arguments)
+
+    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+
+        of_layers = get_forward_context().attn_metadata
+        metadata, *with_states = (of_layers[name] for name in first_layers(self._runner.kv_cache_config))
+        names = list(self._runner.input_batch.req_ids)
+        tensors = {
+            "input_ids": options["input_ids"],
+            "positions": options["positions"],
+            "slots": metadata.slot_mapping,
+            "starts": metadata.query_start_loc[: len(names) + 1],
+            "seq_lens": metadata.seq_lens[: len(names)],
+            "tables": metadata.block_table[: len(names)],
+            **_states(with_states),
+        }
+        self._inputs(names, [self._drafts.get(name, 0) for name in names], tensors)
+        return self._forward(*arguments, **options)
+
+
+class SecondRunnerObserver:
+    """Observer of the second model runner, whose counts live on the device; the host knows bounds of them."""
+
+    def __init__(self, runner: Any, inputs: Inputs) -> None:
+        self._runner, self._inputs = runner, inputs
+        self._prepared: tuple[Any, torch.Tensor, torch.Tensor] | None = None
+        self._prepare: Callable[..., Any] = runner.prepare_attn
+        self._forward: Callable[..., Any] = runner.model.forward
+        runner.prepare_attn = self._observed_prepare
+        runner.model.forward = self._observed_forward
+
+    def release(self) -> None:
+        """Leave the runner as it was."""
+        del self._runner.prepare_attn, self._runner.model.forward
+
+    def mirrored(self) -> dict[str, int]:
+        """Return nothing: its counts on the host are bounds, and are never corrected."""
+        return {}
+
+    def held(self) -> dict[str, int]:
+        """Return how many requests there are, and how many of their rows are not free."""
+        states = self._runner.req_states
+        num_rows = states.max_num_reqs - len(states.free_indices)
+        return {"requests of the runner": len(states.req_id_to_index), "rows of the runner": num_rows}
+
+    def _observed_prepare(self, batch: Any) -> Any:
+        tables, slots = self._prepare(batch)
+        attention = group_numbers(self._runner.kv_cache_config)[0]
+        self._prepared = batch, tables[attention], slots[attention]
+        return tables, slots
+
+    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415
+
+        assert self._prepared is not None, "a step is prepared before its forward pass"
+        batch, table, slots = self._prepared
+        of_layers = get_forward_context().attn_metadata
+        _, *with_states = first_layers(self._runner.kv_cache_config)
+        count = batch.num_reqs
+        tensors = {
+            "input_ids": options["input_ids"],
+            "positions": options["positions"],
+            "slots": slots,
+            "starts": batch.query_start_loc[: count + 1],
+            "seq_lens": batch.seq_lens[:count],
+            "tables": table[:count],
+            **_states([of_layers[name] for name in with_states]),
+        }
+        drafts = batch.num_draft_tokens_per_req
+        bounds = batch.seq_lens_cpu_upper_bound[:count].tolist()
+        self._inputs(list(batch.req_ids), [0] * count if drafts is None else drafts.tolist(), tensors, bounds=bounds)
+        return self._forward(*arguments, **options)
+
+
+_RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
+    "v1": FirstRunnerObserver,
+    "v2": SecondRunnerObserver,
+}
+
+
+class StepObserver:
+    """Observations of one session; `number_of` tells which request of the trace an engine's id is."""
+
+    def __init__(self, engine: Any, runner: RunnerName, is_device: bool, number_of: Callable[[str], int]) -> None:
+        self._scheduler = engine.scheduler
+        self._is_device, self._number_of = is_device, number_of
+        self._seen: list[Message] = []
+        self._steps: dict[int, int] = {}
+        self._step = -1
+        groups = self._scheduler.kv_cache_config.kv_cache_groups
+        self._attention, *self._with_states = group_numbers(self._scheduler.kv_cache_config)
+        self._num_blocks: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        self._update: Callable[..., Any] = self._scheduler.update_from_output
+        sizes = {
+            "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
+            "block_size": groups[self._attention].kv_cache_spec.block_size,
+            "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
+        }
+        self._note("opened", [], **sizes)
+        self._scheduler.update_from_output = self._observed_update
+        self._runner = _RUNNERS[runner](engine.model_executor.driver_worker.worker.model_runner, self._inputs)
+
+    def release(self) -> None:
+        """Leave the engine as it was."""
+        self._runner.release()
+        del self._scheduler.update_from_output
+
+    def take(self) -> list[Message]:
+        """Return what was seen since the last call; of a step on the device, once it has run."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    def scheduled(self, plan: Any) -> None:
+        """Note a plan, with the blocks of every request that runs."""
+        if not plan.total_num_scheduled_tokens:
+            return
+        self._step += 1
+        self._steps[id(plan)] = self._step
+        cached = plan.scheduled_cached_reqs
+        computed = {new.req_id: new.num_computed_tokens for new in plan.scheduled_new_reqs}
+        begun = [*computed, *cached.resumed_req_ids]
+        computed |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+        names, requests = list(plan.num_scheduled_tokens), self._scheduler.requests
+        running = [request.request_id for request in self._scheduler.running]
+        held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
+        blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
+        states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
+        self._note(
+            "scheduled",
+            names,
+            scheduled_computed=[computed[name] for name in names],
+            planned_drafts=[len(plan.scheduled_spec_decode_tokens.get(name, ())) for name in names],
+            begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
+            blocks=blocks,
+            states=states,
+        )
+
+    def stepped(self) -> None:
+        """Note the host's counts, where they are corrected by the time that a step has been launched."""
+        counts = self._runner.mirrored()
+        if self._step >= 0 and counts:
+            self._note("corrected", list(counts), mirror_computed=list(counts.values()))
+
+    def drained(self) -> None:
+        """Note what is still held once nothing is left to do."""
+        scheduler = self._scheduler
+        held = {
+            "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            "requests of the scheduler": len(scheduler.requests),
+            **self._runner.held(),
+        }
+        self._note("drained", [], leaks={name: count for name, count in held.items() if count})
+
+    def _inputs(
+        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
+    ) -> None:
+        step = self._step
+        parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
+        views = {name: [self._view(tensor) for tensor in given] for name, given in parts.items()}
+
+        def keep() -> None:
+            read = {name: [value for view in given for value in view.tolist()] for name, given in views.items()}
+            self._note("inputs", names, step, drafts=drafts, **values, **read)
+
+        if self._is_device:
+            activate().enqueue("observe", keep)
+        else:
+            keep()
+
+    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that a task may read: of one of the device a view."""
+        return activate().host_view(tensor) if self._is_device and tensor.device.type != "cpu" else tensor
+
+    def _observed_update(self, plan: Any, result: Any) -> Any:
+        step = self._steps.pop(id(plan), None)
+        if step is not None:
+            sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
+            self._note("processed", list(result.req_ids), step, sampled=sampled)
+        return self._update(plan, result)
+
+    def _note(self, point: str, names: list[str], step: int | None = None, **values: Any) -> None:
+        requests = [self._number_of(name) for name in names]
+        step = self._step if step is None else step
+        self._seen.append({"point": point, "step": step, "requests": requests, "values": values})

@@ -1,0 +1,39 @@
+"""Platform of the simulated device, as vLLM takes platforms from outside; nothing else of vLLM is loaded with it."""
+
+from typing import Any
+
+import torch
+from vllm.platforms.cpu import CpuPlatform
+from vllm.platforms.interface import PlatformEnum
+
+DEVICE = torch.device("sim", 0)
+
+
+class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
+    """A device with streams, events and pinned memory, whose custom kernels are those of a CPU."""
+
+    _enum = PlatformEnum.OOT
+    device_name = "sim"
+    device_type = "sim"
+    dispatch_key = "PrivateUse1"
+    current_stream = staticmethod(torch.accelerator.current_stream)
+
+    @classmethod
+    def get_attn_backend_cls(cls, *arguments: Any, **options: Any) -> str:
+        """Return the path of the attention backend."""
+        return "workers.targets.vllm.inside.lanes.Attention"
+
+    @classmethod
+    def set_device(cls, device: torch.device) -> None:
+        """Do nothing: there is one device."""
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: Any) -> None:
+        """Take the worker of this device; asynchrony stays as it was asked for."""
+        vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
+        vllm_config.compilation_config.cudagraph_capture_sizes = []
+
+    @classmethod
+    def is_pin_memory_available(cls) -> bool:
+        """Return that memory can be pinned."""
+        return True

@@ -1,0 +1,348 @@
+"""Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched.
+
+A version that lacks one of the names is refused by that name: what was replaced for a reason must
+not silently run as it is.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from workers.targets.child.messages import RunnerName
+from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
+from workers.targets.vllm.inside.hybrid import (
+    BlocksZeroed,
+    StatesCopied,
+    caches_remembered,
+    prompts_convolved,
+    tokens_convolved,
+)
+
+# Seen to run here.
+KNOWN = ("0.32.0",)
+_COUNTS_A_DRAW = 4
+
+
+class Unknown(Exception):
+    """A version of vLLM that lacks a name we replace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One name, `module` and a path of attributes in it: why it is replaced, by what made of what it was, and where."""
+
+    module: str
+    name: str
+    reason: str
+    made: Callable[[Any], Any]
+    devices: tuple[str, ...] = ("cpu",)
+    runners: tuple[RunnerName, ...] = ("v1",)
+    versions: tuple[str, ...] = KNOWN
+    # Earlier ones have no such name, and nothing that it would be replaced for.
+    since: str = ""
+
+    def is_due(self, version: str) -> bool:
+        """Tell whether a version has what it is replaced for."""
+        return not self.since or _numbers(version) >= _numbers(self.since)
+
+    def apply(self, version: str) -> None:
+        """Replace it."""
+        *path, last = self.name.split(".")
+        try:
+            holder = import_module(self.module)
+            for part in path:
+                holder = getattr(holder, part)
+            before = getattr(holder, last)
+        except (ImportError, AttributeError) as error:
+            known = ", ".join(self.versions)
+            raise Unknown(f"vLLM {version} has no {self.module}.{self.name}; known are {known}") from error
+        setattr(holder, last, self.made(before))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def _keeping_asynchrony(before: Any) -> Any:
+    def check_and_update_config(cls: Any, config: Any) -> None:
+        asked = config.scheduler_config.async_scheduling
+        before.__func__(cls, config)
+        config.scheduler_config.async_scheduling = asked
+
+    return classmethod(check_and_update_config)
+
+
+def _once(before: Any) -> Any:
+    done: list[bool] = []
+
+    def register_triton_kernel_overrides(cls: Any) -> None:
+        if not done:
+            done.append(True)
+            before.__func__(cls)
+
+    return classmethod(register_triton_kernel_overrides)
+
+
+def _unpinned(before: Any) -> Any:
+    @wraps(before)
+    def zeros(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        tensor: torch.Tensor = before(*size, **options)
+        return tensor
+
+    return zeros
+
+
+def _expanded(before: Any) -> Any:
+    @wraps(before)
+    def expand_batch_to_tokens(
+        x: torch.Tensor, cu_num_tokens: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+    ) -> torch.Tensor:
+        counts = torch.diff(cu_num_tokens.long(), prepend=cu_num_tokens.new_zeros(1).long())
+        replaced = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
+        return torch.repeat_interleave(replaced, counts, output_size=num_tokens)
+
+    return expand_batch_to_tokens
+
+
+def _rejecting_padding(before: Any) -> Any:
+    @wraps(before)
+    def rejection_random_sample(
+        output: torch.Tensor,
+        counts: torch.Tensor,
+        drafts: torch.Tensor,
+        draft_probs: torch.Tensor | None,
+        target_probs: torch.Tensor,
+        bonus: torch.Tensor,
+        recovered: torch.Tensor,
+        uniform: torch.Tensor,
+        *rest: Any,
+        **options: Any,
+    ) -> None:
+        # No ratio is at least as large as what is no number.
+        uniform = torch.where(drafts < 0, float("nan"), uniform)
+        drafts = drafts.clamp(min=0)
+        before(output, counts, drafts, draft_probs, target_probs, bonus, recovered, uniform, *rest, **options)
+
+    return rejection_random_sample
+
+
+class RewindableGenerator(torch.Generator):
+    """Random numbers of a CPU that can be taken back by one draw, as those of a GPU are by four counts."""
+
+    _drawn_from: torch.Tensor
+
+    def remember(self) -> None:
+        """Keep the state that the next draw begins from."""
+        self._drawn_from = self.get_state()
+
+    def get_offset(self) -> int:
+        """Return what a GPU would have counted for one draw."""
+        return _COUNTS_A_DRAW
+
+    def set_offset(self, offset: int) -> torch.Generator:
+        """Take the last draw back."""
+        assert offset == 0, f"one draw is taken back, not {offset} counts"
+        return self.set_state(self._drawn_from)
+
+
+def _remembering(before: Any) -> Any:
+    @wraps(before)
+    def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:
+        for generator in generators.values():
+            generator.remember()
+        return before(self, logits, generators, *limits)
+
+    return forward_cpu
+
+
+def _of_some(before: Any) -> Any:
+    @wraps(before)
+    def apply_top_k_only(logits: torch.Tensor, k: torch.Tensor) -> Any:
+        return before(logits, k) if len(k) else logits
+
+    return apply_top_k_only
+
+
+def _rotating_all_heads(before: Any) -> Any:
+    @wraps(before)
+    def forward_cpu(
+        self: Any, positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        flat = [x.view(*positions.shape, -1) if x is not None else None for x in (query, key)]
+        # What it is given is changed in place.
+        before(self, positions, *flat)
+        return query, key
+
+    return forward_cpu
+
+
+def _remembering_pointers(before: Any) -> Any:
+    @wraps(before)
+    def make_ptr_tensor(self: Any, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+        tensors = list(tensors)
+        return remember_pointers(before(self, tensors), tensors)
+
+    return make_ptr_tensor
+
+
+_STATES = StatesCopied()
+REPLACEMENTS: tuple[Replacement, ...] = (
+    Replacement(
+        "vllm.platforms.cpu",
+        "CpuPlatform.check_and_update_config",
+        "asynchronous scheduling is silently switched off on a CPU",
+        _keeping_asynchrony,
+    ),
+    Replacement(
+        "vllm.platforms.cpu",
+        "CpuPlatform.register_triton_kernel_overrides",
+        "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
+        _once,
+        ("cpu", "sim"),
+        ("v1", "v2"),
+        since="0.31.0",
+    ),
+    Replacement(
+        "torch",
+        "zeros",
+        "ngram_gpu asks for pinned memory, of which a CPU build has none",
+        _unpinned,
+    ),
+    Replacement(
+        "vllm.v1.sample.rejection_sampler",
+        "expand_batch_to_tokens",
+        "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
+        _expanded,
+        ("cpu", "sim"),
+    ),
+    Replacement(
+        "vllm.utils.cpu_triton_utils",
+        "_rejection_random_sample_kernel_impl",
+        "its kernel for CPUs may accept a draft that only fills up a row: docs/findings/padded_drafts.md",
+        _rejecting_padding,
+        ("cpu", "sim"),
+    ),
+    Replacement(
+        "torch",
+        "Generator",
+        "a seeded request whose prompt comes in chunks ends the engine on a CPU: docs/findings/seeded_chunks.md",
+        lambda before: RewindableGenerator,
+    ),
+    Replacement(
+        "vllm.v1.sample.ops.topk_topp_sampler",
+        "TopKTopPSampler.forward_cpu",
+        "the same: what is taken back is kept before each draw",
+        _remembering,
+    ),
+    Replacement(
+        "vllm.v1.sample.ops.topk_topp_sampler",
+        "apply_top_k_only",
+        "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
+        _of_some,
+    ),
+    Replacement(
+        "vllm.model_executor.layers.rotary_embedding.base",
+        "RotaryEmbedding.forward_cpu",
+        "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
+        _rotating_all_heads,
+    ),
+    *(
+        Replacement(
+            "vllm.model_executor.layers.mamba.short_conv",
+            name,
+            "a hybrid model's kernels for a GPU are Triton's: those for a CPU are tasks of the device in their place",
+            made,
+            ("sim",),
+        )
+        for name, made in (("causal_conv1d_fn", prompts_convolved), ("causal_conv1d_update", tokens_convolved))
+    ),
+    Replacement(
+        "vllm.v1.worker.utils",
+        "KVBlockZeroer.__init__",
+        "a kernel follows pointers in its table: it knows what these point to from here on",
+        caches_remembered,
+        ("sim",),
+        ("v1", "v2"),
+    ),
+    Replacement(
+        "vllm.v1.worker.utils",
+        "_zero_kv_blocks_kernel",
+        "a kernel of Triton's alone: a hybrid model's new blocks are zeroed, as states may have been in them",
+        BlocksZeroed,
+        ("sim",),
+    ),
+    Replacement(
+        "vllm.v1.worker.mamba_utils",
+        "preprocess_mamba",
+        "a kernel that copies states follows pointers into caches: it knows which from here on",
+        _STATES.prepared,
+        ("sim",),
+    ),
+    Replacement(
+        "vllm.utils.cpu_triton_utils",
+        "_batch_memcpy_impl",
+        "what takes its place on a CPU copies at once: a launch is a task of the device",
+        _STATES.launched,
+        ("sim",),
+    ),
+    Replacement(
+        "triton.runtime.interpreter",
+        "InterpretedFunction.run",
+        "an interpreted kernel would run at once: its launch is a task of the device",
+        queued,
+        ("sim",),
+        ("v2",),
+    ),
+    *(
+        Replacement(
+            "triton.runtime.interpreter",
+            f"InterpreterBuilder.{name}",
+            "what a kernel touches is held against what its launch declared",
+            made,
+            ("sim",),
+            ("v2",),
+        )
+        for name, made in CHECKED.items()
+    ),
+    Replacement(
+        "vllm.v1.worker.gpu.buffer_utils",
+        "get_accelerator_view_from_cpu_tensor",
+        "only CUDA's devices and their like have views of pinned memory (UVA)",
+        lambda before: activate().device_view,
+        ("sim",),
+        ("v2",),
+    ),
+    Replacement(
+        "vllm.v1.worker.gpu.block_table",
+        "BlockTables._make_ptr_tensor",
+        "kernels follow pointers in its tensors: they know what these point to from here on",
+        _remembering_pointers,
+        ("sim",),
+        ("v2",),
+    ),
+    Replacement(
+        "vllm.v1.sample.ops.topk_topp_sampler",
+        "HAS_TRITON",
+        "its kernel for top-k and top-p does not run in the interpreter ('int' object has no attribute 'to')",
+        lambda before: False,
+        ("sim",),
+        ("v2",),
+    ),
+)
+
+
+def apply_all(version: str, device: str, runner: RunnerName) -> None:
+    """Replace every name that is replaced on a device for a model runner.
+
+    Raises:
+        Unknown: this version lacks one of them.
+    """
+    for replacement in REPLACEMENTS:
+        if device in replacement.devices and runner in replacement.runners and replacement.is_due(version):
+            replacement.apply(version)

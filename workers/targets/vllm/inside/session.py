@@ -1,0 +1,282 @@
+"""Session: one trace on one engine of vLLM, step by step.
+
+Events become what a server does between two steps of its engine: a request comes or is given up,
+the prefix cache is reset; or what the scheduler does to itself: a request is preempted, or not scheduled for a while.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import Any
+
+from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
+from workers.targets.child.inside.simulated_device import SimulatedDevice
+from workers.targets.child.messages import Message, RunnerName
+from workers.targets.vllm.inside.grammars import text_of
+from workers.targets.vllm.inside.observer import StepObserver
+
+
+class Session:
+    """The requests of a trace on an engine; `ids` are those of the engine, by the name that bears them now.
+
+    An engine has seen every id once: names may come again.
+    """
+
+    def __init__(
+        self, engine: Any, runner: RunnerName, number: int, device: SimulatedDevice | None, observed: bool
+    ) -> None:
+        self._device = device
+        self.engine = engine
+        self.probes: Counter[str] = Counter()
+        self._number = number
+        self._ids: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._alive: set[str] = set()
+        self._tick = 0
+        # The first tick in which a request is scheduled again.
+        self._stalled: dict[str, int] = {}
+        self._width: dict[str, int] = {}
+        scheduler = engine.scheduler
+        self._schedule: Callable[..., Any] = scheduler.schedule
+        self._preempt: Callable[..., Any] = scheduler._preempt_request
+        # Releases before 0.30.0 have no such method.
+        self._validate: Callable[..., list[int]] | None = getattr(
+            engine.structured_output_manager, "validate_tokens", None
+        )
+        scheduler.schedule = self._schedule_all_but_the_stalled
+        scheduler._preempt_request = self._counted_preemption
+        if self._validate is not None:
+            engine.structured_output_manager.validate_tokens = self._counted_validation
+        self._observer = StepObserver(engine, runner, device is not None, _submit_of) if observed else None
+
+    def release(self) -> Any:
+        """Return the engine as it was given."""
+        scheduler = self.engine.scheduler
+        del scheduler.schedule, scheduler._preempt_request
+        if self._validate is not None:
+            del self.engine.structured_output_manager.validate_tokens
+        if self._observer is not None:
+            self._observer.release()
+        return self.engine
+
+    def happen(self, event: AnyEvent) -> None:
+        """Let an event happen, between two steps."""
+        match event:
+            case Submit():
+                self._submit(event)
+            case Abort(request=name):
+                self._abort(name)
+            case Preempt(request=name):
+                self._preempt_now(name)
+            case ResetPrefixCache(running=running):
+                self.probes["cache_reset"] += 1
+                self.engine.reset_prefix_cache(reset_running_requests=running)
+            case Stall(request=name, ticks=ticks):
+                if self._ids.get(name) in self._alive:
+                    self.probes["stall"] += 1
+                    until = self._tick + ticks
+                    self._stalled[self._ids[name]] = max(until, self._stalled.get(self._ids[name], 0))
+            case _:
+                raise ValueError(f"{event.do} is no event of this engine")
+
+    def step(self) -> Message:
+        """Do one step; return the new tokens of each request, and whether anything is left to do."""
+        engine = self.engine
+        if self._device is not None:
+            self._device.step(self._tick)
+        outputs, executed = engine.step_fn()
+        engine.post_step(executed)
+        self._tick += 1
+        told = [self._told(output) for per_client in (outputs or {}).values() for output in per_client.outputs]
+        if self._observer is not None:
+            self._observer.stepped()
+        return {"outputs": told, "drained": self.drained(), "seen": self.seen()}
+
+    def seen(self) -> list[Message]:
+        """Return what was observed since the last call."""
+        if self._observer is None:
+            return []
+        return self._observer.take()
+
+    def ended(self) -> None:
+        """Observe what is left, if nothing is to be done any more."""
+        if self._observer is not None and self.drained():
+            self._observer.drained()
+
+    def drained(self) -> bool:
+        """Tell whether the engine has nothing left to do."""
+        return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
+
+    def _submit(self, event: Submit) -> None:
+        from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415
+
+        if self._ids.get(event.request) in self._alive:
+            return
+        count = len(self._names)
+        request_id = f"{self._number}-{count}"
+        if event.request in self._ids:
+            self.probes["name_reused"] += 1
+        self._ids[event.request] = request_id
+        self._names[request_id] = event.request
+        self._alive.add(request_id)
+        self._width[request_id] = event.params.num_logprobs
+        request = EngineCoreRequest(
+            request_id=request_id,
+            prompt_token_ids=list(event.prompt),
+            mm_features=None,
+            sampling_params=_sampling_params(event),
+            pooling_params=None,
+            # Among equals, who came first goes first.
+            arrival_time=float(count),
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+            priority=event.priority,
+        )
+        taken, wave = self.engine.preprocess_add_request(request)
+        if taken.structured_output_request is not None:
+            # A thread compiles it; in which step it is ready would depend on a clock.
+            wait([taken.structured_output_request._grammar])
+        self.engine.add_request(taken, wave)
+
+    def _abort(self, name: str) -> None:
+        request_id = self._ids.get(name)
+        if request_id is not None and request_id in self._alive:
+            self.probes["abort"] += 1
+            self.probes["abort_in_flight"] += bool(self.engine.batch_queue)
+            self._alive.discard(request_id)
+            self.engine.abort_requests([request_id])
+
+    def _preempt_now(self, name: str) -> None:
+        scheduler = self.engine.scheduler
+        request = scheduler.requests.get(self._ids.get(name))
+        if request is None or request not in scheduler.running:
+            return
+        scheduler.running.remove(request)
+        scheduler._preempt_request(request, 0.0)
+        # Who is preempted within a step is not admitted in it again.
+        self._stalled[request.request_id] = max(self._tick + 1, self._stalled.get(request.request_id, 0))
+
+    def _counted_preemption(self, request: Any, *arguments: Any, **options: Any) -> None:
+        self.probes["preemption"] += 1
+        self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
+        self._preempt(request, *arguments, **options)
+
+    def _counted_validation(self, request: Any, drafts: list[int]) -> list[int]:
+        assert self._validate is not None, "it is in its place"
+        proposed = sum(token >= 0 for token in drafts)
+        kept = self._validate(request, drafts)
+        if request.use_structured_output:
+            self.probes["grammar_drafts"] += bool(kept)
+            self.probes["grammar_cut"] += len(kept) < proposed
+        return kept
+
+    def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
+        """Schedule a step as if the stalled requests were not there, but for their rows."""
+        scheduler = self.engine.scheduler
+        stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick}
+        if not stalled:
+            plan = self._schedule(*arguments)
+            self._count(plan)
+            return plan
+        before = list(scheduler.running)
+        hidden = [request for request in before if request.request_id in stalled]
+        waiting = [request for request in scheduler.waiting if request.request_id in stalled]
+        scheduler.running = [request for request in before if request.request_id not in stalled]
+        scheduler.waiting.remove_requests(waiting)
+        limits = scheduler.max_num_running_reqs, scheduler.max_num_active_reqs
+        scheduler.max_num_running_reqs, scheduler.max_num_active_reqs = (limit - len(hidden) for limit in limits)
+        try:
+            plan = self._schedule(*arguments)
+        finally:
+            scheduler.max_num_running_reqs, scheduler.max_num_active_reqs = limits
+            still = {request.request_id for request in (*scheduler.running, *hidden)}
+            old = [request for request in before if request.request_id in still]
+            new = [request for request in scheduler.running if request not in before]
+            scheduler.running = old + new
+            for request in reversed(waiting):
+                scheduler.waiting.prepend_request(request)
+        self._count(plan)
+        return plan
+
+    def _count(self, plan: Any) -> None:
+        """Count what is seen in a step that has been scheduled."""
+        if self._observer is not None:
+            self._observer.scheduled(plan)
+        self.probes["empty_step"] += not plan.total_num_scheduled_tokens
+        requests = self.engine.scheduler.requests
+        # The second runner is told of a request that is resumed as of a new one.
+        again = sum(requests[new.req_id].num_preemptions > 0 for new in plan.scheduled_new_reqs)
+        self.probes["admit"] += len(plan.scheduled_new_reqs) - again
+        self.probes["resume"] += len(plan.scheduled_cached_reqs.resumed_req_ids) + again
+        chunks = [name for name in plan.num_scheduled_tokens if requests[name].is_prefill_chunk]
+        self.probes["grammar_wait"] += plan.pending_structured_output_tokens
+        self.probes["discard"] += len(chunks)
+        self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
+
+    def _told(self, output: Any) -> list[Any]:
+        """Return one request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat."""
+        request_id = output.request_id
+        reason = None if output.finish_reason is None else str(output.finish_reason)
+        if reason is not None:
+            self._alive.discard(request_id)
+        flat: list[int | float] = []
+        if output.new_logprobs is not None:
+            # Rows are as wide as the widest request of the batch asks for.
+            width = self._width[request_id]
+            for ids, logprobs in zip(output.new_logprobs.logprob_token_ids, output.new_logprobs.logprobs, strict=True):
+                flat += _flat(ids[:width].tolist(), logprobs[:width].tolist())
+        of_prompt: list[int | float] = []
+        if output.new_prompt_logprobs_tensors is not None:
+            tensors = output.new_prompt_logprobs_tensors
+            of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
+        return [self._names[request_id], list(output.new_token_ids), reason, flat, of_prompt]
+
+
+def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
+    """Return ids, each followed by its logprob."""
+    return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
+
+
+def _submit_of(request_id: str) -> int:
+    """Return the number of the request of the trace that bears an id of the engine."""
+    return int(request_id.rpartition("-")[2])
+
+
+def _structured_outputs(event: Submit) -> Any:
+    """Return the grammar of a request, None if it has none; its backend is the one that vLLM's front takes for it."""
+    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415
+
+    if not event.params.grammar:
+        return None
+    asked = StructuredOutputsParams(grammar=text_of(event))
+    asked._backend = "xgrammar"
+    return asked
+
+
+def _sampling_params(event: Submit) -> Any:
+    from vllm.sampling_params import SamplingParams  # noqa: PLC0415
+
+    asked = event.params
+    params = SamplingParams(
+        max_tokens=event.max_tokens,
+        min_tokens=asked.min_tokens,
+        stop_token_ids=list(event.stop),
+        ignore_eos=True,
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        seed=asked.seed if asked.temperature else None,
+        presence_penalty=asked.presence_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        repetition_penalty=asked.repetition_penalty,
+        allowed_token_ids=list(asked.allowed_tokens) or None,
+        logit_bias=dict(asked.logit_bias) or None,
+        logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
+        prompt_logprobs=asked.num_prompt_logprobs - 1 if asked.num_prompt_logprobs else None,
+        structured_outputs=_structured_outputs(event),
+        detokenize=False,
+    )
+    # Bad words are text, and a tokenizer makes tokens of them; there is none here.
+    params._bad_words_token_ids = [list(word) for word in asked.bad_words]
+    return params
