@@ -1,16 +1,19 @@
 """Capabilities of an engine: which events, request features and specifications it can be asked for, and what it shows.
 
-A scenario that asks for more is refused in one line; a generated trace is brought within them.
+A scenario that asks for more is refused in one line; a generated trace is brought within them. Both follow from one
+coding: a limit is a function of an event or a specification that returns how it is exceeded, and what to ask for
+instead. Here are the kinds of limits; which an engine has, and why, its target says.
 """
 
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args
 
-from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Preempt, PreemptMode, Schedule, Submit
-from scenarios.features import refusals
-from scenarios.grammars import ending_by_stops, misfit_at_end, without_choice
+from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Schedule, Submit
 from scenarios.rescale import rescaled
-from scenarios.sampling import TEMPERATURE_MAX, SamplingParams
-from scenarios.spec import EngineSpec, Value
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
 _PLAIN = SamplingParams()
@@ -19,55 +22,161 @@ _PLAIN = SamplingParams()
 _NOTHING: dict[str, tuple[object, ...]] = {"accept": ("all", "1"), "stop": ((),), "priority": (0,)}
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
 FEATURES = (*_NOTHING, *SamplingParams.model_fields)
+# More places than one limit is exceeded in, and more rounds than a trace needs until none is.
+_MENDS_MAX = 64
+
+T = TypeVar("T")
 
 
-class Capabilities(Value):
+@dataclass(frozen=True, slots=True)
+class Excess(Generic[T]):
+    """One place where more is asked for than a limit allows: its key, what is seen and what is allowed there, and why.
+
+    `mended` asks for what is allowed instead; an event that is None there is left out.
+    """
+
+    key: str
+    seen: object
+    allowed: str
+    mended: T | None
+    reason: str = ""
+
+    def message(self, where: str = "") -> str:
+        """Return one line: the place, what was seen (None where the place says it), what is allowed, and why."""
+        place = ".".join(part for part in (where, self.key) if part)
+        told = f"{self.seen}; {self.allowed}" if self.seen is not None else self.allowed
+        return ": ".join(part for part in (place, told, self.reason) if part)
+
+
+class EventLimit(Protocol):
+    """Limit of what one event asks for."""
+
+    def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+        """Return how an event exceeds it in an engine of a specification, or None."""
+
+
+SpecLimit: TypeAlias = Callable[[EngineSpec], Excess[EngineSpec] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Features of a request that an engine does not have `when` its specification is such."""
+
+    features: tuple[str, ...]
+    when: Callable[[EngineSpec], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Limit: a key of one kind of event has one of some values; other events of the kind are left out."""
+
+    kind: type[Event]
+    key: str
+    values: tuple[str, ...]
+    name: str
+
+    def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+        """Return the excess of an event of the kind whose key has another value."""
+        value = getattr(event, self.key) if isinstance(event, self.kind) else None
+        if value is None or value in self.values:
+            return None
+        return Excess(self.key, value, f"{self.name} are {listed(self.values)}", None)
+
+
+@dataclass(frozen=True, slots=True)
+class ParamAtMost:
+    """Limit: a sampling parameter of a request is at most so much."""
+
+    key: str
+    most: Callable[[Submit], float]
+
+    def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+        """Return the excess of a request that has more."""
+        if not isinstance(event, Submit) or (value := getattr(event.params, self.key)) <= (most := self.most(event)):
+            return None
+        return Excess(f"params.{self.key}", value, f"at most {most} is allowed", with_params(event, {self.key: most}))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAtMost:
+    """Limit: a key of the specification is at most so much, which is what `by` says."""
+
+    key: str
+    most: Callable[[EngineSpec], int]
+    by: str
+
+    def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
+        """Return the excess of a specification that has more."""
+        if (value := getattr(spec, self.key)) <= (most := self.most(spec)):
+            return None
+        return Excess(self.key, value, f"{self.by} {most}", spec.model_copy(update={self.key: most}))
+
+
+@dataclass(frozen=True, slots=True)
+class NothingBeside:
+    """Limit: a key of the specification is at nothing `beside` a value of another one, which is `otherwise` else."""
+
+    key: str
+    beside: tuple[str, str]
+    otherwise: str
+    reason: str
+
+    def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
+        """Return the excess of a specification that has something beside the value."""
+        seen, (other, value) = getattr(spec, self.key), self.beside
+        if not seen or getattr(spec, other) != value:
+            return None
+        allowed = f"with {other} {value} {type(seen)()} is allowed"
+        return Excess(self.key, seen, allowed, spec.model_copy(update={other: self.otherwise}), self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine cannot do of what its other capabilities allow, in the order in which it is told and mended."""
+
+    features: tuple[Without, ...] = ()
+    events: tuple[EventLimit, ...] = ()
+    spec: tuple[SpecLimit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
     """What one engine declares of itself.
 
-    `events` names the kinds of events besides `submit`, `places` where in a step any may happen; `features` what a
-    request may ask for: fields of a submit and of its sampling parameters. `spec` has the values allowed for each key
-    of the specification, no value for a key that may be anything; a key that it lacks stays at its default, and
-    `reasons` say why some keys have no others.
-    `devices` are those it runs on. `lanes` are those that a schedule advances, none where schedules mean nothing.
-    `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. `planes` names what
-    it shows beside outputs, and `logs_decisions` whether the host's decisions are among that.
-    Its arithmetic may decide otherwise where two logits are closer than `logit_margin`. Where runs are costly a trace
-    is run under few schedules, few of its requests are run alone, and what no schedule changes is compared under eager
-    alone. `words_from_prompt` says
-    whether a bad word may begin in a prompt, as it may here, or must lie in the output. It has
-    `features_without_drafts` only where it does not speculate. `preempt_modes` says what may become of the results in
-    flight of a request that is preempted. `pool_holds_model` says that a request as long as
-    the model allows has to fit into its pool of blocks, and that no chunk may be longer; `min_tokens_within_max` that
-    no request may ask for more tokens at least than at most, `needs_choice` that some token must be allowed, whatever
-    else is banned, in each state of a grammar too. Where `grammars_end_by_stops`, nothing else ends one.
-    `hybrid_without` are keys of the specification, each with a reason, that its hybrid models leave at nothing.
-    Schedules have one of the `policies`; on `devices_without_lanes` they mean nothing.
+    What it can be asked for: `events` names the kinds of events besides `submit`, `places` where in a step any may
+    happen; `features` what a request may ask for: fields of a submit and of its sampling parameters. `spec` has the
+    values allowed for each key of the specification, the one to fall back on first, none for a key that may be
+    anything; a key that it lacks stays at its default. `devices` are those it runs on, each with the lanes that a
+    schedule advances there, none where schedules mean nothing; schedules have one of the `policies`. `probes` are those
+    it counts, `faults` says whether historical bugs can be switched on in it. What it lacks beyond this is in `limits`.
+
+    What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
+
+    What decides how its outputs are compared: its arithmetic may decide otherwise where two logits are closer than
+    `logit_margin`. A bad word may begin in a prompt, as it may here, or must lie in the output: `words_from_prompt`.
+    Where runs are costly, a trace is run under few schedules, few of its requests are run alone, and what no schedule
+    changes is compared under eager alone.
     """
 
     events: tuple[str, ...] = ()
     places: tuple[Place, ...] = PLACES
     features: tuple[str, ...] = ()
-    reasons: dict[str, str] = {}
-    spec: dict[str, tuple[Any, ...]] = {}
-    devices: tuple[str, ...] = ("sim",)
-    lanes: tuple[str, ...] = ()
+    spec: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"sim": ()})
+    policies: tuple[Policy, ...] = get_args(Policy)
     probes: tuple[str, ...] = ()
     faults: bool = False
+    limits: Limits = Limits()
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
     logit_margin: float = 0.0
-    is_costly: bool = False
     words_from_prompt: bool = True
-    features_without_drafts: tuple[str, ...] = ()
-    preempt_modes: tuple[PreemptMode, ...] = get_args(PreemptMode)
-    temperature_max: float = TEMPERATURE_MAX
-    pool_holds_model: bool = False
-    min_tokens_within_max: bool = False
-    needs_choice: bool = False
-    grammars_end_by_stops: bool = False
-    hybrid_without: dict[str, str] = {}
-    policies: tuple[Policy, ...] = get_args(Policy)
-    devices_without_lanes: tuple[str, ...] = ()
+    is_costly: bool = False
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that a schedule advances, on whichever device there are any."""
+        return next((lanes for lanes in self.devices.values() if lanes), ())
 
     @property
     def finds_races(self) -> bool:
@@ -79,6 +188,106 @@ class Capabilities(Value):
         """Whether the trace says which drafts are right; else which ones there are follows from its drafters alone."""
         return "accept" in self.features
 
+    def features_on(self, spec: EngineSpec) -> tuple[str, ...]:
+        """Return the features that a request may ask for in an engine of a specification."""
+        without = {each for limit in self.limits.features if limit.when(spec) for each in limit.features}
+        return tuple(feature for feature in FEATURES if feature in self.features and feature not in without)
+
+    def allowed(self, key: str) -> tuple[Any, ...] | None:
+        """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
+        return self.spec.get(key, (EngineSpec.model_fields[key].default,)) or None
+
+    def allows(self, key: str, value: Any) -> bool:
+        """Tell whether a key of the specification may have a value."""
+        allowed = self.allowed(key)
+        return allowed is None or value in allowed
+
+
+def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
+    """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
+    of_events = _event_limits(capabilities, trace.spec)
+    for index, event in enumerate(trace.events):
+        for of_event in of_events:
+            if (asked := of_event(event)) is not None:
+                return asked.message(f"events.{index}")
+    for of_spec in _spec_limits(capabilities):
+        if (misfit := of_spec(trace.spec)) is not None:
+            return misfit.message("spec")
+    for of_trace in _trace_limits(capabilities):
+        if (beyond := of_trace(trace)) is not None:
+            return beyond.message()
+    return None
+
+
+def within(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
+    for _ in range(_MENDS_MAX):
+        if lacking(trace, capabilities) is None:
+            return trace
+        trace = _mended(trace, capabilities)
+    raise AssertionError(f"what mends one limit exceeds another: {lacking(trace, capabilities)}")
+
+
+def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a trace with its events mended for the specification as it is, and that one then."""
+    sizes = capabilities.allowed("block_size")
+    if sizes is not None and trace.spec.block_size not in sizes:
+        trace = rescaled(trace, sizes[0])
+    of_events = _event_limits(capabilities, trace.spec)
+    events = tuple(each for event in trace.events if (each := _mended_by(of_events, event)) is not None)
+    spec = _mended_by(_spec_limits(capabilities), trace.spec)
+    found = _mended_by(_trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
+    assert found is not None, "a trace can be mended"
+    # In a smaller pool, or a shorter model, not every request has room.
+    wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
+    fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
+    return found.model_copy(update={"events": fitting}) if wrong else found
+
+
+def _mended_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
+    """Return what asks for nothing beyond limits, one after the other; None if that is nothing at all."""
+    for limit in limits:
+        for _ in range(_MENDS_MAX):
+            excess = limit(asked)
+            if excess is None:
+                break
+            if excess.mended is None:
+                return None
+            asked = excess.mended
+    return asked
+
+
+def _event_limits(
+    capabilities: Capabilities, spec: EngineSpec
+) -> Sequence[Callable[[AnyEvent], Excess[AnyEvent] | None]]:
+    """Return the limits of an event in an engine of a specification."""
+    allowed = capabilities.features_on(spec)
+    lacks = tuple(feature for feature in FEATURES if feature not in allowed)
+    return [
+        partial(_kind, spec=spec, kinds=("submit", *capabilities.events)),
+        partial(OneOf(Event, "at", capabilities.places, "places"), spec=spec),
+        partial(_features, spec=spec, allowed=allowed, lacks=lacks),
+        *(partial(limit, spec=spec) for limit in capabilities.limits.events),
+    ]
+
+
+def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
+    """Limit: events are of some kinds."""
+    return None if event.do in kinds else Excess("", event.do, f"events are {listed(kinds)}", None)
+
+
+def _features(
+    event: AnyEvent, spec: EngineSpec, allowed: tuple[str, ...], lacks: tuple[str, ...]
+) -> Excess[AnyEvent] | None:
+    """Limit: a request asks for features that are allowed, and for none that an engine lacks."""
+    if not isinstance(event, Submit):
+        return None
+    for feature in lacks:
+        if _asks(event, feature):
+            seen = f"a request with {feature}"
+            return Excess("", seen, f"features are {listed(allowed)}", _not_asking(event, feature))
+    return None
+
 
 def _asks(event: Submit, feature: str) -> bool:
     """Tell whether a request asks for a feature."""
@@ -87,178 +296,65 @@ def _asks(event: Submit, feature: str) -> bool:
     return bool(getattr(event.params, feature) != getattr(_PLAIN, feature))
 
 
-def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
-    """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
-    lacks = _lacks(trace.spec, capabilities)
-    for index, event in enumerate(trace.events):
-        if event.do not in ("submit", *capabilities.events):
-            return f"events.{index}: {event.do}; events are {_listed(('submit', *capabilities.events))}"
-        if event.at not in capabilities.places:
-            return f"events.{index}.at: {event.at}; places are {_listed(capabilities.places)}"
-        if isinstance(event, Preempt) and event.mode not in capabilities.preempt_modes:
-            return f"events.{index}.mode: {event.mode}; modes are {_listed(capabilities.preempt_modes)}"
-        if not isinstance(event, Submit):
-            continue
-        for feature in lacks:
-            if _asks(event, feature):
-                allowed = tuple(each for each in capabilities.features if each not in lacks)
-                return f"events.{index}: a request with {feature}; features are {_listed(allowed)}"
-        for key, most in _at_most(event, capabilities).items():
-            if (value := getattr(event.params, key)) > most:
-                return f"events.{index}.params.{key}: {value}; at most {most} is allowed"
-        dead_end = _dead_end(event, capabilities)
-        if dead_end is not None:
-            return f"events.{index}.params.{dead_end}"
-    misfit = _misfit(trace.spec, capabilities)
-    if misfit is not None:
-        return f"spec.{misfit}"
-    if trace.schedule.policy not in capabilities.policies:
-        return f"schedule.policy: {trace.schedule.policy}; policies are {_listed(capabilities.policies)}"
+def _not_asking(event: Submit, feature: str) -> Submit:
+    """Return a request that does not ask for a feature."""
+    if feature in _NOTHING:
+        return event.model_copy(update={feature: _NOTHING[feature][0]})
+    return with_params(event, {feature: getattr(_PLAIN, feature)})
+
+
+def with_params(event: Submit, params: Mapping[str, object]) -> Submit:
+    """Return a request with other values of some sampling parameters."""
+    return event.model_copy(update={"params": event.params.model_copy(update=params)})
+
+
+def _spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
+    """Return the limits of a specification."""
+    return [partial(_values, capabilities=capabilities), *capabilities.limits.spec]
+
+
+def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] | None:
+    """Limit: keys of a specification have values that are allowed."""
+    for key, value in spec:
+        allowed = capabilities.allowed(key)
+        if allowed is not None and value not in allowed:
+            return Excess(key, value, f"allowed are {listed(allowed)}", spec.model_copy(update={key: allowed[0]}))
+    return None
+
+
+def _trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Excess[Trace] | None]]:
+    """Return the limits of a trace beside its events and its specification."""
+    return [partial(limit, capabilities=capabilities) for limit in (_schedule, _probes, _faults)]
+
+
+def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
+    """Limit: a schedule has one of the policies, and there are lanes that it can advance."""
+    policy, plain = trace.schedule.policy, trace.model_copy(update={"schedule": Schedule()})
+    if policy not in capabilities.policies:
+        return Excess("schedule.policy", policy, f"policies are {listed(capabilities.policies)}", plain)
     if trace.schedule != Schedule() and not capabilities.lanes:
-        return "schedule: it has no lanes that a schedule could advance"
+        return Excess("schedule", None, "it has no lanes that a schedule could advance", plain)
+    return None
+
+
+def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
+    """Limit: what a trace expects is counted."""
     for probe in trace.expect:
         if probe not in capabilities.probes:
-            return f"expect.{probe}: probes are {_listed(capabilities.probes)}"
-    if trace.faults and not capabilities.faults:
-        return f"faults: {trace.faults[0]}; no fault can be switched on in it"
+            others = {each: least for each, least in trace.expect.items() if each != probe}
+            mended = trace.model_copy(update={"expect": others})
+            return Excess(f"expect.{probe}", None, f"probes are {listed(capabilities.probes)}", mended)
     return None
 
 
-def _lacks(spec: EngineSpec, capabilities: Capabilities) -> tuple[str, ...]:
-    """Return the features that an engine of some specification does not have."""
-    beside_drafts = capabilities.features_without_drafts if spec.num_speculative_tokens else ()
-    return tuple(each for each in FEATURES if each not in capabilities.features or each in beside_drafts)
+def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
+    """Limit: faults can be switched on."""
+    if not trace.faults or capabilities.faults:
+        return None
+    mended = trace.model_copy(update={"faults": ()})
+    return Excess("faults", trace.faults[0], "no fault can be switched on in it", mended)
 
 
-def _misfit(spec: EngineSpec, capabilities: Capabilities) -> str | None:
-    """Say which key of a specification an engine cannot do, and what is allowed there."""
-    for key, value in spec:
-        allowed = allowed_values(key, capabilities)
-        if allowed is not None and value not in allowed:
-            reason = capabilities.reasons.get(key)
-            return f"{key}: {value}; allowed are {_listed(allowed)}{f': {reason}' if reason else ''}"
-    for key in _beside_hybrid(spec, capabilities):
-        value = getattr(spec, key)
-        return f"{key}: {value}; with layers hybrid {type(value)()} is allowed: {capabilities.hybrid_without[key]}"
-    if capabilities.pool_holds_model:
-        if spec.max_model_len > (most := spec.num_blocks * spec.block_size):
-            return f"max_model_len: {spec.max_model_len}; num_blocks x block_size allow {most}"
-        if (chunk := spec.long_prefill_token_threshold) > spec.max_model_len:
-            return f"long_prefill_token_threshold: {chunk}; max_model_len allows {spec.max_model_len}"
-    return None
-
-
-def _beside_hybrid(spec: EngineSpec, capabilities: Capabilities) -> tuple[str, ...]:
-    """Return what a hybrid model is asked for that an engine does not do with one."""
-    asked = capabilities.hybrid_without if spec.layers == "hybrid" else ()
-    return tuple(key for key in asked if getattr(spec, key))
-
-
-def _leaves_choice(event: Submit) -> bool:
-    """Tell whether some allowed token is neither a stop that comes too soon nor the end of a bad word."""
-    params = event.params
-    banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
-    return not params.allowed_tokens or not banned.issuperset(params.allowed_tokens)
-
-
-def _dead_end(event: Submit, capabilities: Capabilities) -> str | None:
-    """Say which parameter of a request may leave it without a token, or ends a grammar as an engine does not."""
-    if capabilities.needs_choice and not _leaves_choice(event):
-        return "allowed_tokens: all are banned by stops or bad words; one must be left"
-    misfit = misfit_at_end(event) if capabilities.grammars_end_by_stops else None
-    if misfit is not None:
-        return f"grammar: {misfit}; a grammar ends by stop tokens alone, all of them or none in a state"
-    state = without_choice(event) if capabilities.needs_choice else None
-    if state is not None:
-        return f"grammar: {state} leaves only what stops, bad words or allowed_tokens ban; one must be left"
-    return None
-
-
-def _alive(event: Submit, vocab_size: int, capabilities: Capabilities) -> Submit:
-    """Return a submit that leaves itself a token everywhere and ends its grammar as an engine does."""
-    if capabilities.needs_choice and not _leaves_choice(event):
-        event = event.model_copy(update={"params": event.params.model_copy(update={"allowed_tokens": ()})})
-    if capabilities.grammars_end_by_stops:
-        event = ending_by_stops(event, vocab_size)
-    if capabilities.needs_choice and without_choice(event) is not None:
-        masks = {"allowed_tokens": (), "bad_words": (), "min_tokens": 0}
-        event = event.model_copy(update={"params": event.params.model_copy(update=masks)})
-    return event
-
-
-def within(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
-    sizes = allowed_values("block_size", capabilities)
-    if sizes is not None and trace.spec.block_size not in sizes:
-        trace = rescaled(trace, sizes[0])
-    kept = [event for event in trace.events if _is_possible(event, capabilities)]
-    events = [_plain(event, trace.spec, capabilities) if isinstance(event, Submit) else event for event in kept]
-    spec = {key: _nearest(value, allowed_values(key, capabilities)) for key, value in trace.spec}
-    made = EngineSpec(**spec)
-    if capabilities.hybrid_without and (_beside_hybrid(made, capabilities) or refusals(made, ())):
-        spec["layers"] = "attention"
-    if capabilities.pool_holds_model:
-        spec["max_model_len"] = min(spec["max_model_len"], spec["num_blocks"] * spec["block_size"])
-        chunk = min(spec["long_prefill_token_threshold"], spec["max_model_len"])
-        spec["long_prefill_token_threshold"] = chunk
-    update: dict[str, object] = {
-        "events": tuple(events),
-        "spec": EngineSpec(**spec),
-        "schedule": trace.schedule if _has_schedule(trace, capabilities) else Schedule(),
-        "expect": {probe: least for probe, least in trace.expect.items() if probe in capabilities.probes},
-        "faults": trace.faults if capabilities.faults else (),
-    }
-    found = trace.model_copy(update=update)
-    # In a smaller pool, or a shorter model, not every request has room.
-    wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"} if sizes else set()
-    fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
-    return found.model_copy(update={"events": fitting}) if wrong else found
-
-
-def _has_schedule(trace: Trace, capabilities: Capabilities) -> bool:
-    """Tell whether an engine has lanes that a trace's schedule can advance."""
-    return bool(capabilities.lanes) and trace.schedule.policy in capabilities.policies
-
-
-def _is_possible(event: Event, capabilities: Capabilities) -> bool:
-    """Tell whether an event can happen at all, whatever a request asks for."""
-    if isinstance(event, Preempt) and event.mode not in capabilities.preempt_modes:
-        return False
-    return getattr(event, "do", "") in ("submit", *capabilities.events) and event.at in capabilities.places
-
-
-def _at_most(event: Submit, capabilities: Capabilities) -> dict[str, float | int]:
-    """Return the largest values of a request's sampling parameters."""
-    least_of_all = {"min_tokens": event.max_tokens} if capabilities.min_tokens_within_max else {}
-    return {"temperature": capabilities.temperature_max, **least_of_all}
-
-
-def _plain(event: Submit, spec: EngineSpec, capabilities: Capabilities) -> Submit:
-    """Return a submit that asks for nothing an engine cannot do."""
-    asked = [feature for feature in _lacks(spec, capabilities) if _asks(event, feature)]
-    params = {key: getattr(_PLAIN, key) for key in asked if key not in _NOTHING}
-    for key, most in _at_most(event, capabilities).items():
-        params[key] = min(params.get(key, getattr(event.params, key)), most)
-    fields: dict[str, object] = {key: _NOTHING[key][0] for key in asked if key in _NOTHING}
-    plain = event.model_copy(update={**fields, "params": event.params.model_copy(update=params)})
-    return _alive(plain, spec.vocab_size, capabilities)
-
-
-def allowed_values(key: str, capabilities: Capabilities) -> tuple[Any, ...] | None:
-    """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
-    return capabilities.spec.get(key, (EngineSpec.model_fields[key].default,)) or None
-
-
-def is_allowed(key: str, value: Any, capabilities: Capabilities) -> bool:
-    """Tell whether a key of the specification may have a value."""
-    allowed = allowed_values(key, capabilities)
-    return allowed is None or value in allowed
-
-
-def _nearest(value: Any, allowed: tuple[Any, ...] | None) -> Any:
-    """Return a value where it is allowed, else the first that is."""
-    return value if allowed is None or value in allowed else allowed[0]
-
-
-def _listed(names: tuple[Any, ...]) -> str:
+def listed(names: tuple[Any, ...]) -> str:
+    """Return names with commas between them."""
     return ", ".join(map(str, names)) or "none"

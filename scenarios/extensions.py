@@ -4,7 +4,7 @@ Every draw is labelled by the trace's seed and by its subject, so an extended tr
 engine's capabilities, and the trace's own numbers stay as they are. Without such features it is the trace itself.
 """
 
-from scenarios.capabilities import Capabilities, allowed_values
+from scenarios.capabilities import Capabilities, NothingBeside
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
 from scenarios.features import refusals
@@ -37,18 +37,20 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
     update: dict[str, object] = {}
-    if capabilities.hybrid_without:
+    limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
+    without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
+    if without:
         if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
-            nothing = {key: type(getattr(spec, key))() for key in capabilities.hybrid_without}
+            nothing = {key: type(getattr(spec, key))() for key in without}
             # Nothing is drafted, so the drafter is the default one.
             drafter = EngineSpec.model_fields["drafter"].default
             return spec.model_copy(update={"layers": "hybrid", "drafter": drafter, **nothing})
         # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
-    qualities = allowed_values("drafter_quality", capabilities)
+    qualities = capabilities.allowed("drafter_quality")
     if qualities is None or len(qualities) > 1:
         update["drafter_quality"] = QUALITIES[below(len(QUALITIES), seed, _SITE, "quality", 0)]
-    drafters = allowed_values("drafter", capabilities) or DRAFTERS
+    drafters = capabilities.allowed("drafter") or DRAFTERS
     others = [drafter for drafter in drafters if drafter not in DRAFTERS]
     # Replaces only a drafter that this engine lacks.
     if others and spec.drafter not in drafters and below(2, seed, _SITE, "has drafter", 0):
@@ -68,8 +70,7 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     has_prompts = "num_prompt_logprobs" in capabilities.features and not below(4, seed, _SITE, "prompts", 0)
     if has_prompts and pick("has prompt", 3):
         update["num_prompt_logprobs"] = 1 + pick("prompt", 6)
-    is_beside = bool(spec.num_speculative_tokens) and "logit_bias" in capabilities.features_without_drafts
-    has_biases = "logit_bias" in capabilities.features and not is_beside and below(2, seed, _SITE, "biases", 0)
+    has_biases = "logit_bias" in capabilities.features_on(spec) and below(2, seed, _SITE, "biases", 0)
     if has_biases and pick("has biases", 2):
         tokens = sorted({pick("token", spec.vocab_size, number) for number in range(1 + pick("biases", 4))})
         update["logit_bias"] = tuple((token, BIASES[pick("bias", len(BIASES), token)]) for token in tokens)

@@ -28,7 +28,7 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.spec import FOREIGN, REPEATING, SHIFTED, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import REPEATING, SHIFTED, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
@@ -47,8 +47,8 @@ KINDS = (
     "spoil_draft",
 )
 _HOW = get_args(Reorder.model_fields["how"].annotation)
-# Drafters of Specstorm's own engine.
-DRAFTERS: tuple[Drafter, ...] = tuple(drafter for drafter in get_args(Drafter) if drafter not in FOREIGN)
+# Drafters that numbers stand for; `extensions` asks for the others, of an engine that has them.
+DRAFTERS: tuple[Drafter, ...] = tuple(drafter for drafter in get_args(Drafter) if drafter != "eagle3")
 _MODES = get_args(PreemptMode)
 _VALUES = get_args(SpoilLogit.model_fields["value"].annotation)
 _WHATS = get_args(SpoilDraft.model_fields["what"].annotation)

@@ -12,7 +12,7 @@ from scenarios.trace import Problem, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CostLimit:
     """A bound on one cost of a trace: about what half a minute or a gigabyte allows on one core.
 
     `measure` returns the cost and the path of its largest contributor.
@@ -75,12 +75,12 @@ def _slots(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
     return trace.spec.num_blocks * trace.spec.block_size, ("spec", "num_blocks")
 
 
-LIMITS: tuple[Limit, ...] = (
-    Limit(20_000, "ticks until the last event is over", _ticks),
-    Limit(50_000, "tokens to compute", _tokens),
-    Limit(250_000_000, "logits (tokens to sample x vocab_size)", _logits),
-    Limit(32_000_000, "entries of block tables (tokens to sample x blocks of their request)", _table_entries),
-    Limit(16_000_000, "slots in the cache (num_blocks x block_size)", _slots),
+LIMITS: tuple[CostLimit, ...] = (
+    CostLimit(20_000, "ticks until the last event is over", _ticks),
+    CostLimit(50_000, "tokens to compute", _tokens),
+    CostLimit(250_000_000, "logits (tokens to sample x vocab_size)", _logits),
+    CostLimit(32_000_000, "entries of block tables (tokens to sample x blocks of their request)", _table_entries),
+    CostLimit(16_000_000, "slots in the cache (num_blocks x block_size)", _slots),
 )
 
 

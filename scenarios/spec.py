@@ -8,8 +8,6 @@ INTEGER_MAX = 2**63 - 1
 Drafter = Literal[
     "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa", "eagle3"
 ]
-# Drafters that only other engines have: a head over hidden states of several layers of the target.
-FOREIGN: tuple[Drafter, ...] = ("eagle3",)
 # Drafters that run on the host, over the tokens it has seen.
 ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
 # Drafters whose drafts reach the next step from the host, with its inputs; none has a cache on the device.

@@ -9,7 +9,7 @@ from cluster.cli.campaign import say
 from cluster.cli.inputs import InputError
 from cluster.storage.errors import StoreError
 from cluster.storage.known import keep_seen, read_known, read_seen
-from workers.targets.target import SPECSTORM
+from workers.targets.target import DEFAULT_CONFIG
 
 KNOWN = Path("scenarios/known")
 
@@ -23,7 +23,7 @@ def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Pat
         InputError: what was named is no folder, or cannot be made.
     """
     if named is None:
-        return KNOWN if engine == SPECSTORM else KNOWN / engine
+        return KNOWN if engine == DEFAULT_CONFIG.engine else KNOWN / engine
     if is_night:
         try:
             named.mkdir(parents=True, exist_ok=True)

@@ -26,14 +26,14 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 # Bytes that a file system takes for one name.
 NAME_MAX = 255
 STEM_MAX = 100
 SCENARIOS = ROOT / "scenarios"
-# Folders of scenarios that come with the distribution.
-BUNDLED = ("smoke", "seeds", "regressions", "vllm")
+# Folders of scenarios that come with the distribution: for any engine, and for one of its name.
+BUNDLED = ("smoke", "seeds", "regressions", *known_engines())
 
 
 class InputError(ValueError):
@@ -254,7 +254,7 @@ def ray_address(setting: str, workers: int | None, config: RunConfig) -> str | N
         seen = "RAY_ADDRESS" if setting == "auto" else "--ray"
         raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
     check_address(address)
-    if address == "local" and config.engine != SPECSTORM:
+    if address == "local" and kind_of(config.engine).package:
         # Workers on this machine have the installation that this process sees.
         kind_of(config.engine).require(config)
     return address

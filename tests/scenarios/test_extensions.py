@@ -1,13 +1,15 @@
 """Extended traces: those of our own engine stay as they are, others ask for what their engine has besides."""
 
-from scenarios.capabilities import FEATURES, Capabilities, lacking, within
+from dataclasses import replace
+
+from scenarios.capabilities import FEATURES, Limits, Without, lacking, within
 from scenarios.extensions import extended
 from scenarios.strategies import random_trace
 from scenarios.trace import problems
 from workers.targets.specstorm import Specstorm
 
 OURS = Specstorm().capabilities
-MORE = OURS.model_copy(update={"features": FEATURES, "spec": {**OURS.spec, "drafter_quality": ()}})
+MORE = replace(OURS, features=FEATURES, spec={**OURS.spec, "drafter_quality": ()})
 
 
 def test_traces_of_our_own_engine_stay_as_they_are() -> None:
@@ -18,8 +20,9 @@ def test_traces_of_our_own_engine_stay_as_they_are() -> None:
 
 
 def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
-    fewer = Capabilities(**{**dict(MORE), "spec": {**MORE.spec, "drafter": ("eagle", "eagle3")}})
-    beside = Capabilities(**{**dict(MORE), "features_without_drafts": ("logit_bias",)})
+    fewer = replace(MORE, spec={**MORE.spec, "drafter": ("eagle", "eagle3")})
+    without = Without(("logit_bias",), when=lambda spec: spec.num_speculative_tokens > 0)
+    beside = replace(MORE, limits=Limits(features=(without,)))
     for capabilities in (MORE, fewer, beside):
         traces = [extended(random_trace(seed), capabilities) for seed in range(120)]
         assert all(problems(trace) == [] for trace in traces)

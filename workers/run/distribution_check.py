@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from scenarios.capabilities import Capabilities, is_allowed
+from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Submit
 from scenarios.spec import INTEGER_MAX
@@ -54,9 +54,7 @@ def plain(trace: Trace, capabilities: Capabilities) -> Trace:
         ValueError: there is none but the engine as it is.
     """
     update = {
-        key: value
-        for key, value in (("depth", 1), ("num_speculative_tokens", 0))
-        if is_allowed(key, value, capabilities)
+        key: value for key, value in (("depth", 1), ("num_speculative_tokens", 0)) if capabilities.allows(key, value)
     }
     found = trace.model_copy(update={"spec": trace.spec.model_copy(update=update)})
     if found == trace:

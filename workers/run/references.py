@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from scenarios.capabilities import Capabilities, is_allowed
+from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
@@ -71,12 +71,12 @@ def alone(trace: Trace, name: str) -> Trace:
 
 def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[ReferenceRun]:
     """Yield the runs that the outputs of a trace are compared with, each with its kind."""
-    if trace.spec.depth > 1 and is_allowed("depth", 1, capabilities):
+    if trace.spec.depth > 1 and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # What is behind it is compared under eager.
         return
-    if trace.spec.num_speculative_tokens and is_allowed("num_speculative_tokens", 0, capabilities):
+    if trace.spec.num_speculative_tokens and capabilities.allows("num_speculative_tokens", 0):
         yield Reference.WITHOUT_SPECULATION, without_drafts(trace)
     for name in _chosen(trace, names) if capabilities.is_costly else names:
         yield Reference.ALONE, alone(trace, name)

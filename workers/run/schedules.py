@@ -23,8 +23,7 @@ def all_schedules() -> list[Schedule]:
 
 def has_lanes(config: RunConfig) -> bool:
     """Tell whether an engine has lanes that schedules advance on the device of a configuration."""
-    capabilities = kind_of(config.engine).capabilities
-    return bool(capabilities.lanes) and config.device not in capabilities.devices_without_lanes
+    return bool(kind_of(config.engine).capabilities.devices.get(config.device))
 
 
 def schedules_on(config: RunConfig, fixed: bool = False) -> list[Schedule]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from scenarios.capabilities import EVENTS, FEATURES, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
-from scenarios.flat_traces import DRAFTERS
 from scenarios.probes import PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.engine.drafters.drafter import DRAFTERS
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
@@ -146,9 +146,8 @@ class Specstorm(TargetKind):
         features=tuple(feature for feature in FEATURES if feature not in ("logit_bias", "num_prompt_logprobs")),
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
-        | {"drafter": DRAFTERS},
-        devices=DEVICES,
-        lanes=LANES,
+        | {"drafter": tuple(DRAFTERS)},
+        devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(PROBES),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),

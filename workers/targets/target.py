@@ -150,7 +150,7 @@ class Target(Protocol):
         Raises:
             Deadlock: something can never run.
         """
-        return None
+        return
 
     def take_log(self) -> list[Entry | Observation]:
         """Return the host's decisions and observations since the last call, in order."""

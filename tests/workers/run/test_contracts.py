@@ -4,6 +4,7 @@ What is planted is the same in the asynchronous engine, in the synchronous one a
 outputs shows nothing of it.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -139,7 +140,7 @@ def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> N
 class BlackBoxOfOurs(Specstorm):
     """Our engine as one of which nobody sees more than its outputs."""
 
-    capabilities = Specstorm.capabilities.model_copy(update={"logs_decisions": False, "planes": ()})
+    capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
 # Faults whose engine does the same wrong whenever and beside whomever a request runs.

@@ -11,13 +11,14 @@ from scenarios.events import AnyEvent, Schedule, Submit
 from scenarios.features import REFUSED, SWITCHED_OFF, refusals, switched_off
 from scenarios.probes import PROBES
 from scenarios.sampling import SamplingParams
-from scenarios.spec import FOREIGN, EngineSpec, Value
+from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from tests.workers.run.feature_list import FEATURES, SUBMITS, alternatives, composed, specification
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Stats
 from workers.run.check import check
 from workers.run.engine_run import Options
+from workers.targets.specstorm import Specstorm
 
 TAPES = Tapes()
 RUNS: dict[str, Stats] = {}
@@ -141,8 +142,9 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
     assert set(found) == set(EngineSpec.model_fields) - {"drafter_quality"}
     for key in found.keys() & values_of_keys(EngineSpec).keys():
         values = values_of_keys(EngineSpec)[key]
-        foreign = set(FOREIGN) if key == "drafter" else set()
-        assert values - foreign <= {*found[key], EngineSpec.model_fields[key].default}, key
+        allowed = Specstorm.capabilities.allowed(key)
+        values = values if allowed is None else values & set(allowed)
+        assert values <= {*found[key], EngineSpec.model_fields[key].default}, key
 
 
 def test_every_key_of_a_request_and_of_its_sampling_parameters_is_in_the_list() -> None:

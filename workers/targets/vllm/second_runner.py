@@ -4,6 +4,7 @@ Everything but the runner is that of engine vllm: process, scheduler, models, ju
 """
 
 from workers.targets.target import VLLM_V2
+from workers.targets.vllm import limits
 from workers.targets.vllm.target import Runner, Vllm
 
 # Triton is not where vLLM would find it unasked: the first runner would load it, and run no differently.
@@ -11,19 +12,8 @@ SECOND_RUNNER = Runner("v2", VLLM_V2, {"VLLM_USE_V2_MODEL_RUNNER": "1"}, package
 
 
 class VllmV2(Vllm):
-    """The kind of engine that is vLLM's with its second model runner; it knows devices with streams alone."""
+    """The kind of engine that is vLLM's with its second model runner."""
 
     name = VLLM_V2
     runner = SECOND_RUNNER
-    capabilities = Vllm.capabilities.model_copy(
-        update={
-            "devices": ("sim",),
-            "devices_without_lanes": (),
-            "hybrid_without": {
-                **Vllm.capabilities.hybrid_without,
-                "prefix_cache": "its kernels that copy states follow pointers of which nothing is known",
-            },
-            # Its sampler takes biases beside drafts.
-            "features_without_drafts": (),
-        }
-    )
+    capabilities = limits.SECOND_RUNNER

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from scenarios.capabilities import FEATURES, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
 from workers.record.evidence import Access, MissingOrder, Site
@@ -16,12 +15,11 @@ from workers.record.observation import Observation, Output
 from workers.targets.child.messages import Message, RunnerName
 from workers.targets.child.process import ITS_PROCESS, EngineProcess, StartFailed
 from workers.targets.target import VLLM, DeviceError, EngineFailed, Progress, RunConfig, Target, TargetKind, Watch
+from workers.targets.vllm import limits
 from workers.targets.vllm.known_races import KNOWN_RACE, is_known
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ".venv-vllm"
-# Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
-VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 _CHILD = "workers.targets.vllm.inside.main"
 _DEVICES = {"sim": "sim (streams and pinned memory, simulated)", "cpu": "cpu"}
 # One core an engine, no network, no compilation.
@@ -277,67 +275,7 @@ class Vllm(TargetKind):
     name = VLLM
     package = "vllm"
     runner = FIRST_RUNNER
-    capabilities = Capabilities(
-        events=("abort", "preempt", "stall", "reset_prefix_cache"),
-        preempt_modes=("deliver",),
-        places=("before_schedule",),
-        features=tuple(feature for feature in FEATURES if feature != "accept"),
-        spec={
-            "layers": ("attention", "hybrid"),
-            "depth": (2, 1),
-            "policy": (),
-            "prefix_cache": (),
-            "recurrent_cache": (),
-            "logprobs_mode": (),
-            "sampling": ("standard",),
-            "vocab_size": VOCABULARIES,
-            "num_speculative_tokens": (),
-            "max_num_seqs": (),
-            "max_num_batched_tokens": (),
-            "long_prefill_token_threshold": (),
-            "max_model_len": (),
-            "block_size": (32,),
-            "num_blocks": (),
-            "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
-            "drafter_quality": (),
-        },
-        probes=(
-            "admit",
-            "resume",
-            "discard",
-            "discard_while_drafting",
-            "preemption",
-            "preemption_in_flight",
-            "abort",
-            "abort_in_flight",
-            "stall",
-            "empty_step",
-            "cache_reset",
-            "name_reused",
-            "grammar_wait",
-            "grammar_drafts",
-            "grammar_cut",
-        ),
-        devices=("sim", "cpu"),
-        # Streams are the engine's own; a schedule orders their tasks.
-        lanes=("streams",),
-        policies=("eager", "lazy", "random"),
-        devices_without_lanes=("cpu",),
-        planes=("races", "blocks", "books", "counts", "inputs"),
-        logit_margin=1e-4,
-        is_costly=True,
-        words_from_prompt=False,
-        # Its front refuses them beside drafts, and its engine takes no notice of them there.
-        features_without_drafts=("logit_bias",),
-        temperature_max=2.0,
-        pool_holds_model=True,
-        min_tokens_within_max=True,
-        needs_choice=True,
-        grammars_end_by_stops=True,
-        hybrid_without={
-            "num_speculative_tokens": "its kernels for CPUs take no rejected draft back from a state",
-        },
-    )
+    capabilities = limits.FIRST_RUNNER
 
     def unmet(self, trace: Trace) -> str | None:
         """Return None: no fault can be switched on in it."""

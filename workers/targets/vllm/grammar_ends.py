@@ -1,4 +1,4 @@
-"""Grammars that end by stop tokens alone, as some engines require.
+"""Grammars that end by stop tokens alone, as vLLM requires.
 
 In such a grammar a stop token always leads to an end, and no other token does. In general an output ends in a state
 without edges, whatever token leads there, and at any stop token.

@@ -1,0 +1,161 @@
+"""Limits of engines: what a limit refuses it mends, what is mended is refused no more, and nothing else changes."""
+
+from dataclasses import replace
+
+import pytest
+
+from scenarios.capabilities import (
+    FEATURES,
+    Capabilities,
+    Excess,
+    KeyAtMost,
+    Limits,
+    NothingBeside,
+    OneOf,
+    ParamAtMost,
+    Without,
+    lacking,
+    within,
+)
+from scenarios.events import AnyEvent, Preempt, Schedule, Submit
+from scenarios.extensions import extended
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace, problems
+from workers.targets.registry import kind_of, known_engines
+
+# An engine that has something of everything, and not all of it.
+SOME = Capabilities(
+    events=("abort", "preempt"),
+    places=("before_schedule", "after_launch"),
+    features=tuple(feature for feature in FEATURES if feature != "grammar"),
+    spec={
+        **dict.fromkeys(EngineSpec.model_fields, ()),
+        "block_size": (8, 16),
+        "num_speculative_tokens": (0, 2),
+        # Beside hybrid layers an extended trace has the default drafter, which has neither.
+        "draft_sampling": ("greedy",),
+        "last_match": ("dropped",),
+    },
+    devices={"sim": ("streams",)},
+    policies=("eager", "lazy"),
+    probes=("abort",),
+    limits=Limits(
+        features=(Without(("stop", "top_k"), when=lambda spec: spec.num_speculative_tokens > 0),),
+        events=(OneOf(Preempt, "mode", ("drop",), "modes"), ParamAtMost("num_logprobs", lambda submit: 2)),
+        spec=(
+            NothingBeside("prefix_cache", beside=("layers", "hybrid"), otherwise="attention", reason="states are lost"),
+            KeyAtMost("max_num_seqs", lambda spec: spec.num_blocks, "num_blocks allows"),
+        ),
+    ),
+)
+ENGINES = {name: kind_of(name).capabilities for name in known_engines()} | {
+    "nothing": Capabilities(),
+    "some": SOME,
+    "some without lanes": replace(SOME, devices={"sim": ()}),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_trace_is_changed_exactly_where_a_limit_refuses_it_and_is_refused_no_more(engine: str) -> None:
+    capabilities = ENGINES[engine]
+    for seed in range(60):
+        drawn = random_trace(seed)
+        for trace in (drawn, extended(drawn, capabilities)):
+            mended = within(trace, capabilities)
+            assert (mended == trace) is (lacking(trace, capabilities) is None)
+            assert lacking(mended, capabilities) is None
+            assert problems(mended) == []
+            assert within(mended, capabilities) is mended
+
+
+SPEC = EngineSpec(block_size=8, num_speculative_tokens=2)
+ASKED = Submit(tick=0, request="a", prompt=(1, 2), max_tokens=3)
+BASE = Trace(spec=SPEC, events=(ASKED,))
+
+
+def asking(**update: object) -> Trace:
+    return BASE.model_copy(update={"events": (ASKED.model_copy(update=update),)})
+
+
+def specified(**update: object) -> Trace:
+    return BASE.model_copy(update={"spec": SPEC.model_copy(update=update)})
+
+
+# What is refused, the words, and the trace that it is mended to.
+REFUSED: dict[str, tuple[Trace, Trace]] = {
+    "events.1.mode: deliver; modes are drop": (
+        BASE.model_copy(update={"events": (ASKED, Preempt(tick=1, request="a", mode="deliver"))}),
+        BASE,
+    ),
+    "events.0.at: before_process; places are before_schedule, after_launch": (
+        asking(at="before_process"),
+        BASE.model_copy(update={"events": ()}),
+    ),
+    "events.0.params.num_logprobs: 5; at most 2 is allowed": (
+        asking(params=SamplingParams(num_logprobs=5)),
+        asking(params=SamplingParams(num_logprobs=2)),
+    ),
+    "spec.num_speculative_tokens: 1; allowed are 0, 2": (
+        specified(num_speculative_tokens=1),
+        specified(num_speculative_tokens=0),
+    ),
+    "spec.prefix_cache: True; with layers hybrid False is allowed: states are lost": (
+        specified(prefix_cache=True),
+        specified(prefix_cache=True, layers="attention"),
+    ),
+    "spec.max_num_seqs: 200; num_blocks allows 128": (specified(max_num_seqs=200), specified(max_num_seqs=128)),
+    "schedule.policy: random; policies are eager, lazy": (
+        BASE.model_copy(update={"schedule": Schedule(policy="random")}),
+        BASE,
+    ),
+    "expect.resume: probes are abort": (
+        BASE.model_copy(update={"expect": {"abort": 1, "resume": 2}}),
+        BASE.model_copy(update={"expect": {"abort": 1}}),
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_limit_says_where_what_and_why_and_mends_that_alone(message: str) -> None:
+    trace, mended = REFUSED[message]
+    assert lacking(trace, SOME) == message
+    assert within(trace, SOME) == mended
+
+
+def test_a_feature_that_is_lacking_beside_drafts_alone_is_refused_and_left_out_there() -> None:
+    trace = asking(stop=(5,), params=SamplingParams(temperature=1.0, top_k=3))
+    told = lacking(trace, SOME) or ""
+    assert told.startswith("events.0: a request with stop; features are accept, priority, min_tokens")
+    assert "top_k" not in told
+    assert within(trace, SOME) == asking(params=SamplingParams(temperature=1.0))
+    plain = trace.model_copy(update={"spec": SPEC.model_copy(update={"num_speculative_tokens": 0})})
+    assert lacking(plain, SOME) is None
+
+
+def test_the_first_place_of_a_trace_is_told_whatever_the_order_of_limits() -> None:
+    events = (ASKED, ASKED.model_copy(update={"stop": (1,)}), ASKED.model_copy(update={"at": "before_process"}))
+    trace = BASE.model_copy(update={"events": events, "spec": SPEC.model_copy(update={"num_speculative_tokens": 1})})
+    assert (lacking(trace, SOME) or "").startswith("events.1: a request with stop")
+
+
+def test_a_request_that_a_mended_specification_has_no_room_for_is_left_out() -> None:
+    long = ASKED.model_copy(update={"request": "b", "prompt": tuple(range(30))})
+    small = Capabilities(spec={**dict.fromkeys(EngineSpec.model_fields, ()), "num_blocks": (2,)})
+    mended = within(Trace(spec=SPEC, events=(ASKED, long)), small)
+    assert mended.spec.num_blocks == 2
+    assert [event.request for event in mended.submits()] == ["a"]
+
+
+def test_limits_whose_mends_exceed_each_other_are_a_mistake_of_their_target() -> None:
+    def to(value: int) -> ParamAtMost:
+        return ParamAtMost("num_logprobs", lambda submit: value)
+
+    def never_none(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+        wants_more = isinstance(event, Submit) and event.params.num_logprobs < 2
+        mended = event.model_copy(update={"params": SamplingParams(num_logprobs=3)})
+        return Excess("params.num_logprobs", "few", "more are wanted", mended) if wants_more else None
+
+    with pytest.raises(AssertionError, match="what mends one limit exceeds another"):
+        within(BASE, replace(SOME, limits=Limits(events=(to(1), never_none))))

@@ -1,0 +1,147 @@
+"""What vLLM can be asked for with either of its model runners, and its limits: where, what is allowed and why."""
+
+from dataclasses import replace
+
+from scenarios.capabilities import (
+    FEATURES,
+    Capabilities,
+    Excess,
+    KeyAtMost,
+    Limits,
+    NothingBeside,
+    OneOf,
+    ParamAtMost,
+    Without,
+    with_params,
+)
+from scenarios.events import AnyEvent, Preempt, Submit
+from scenarios.spec import EngineSpec
+from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
+
+# Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
+VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
+TEMPERATURE_MAX = 2.0
+
+
+def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: some allowed token is neither a stop that comes too soon nor the end of a bad word."""
+    if not isinstance(event, Submit) or not event.params.allowed_tokens:
+        return None
+    params = event.params
+    banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
+    if not banned.issuperset(params.allowed_tokens):
+        return None
+    seen, mended = "all are banned by stops or bad words", with_params(event, {"allowed_tokens": ()})
+    return Excess("params.allowed_tokens", seen, "one must be left", mended)
+
+
+def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: nothing but stop tokens ends a grammar."""
+    misfit = misfit_at_end(event) if isinstance(event, Submit) else None
+    if not isinstance(event, Submit) or misfit is None:
+        return None
+    allowed = "a grammar ends by stop tokens alone, all of them or none in a state"
+    return Excess("params.grammar", misfit, allowed, ending_by_stops(event, spec.vocab_size))
+
+
+def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: in each state of a grammar some token is left, whatever else is banned."""
+    state = without_choice(event) if isinstance(event, Submit) else None
+    if not isinstance(event, Submit) or state is None:
+        return None
+    seen = f"{state} leaves only what stops, bad words or allowed_tokens ban"
+    mended = with_params(event, {"allowed_tokens": (), "bad_words": (), "min_tokens": 0})
+    return Excess("params.grammar", seen, "one must be left", mended)
+
+
+_HYBRID_WITHOUT_DRAFTS = NothingBeside(
+    "num_speculative_tokens",
+    beside=("layers", "hybrid"),
+    otherwise="attention",
+    reason="its kernels for CPUs take no rejected draft back from a state",
+)
+_HYBRID_WITHOUT_PREFIXES = NothingBeside(
+    "prefix_cache",
+    beside=("layers", "hybrid"),
+    otherwise="attention",
+    reason="its kernels that copy states follow pointers of which nothing is known",
+)
+# A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
+_POOL_HOLDS_MODEL = (
+    KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
+    KeyAtMost("long_prefill_token_threshold", lambda spec: spec.max_model_len, "max_model_len allows"),
+)
+
+FIRST_RUNNER = Capabilities(
+    events=("abort", "preempt", "stall", "reset_prefix_cache"),
+    places=("before_schedule",),
+    features=tuple(feature for feature in FEATURES if feature != "accept"),
+    spec={
+        "layers": ("attention", "hybrid"),
+        "depth": (2, 1),
+        "policy": (),
+        "prefix_cache": (),
+        "recurrent_cache": (),
+        "logprobs_mode": (),
+        "sampling": ("standard",),
+        "vocab_size": VOCABULARIES,
+        "num_speculative_tokens": (),
+        "max_num_seqs": (),
+        "max_num_batched_tokens": (),
+        "long_prefill_token_threshold": (),
+        "max_model_len": (),
+        "block_size": (32,),
+        "num_blocks": (),
+        "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
+        "drafter_quality": (),
+    },
+    # Streams are the engine's own; a schedule orders their tasks.
+    devices={"sim": ("streams",), "cpu": ()},
+    policies=("eager", "lazy", "random"),
+    probes=(
+        "admit",
+        "resume",
+        "discard",
+        "discard_while_drafting",
+        "preemption",
+        "preemption_in_flight",
+        "abort",
+        "abort_in_flight",
+        "stall",
+        "empty_step",
+        "cache_reset",
+        "name_reused",
+        "grammar_wait",
+        "grammar_drafts",
+        "grammar_cut",
+    ),
+    limits=Limits(
+        # Its front refuses them beside drafts, and its engine takes no notice of them there.
+        features=(Without(("logit_bias",), when=lambda spec: spec.num_speculative_tokens > 0),),
+        events=(
+            OneOf(Preempt, "mode", ("deliver",), "modes"),
+            ParamAtMost("temperature", lambda submit: TEMPERATURE_MAX),
+            ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
+            some_token_is_allowed,
+            grammars_end_by_stops,
+            each_state_allows_a_token,
+        ),
+        spec=(_HYBRID_WITHOUT_DRAFTS, *_POOL_HOLDS_MODEL),
+    ),
+    planes=("races", "blocks", "books", "counts", "inputs"),
+    logit_margin=1e-4,
+    words_from_prompt=False,
+    is_costly=True,
+)
+
+SECOND_RUNNER = replace(
+    FIRST_RUNNER,
+    # It knows devices with streams alone.
+    devices={"sim": ("streams",)},
+    limits=replace(
+        FIRST_RUNNER.limits,
+        # Its sampler takes biases beside drafts.
+        features=(),
+        spec=(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES, *_POOL_HOLDS_MODEL),
+    ),
+)
