@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 
@@ -24,9 +25,12 @@ from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.run.output_check import STEPS_MAX, OutputRun, text_of
+from workers.targets.child.answers import Reported
+from workers.targets.child.keeper import Keeper
 from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.vllm.installation import HOME, ROOT, Installation
 from workers.targets.vllm.second_runner import VllmV2
-from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm
+from workers.targets.vllm.target import Vllm
 
 KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
 HASH_SEEDS = ("1", "20011")
@@ -76,7 +80,7 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
         ended = "drained" if run.drive.drained() else "stuck"
     except EngineFailed as error:
         ended = f"{text_of(error)} in {error.where}"
-    report = kind.keeper.process().ask({"do": "report"})
+    report = kind.keeper.process().ask({"do": "report"}, Reported)
     if not run.drive.drained():
         kind.keeper.stop()
     run.target.close()
@@ -85,8 +89,8 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
         "outputs": _digest(sorted(run.target.outputs().items())),
         "probes": _digest(dict(run.target.probes)),
         "steps": f"{len(steps)}, {_digest(steps)}",
-        "tasks": _digest(report["counts"]) + f", {report['counts']['tasks']}",
-        "races": f"{len(report['races'])}, {_digest(report['races'])}",
+        "tasks": _digest(report.counts) + f", {report.counts['tasks']}",
+        "races": f"{len(report.races)}, {_digest([race.model_dump() for race in report.races])}",
     }
 
 
@@ -97,7 +101,8 @@ def _digest(value: object) -> str:
 def print_all(engine: Vllm, count: int) -> None:
     """Print what each trace shows, one JSON object a line."""
     hash_seed = os.environ.get("PYTHONHASHSEED", "random")
-    keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=hash_seed, runner=engine.runner)
+    launch = partial(Installation(ROOT / HOME, engine.runner).launch, "sim", hash_seed=hash_seed)
+    keeper = Keeper(engine.name, launch)
     kind, tapes = Kept(engine, keeper), Tapes()
     try:
         for name, trace in traces(kind, count):

@@ -156,19 +156,23 @@ def _judged(
     except Exception as error:
         return Crashed(stats=NO_STATS, error=text_of(error), where=place_of(error))
     try:
-        if not run.to_end(STEPS_MAX, watches=True):
-            return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
-        seen, breach = run.target.outputs(), run.drive.breach()
-        wrong = next(run.differences(), None)
-        # Known races are among what it counts, and counted by now.
-        stats = _stats(run)
-    except Deadlock as deadlock:
-        return Stuck(stats=_stats(run), reason=str(deadlock))
-    except Exception as error:
-        order = _missing_order(run)
-        return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error), missing_order=order)
-    finally:
-        run.target.close()
+        try:
+            if not run.to_end(STEPS_MAX, watches=True):
+                return Stuck(stats=_stats(run), reason=f"not drained after {run.drive.tick} steps")
+            seen, breach = run.target.outputs(), run.drive.breach()
+            wrong = next(run.differences(), None)
+            # Known races are among what it counts, and counted by now.
+            stats = _stats(run)
+        except Deadlock as deadlock:
+            return Stuck(stats=_stats(run), reason=str(deadlock))
+        except Exception as error:
+            order = _missing_order(run)
+            return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error), missing_order=order)
+        finally:
+            run.target.close()
+    except EngineFailed as error:
+        # It failed to give the engine back.
+        return Crashed(stats=_stats(run), error=text_of(error), where=place_of(error))
     if wrong is not None:
         return Diverged(stats=stats, difference=wrong)
     others = list(references(trace, list(seen), kind.capabilities))

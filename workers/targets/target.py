@@ -159,7 +159,11 @@ class Target(Protocol):
         """Return what the target itself has found wrong so far, first things first."""
 
     def close(self) -> None:
-        """Give back what the engine holds outside this process's memory."""
+        """Give back what the engine holds outside this process's memory.
+
+        Raises:
+            EngineFailed: an engine in another process failed to, and had not failed before.
+        """
 
 
 class TargetKind(Protocol):

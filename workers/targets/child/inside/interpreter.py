@@ -1,4 +1,4 @@
-"""Interpreter for vLLM's Triton kernels on a CPU: to be imported before anything of vLLM is."""
+"""Interpreter for an engine's Triton kernels on a CPU: to be called before anything of the engine is loaded."""
 
 import os
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ class _Driver:
 
 
 def interpret() -> None:
-    """Have Triton interpret, and vLLM's build for CPUs believe that it can: it takes none without a backend for them.
+    """Have Triton interpret, and builds for CPUs believe that it can: some take none without a backend for them.
 
     The backend is never asked for anything: what is interpreted is not compiled.
     """
@@ -35,10 +35,3 @@ def interpret() -> None:
     builder.create_masked_load = create_masked_load
     builder.create_masked_store = create_masked_store
     backends["cpu"] = SimpleNamespace(driver=_Driver, compiler=None)
-
-
-def without_library(kernels: Any) -> None:
-    """Give a module of kernels log1p, which is a function of CUDA's library that the interpreter has not."""
-    from vllm.triton_utils import tl  # noqa: PLC0415  what it needs is in place by then
-
-    kernels.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))

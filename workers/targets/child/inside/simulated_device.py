@@ -1,8 +1,7 @@
-"""Simulated device around an engine: made known to vLLM before anything of it is loaded, and begun for each trace."""
+"""Simulated device under an engine: activated before anything of the engine is loaded, and begun for each trace."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,21 +10,10 @@ from scenarios.events import Schedule
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
 from workers.targets.simulated_torch.digests import TaskDigests
+from workers.targets.simulated_torch.harm import harm_of
 from workers.targets.simulated_torch.reports import Access, Race, Report
 
-# Kernels for a CPU that are registered for every device: they would run at once.
-_OPS = (
-    "compute_slot_mapping_kernel_impl",
-    "copy_and_expand_eagle_inputs_kernel_impl",
-    "eagle_prepare_inputs_padded_kernel_impl",
-    "eagle_prepare_next_token_padded_kernel_impl",
-    "eagle_step_slot_mapping_metadata_kernel_impl",
-    "expand_kernel_impl",
-    "rejection_greedy_sample_kernel_impl",
-    "rejection_random_sample_kernel_impl",
-    "sample_recovered_tokens_kernel_impl",
-)
-# Objects are looked into as far as this below the runner.
+# Objects are looked into as far as this below those that a session names.
 _DEPTH_MAX = 5
 # More than an engine ever has enqueued.
 _TASKS_MAX = 100_000
@@ -33,37 +21,39 @@ _TASKS_MAX = 100_000
 _FILL = 0xA5
 # Lists of tensors are named as far as this.
 _ITEMS_MAX = 8
-# Buffers that are used in turn: in which one a trace begins depends on what the engine did before.
-_POOL = "._uva_bufs"
 
 
 class SimulatedDevice:
-    """The device of this process, under vLLM."""
+    """The device of this process.
 
-    def __init__(self) -> None:
+    Memory is named by way of the objects that a session names, and of those below whose classes are of `own` modules,
+    by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
+    them a trace begins depends on what the engine did before.
+    """
+
+    def __init__(self, own: tuple[str, ...], pools: tuple[str, ...] = ()) -> None:
         self._device = activate()
+        self._own, self._pools = own, tuple(f".{name}" for name in pools)
         self._broken_off: Message = {}
         self._report = self._device.report()
-        # For good: the names that vLLM asks a GPU by.
+        # For good: the names that an engine asks a GPU by.
         self._names = cuda_names()
         self._names.__enter__()
-        platforms: Any = import_module("vllm.platforms")
-        platform = import_module("workers.targets.vllm.inside.platform").SimulatedPlatform
-        platforms._current_platform = platform()
-        platform.import_kernels()
-        for op in _OPS:
-            self._device.queue_op("_C", op)
+
+    def queue_ops(self, library: str, names: Iterable[str]) -> None:
+        """Make tasks of operators whose kernels for a CPU are registered for every device: they would run at once."""
+        for name in names:
+            self._device.queue_op(library, name)
 
     def idle(self) -> None:
         """Let everything run, and watch nothing: an engine is being made."""
         self._broken_off = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
-    def begin(self, engine: Any, schedule: Schedule, races: bool, digests: bool = False) -> None:
-        """Begin a trace on an engine under a schedule, and name the engine's memory."""
+    def begin(self, memory: Mapping[str, object], schedule: Schedule, races: bool, digests: bool) -> None:
+        """Begin a trace under a schedule, and name the memory of objects."""
         self._device.begin(schedule, Watching(races=races, guard=races, digests=digests, fill=_FILL))
-        runner = engine.model_executor.driver_worker.worker.model_runner
-        named = list(_named(runner, "runner"))
+        named = [each for name, holder in memory.items() for each in self._named(holder, name)]
         for name, value in named:
             if isinstance(value, torch.Stream):
                 self._device.name_stream(value, name.rpartition(".")[2])
@@ -107,43 +97,45 @@ class SimulatedDevice:
         """Return a race of the last report."""
         return self._report.races[number]
 
+    def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> str:
+        """Say whether a race did harm, from what tasks read and wrote under eager and under lazy."""
+        return harm_of(race, eager, lazy)
+
     def digests(self) -> Sequence[TaskDigests]:
         """Let everything run, and return what each task of the trace read and wrote."""
         return self._device.digests()
 
+    def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield tensors and streams among the attributes of an object, and of what it holds of the engine's own ones.
+
+        What has several names comes by its shortest first.
+        """
+        seen, waiting = {id(holder)}, deque([(path, holder, 0)])
+        while waiting:
+            path, holder, depth = waiting.popleft()
+            for name, value in vars(holder).items():
+                for where, item in self._items(value, f"{path}.{name}"):
+                    if isinstance(item, torch.Tensor | torch.Stream):
+                        yield where, item
+                    elif depth < _DEPTH_MAX and id(item) not in seen and self._is_own(item):
+                        seen.add(id(item))
+                        waiting.append((where, item, depth + 1))
+
+    def _items(self, value: Any, where: str) -> Iterator[tuple[str, Any]]:
+        """Yield a value, or the first items of a list."""
+        if isinstance(value, list):
+            is_pool = where.endswith(self._pools)
+            items = enumerate(value[:_ITEMS_MAX])
+            yield from ((where if is_pool else f"{where}[{index}]", item) for index, item in items)
+        else:
+            yield where, value
+
+    def _is_own(self, value: Any) -> bool:
+        return type(value).__module__.startswith(self._own) and hasattr(value, "__dict__")
+
 
 def _all_told(report: Report) -> Message:
     return {"races": [_told(race) for race in report.races], "counts": dict(report.counts)}
-
-
-def _named(holder: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield tensors and streams among the attributes of an object, and of what it holds of vLLM's own objects.
-
-    What has several names comes by its shortest first.
-    """
-    seen, waiting = {id(holder)}, deque([(path, holder, 0)])
-    while waiting:
-        path, holder, depth = waiting.popleft()
-        for name, value in vars(holder).items():
-            for where, item in _items(value, f"{path}.{name}"):
-                if isinstance(item, torch.Tensor | torch.Stream):
-                    yield where, item
-                elif depth < _DEPTH_MAX and id(item) not in seen and _is_own(item):
-                    seen.add(id(item))
-                    waiting.append((where, item, depth + 1))
-
-
-def _items(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Yield a value, or the first items of a list."""
-    if isinstance(value, list):
-        is_pool = where.endswith(_POOL)
-        yield from ((where if is_pool else f"{where}[{index}]", item) for index, item in enumerate(value[:_ITEMS_MAX]))
-    else:
-        yield where, value
-
-
-def _is_own(value: Any) -> bool:
-    return type(value).__module__.startswith("vllm.v1.") and hasattr(value, "__dict__")
 
 
 def _told(race: Race) -> Message:
