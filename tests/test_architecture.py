@@ -109,6 +109,7 @@ MAY_IMPORT_TRITON = (
     *LOADING_TORCH,
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
+    "tests.workers.targets.child.racer_child",
     "tests.workers.targets.test_devices",
     "tests.workers.targets.simulated_torch",
     "tests.cluster.cli.test_devices",

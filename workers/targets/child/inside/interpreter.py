@@ -4,6 +4,29 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+from workers.targets.child.inside.replacements import Replacement
+from workers.targets.simulated_torch.triton_tasks import CHECKED, queued
+
+_INTERPRETER = "triton.runtime.interpreter"
+# What is replaced of the interpreter where a device is simulated.
+INTERPRETED = (
+    Replacement(
+        _INTERPRETER,
+        "InterpretedFunction.run",
+        "an interpreted kernel would run at once: its launch is a task of the device",
+        queued,
+    ),
+    *(
+        Replacement(
+            _INTERPRETER,
+            f"InterpreterBuilder.{name}",
+            "what a kernel touches is held against what its launch declared",
+            made,
+        )
+        for name, made in CHECKED.items()
+    ),
+)
+
 
 class _Driver:
     @staticmethod

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from workers.targets.child.inside.interpreter import INTERPRETED
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
+from workers.targets.simulated_torch.triton_tasks import remember_pointers
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -253,25 +254,6 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         devices=("sim",),
     ),
     RunnerReplacement(
-        "triton.runtime.interpreter",
-        "InterpretedFunction.run",
-        "an interpreted kernel would run at once: its launch is a task of the device",
-        queued,
-        devices=("sim",),
-        runners=("v2",),
-    ),
-    *(
-        RunnerReplacement(
-            "triton.runtime.interpreter",
-            f"InterpreterBuilder.{name}",
-            "what a kernel touches is held against what its launch declared",
-            made,
-            devices=("sim",),
-            runners=("v2",),
-        )
-        for name, made in CHECKED.items()
-    ),
-    RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",
         "get_accelerator_view_from_cpu_tensor",
         "only CUDA's devices and their like have views of pinned memory (UVA)",
@@ -298,6 +280,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
 )
 
 
-def replacements_on(device: str, runner: RunnerName) -> list[RunnerReplacement]:
+def replacements_on(device: str, runner: RunnerName) -> list[Replacement]:
     """Return what is replaced on a device for a model runner."""
-    return [each for each in REPLACEMENTS if device in each.devices and runner in each.runners]
+    interpreted = INTERPRETED if runner == "v2" and device == "sim" else ()
+    return [*interpreted, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]
