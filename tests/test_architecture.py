@@ -31,6 +31,9 @@ LANES_IN_COMMON = (
     "workers.lanes.policies",
     "workers.lanes.prepared",
 )
+# What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
+ENGINE_SIDE = ("workers.targets.child.inside", "workers.targets.child.messages")
+INSIDE = ("scenarios", "workers.targets.simulated_torch", *ENGINE_SIDE)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),
@@ -57,13 +60,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.faults",
         "workers.targets",
     ),
-    # They run in a process of its own, beside an engine that is not ours.
-    "workers.targets.child.inside": ("scenarios", "workers.targets.simulated_torch", "workers.targets.child"),
-    "workers.targets.vllm.inside": (
+    "workers.targets.child.inside": INSIDE,
+    "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", "workers.targets.vllm.runner_name"),
+    # What judges an engine in another process knows no engine.
+    "workers.targets.child": (
         "scenarios",
-        "workers.targets.simulated_torch",
+        "workers.record",
+        "workers.targets.target",
+        "workers.targets.outputs_alone",
         "workers.targets.child",
-        "workers.targets.vllm",
     ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
@@ -99,13 +104,13 @@ LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
+LOADING_TORCH = ("workers.targets.simulated_torch", "workers.targets.child.inside", "workers.targets.vllm.inside")
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
-    "workers.targets.simulated_torch",
-    "workers.targets.child.inside",
-    "workers.targets.vllm.inside",
+    *LOADING_TORCH,
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
+    "tests.workers.targets.child.racer_child",
     "tests.workers.targets.test_devices",
     "tests.workers.targets.simulated_torch",
     "tests.cluster.cli.test_devices",
@@ -115,12 +120,7 @@ MAY_IMPORT_TRITON = (
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
 # Devices on which something else than `sim` runs: nothing else loads them before it is asked for them.
-NOT_ON_SIM = (
-    "workers.lanes.cuda",
-    "workers.targets.simulated_torch",
-    "workers.targets.child.inside",
-    "workers.targets.vllm.inside",
-)
+NOT_ON_SIM = ("workers.lanes.cuda", *LOADING_TORCH)
 LOADED_ON_SIM = ("scenarios", "workers")
 # What is peculiar to an engine in a process of its own is known to its target alone, and to commands by its name.
 ENGINES = ("SPECSTORM", "VLLM", "VLLM_V2")
@@ -238,6 +238,8 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.faults.counts", "workers.judge.referee"),
         ("workers.targets.devices", "workers.judge.checker"),
         ("workers.targets.vllm.inside.session", "workers.record.observation"),
+        ("workers.targets.child.inside.host", "workers.targets.child.process"),
+        ("workers.targets.child.target", "workers.targets.vllm.known_races"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),
         ("cluster.storage.store", "cluster.campaigns.hunt.hunt"),

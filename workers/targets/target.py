@@ -142,7 +142,11 @@ class Target(Protocol):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the engine holds outside this process's memory."""
+        """Give back what the engine holds outside this process's memory.
+
+        Raises:
+            EngineFailed: an engine in another process failed to, and had not failed before.
+        """
 
     def drain(self) -> None:
         """Let everything run that is still enqueued; of an engine without lanes of ours that is nothing.
@@ -208,6 +212,7 @@ class TargetKind(Protocol):
         Raises:
             DeviceError: this process cannot run on the device.
         """
+        return
 
     def renew(self, config: RunConfig) -> bool:
         """Give up the engines that are kept between runs; tell whether any might be."""
