@@ -28,6 +28,7 @@ CACHE = Path(".cache", "specstorm", "engines")
 
 def bisect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    *,
     engine: Engine = VLLM,
     versions: Annotated[str, typer.Option(metavar="A,B,...", help="Releases to choose from, oldest first.")] = ",".join(
         RELEASES

@@ -11,7 +11,7 @@ from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
-from workers.oracle.rejection_sampling import Verified, verify
+from workers.oracle.rejection_sampling import VerifiedTokens, verify
 from workers.oracle.tape import SpoiledLogit, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
@@ -73,7 +73,7 @@ class IncrementalTape(Tape):
 
     def go_on(
         self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
-    ) -> Verified:
+    ) -> VerifiedTokens:
         """Verify drafts, and append those that are kept and the token that follows them."""
         spec, lines = self._spec, self.lines(drafts, spoiled)
         rates, cuts = keep_rates(spec), cuts_of(spec)

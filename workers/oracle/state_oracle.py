@@ -19,7 +19,7 @@ from workers.oracle.incremental_tape import (
     verify_row,
 )
 from workers.oracle.logits_processing import rules_of
-from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
+from workers.oracle.prefix_cache import BlockContents, CachedBlocks, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
@@ -201,7 +201,7 @@ class Oracle:
         assert cache is not None
         hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
         for index in range(truth.num_cached, len(hashes)):
-            cache.register(blocks[index], hashes[index], Contents(truth.tape, truth.deltas, index * size))
+            cache.register(blocks[index], hashes[index], BlockContents(truth.tape, truth.deltas, index * size))
         truth.num_cached = max(truth.num_cached, len(hashes))
 
     def _launched(self, entry: Launched) -> None:

@@ -20,7 +20,7 @@ from tests.workers.kernels.cases import rejection_sample
 from tests.workers.kernels.cases.residual_mass import known
 from tests.workers.kernels.cases.sampling import HOSTILE, LARGE, REAL, UNTRIED, Sizes, batch, made
 from workers.kernels.probabilities.definition import (
-    Line,
+    LogitsLine,
     PointMass,
     block_odds,
     is_defined,
@@ -358,7 +358,7 @@ def _possible(case: VerifyDrafts, row: int, accepted: int) -> set[int]:
     if accepted >= usable:
         return tokens
     proposal = proposal_of(case, row, accepted)
-    assert isinstance(proposal, Line | PointMass)
+    assert isinstance(proposal, LogitsLine | PointMass)
     odds = block_odds(case, row, usable)[accepted] if case.method == BLOCK else np.float32(1)
     return {token for token in tokens if left_of(target, proposal, odds, token) > 0} or tokens
 

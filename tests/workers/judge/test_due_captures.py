@@ -15,7 +15,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
-from workers.engine.runner import Runner
+from workers.engine.runner import ModelRunner
 from workers.engine.step import Step
 from workers.judge.checker import Checker
 from workers.oracle.tape import Tapes
@@ -190,7 +190,7 @@ def test_what_comes_last_is_due_too(point: str) -> None:
     pytest.fail("no place")
 
 
-class NeverCorrects(Runner):
+class NeverCorrects(ModelRunner):
     """A runner that leaves the host's mirrors as they were guessed, and says nothing of it."""
 
     def _correct(self, step: Step) -> None:

@@ -36,7 +36,7 @@ class HostDrafter(Protocol):
         """Drop what is kept of a request that stops running; what is needed again is found in its tokens."""
 
 
-class Ngram:
+class NgramDrafter:
     """Proposes what followed the longest earlier match of the last tokens; of equally long ones the rightmost.
 
     Source: Saxena, "Prompt lookup decoding", 2023.
@@ -59,7 +59,7 @@ class Ngram:
         """Nothing is kept between calls."""
 
 
-class Suffix:
+class SuffixDrafter:
     """Proposes what most often followed the longest known suffix, token by token; of equally frequent the lowest id.
 
     Counts of each request grow with its tokens. Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
@@ -108,7 +108,10 @@ class HostDrafts:
     """The drafts behind the step processed last, by its rows; NO_DRAFT where there are fewer than K."""
 
     def __init__(self, spec: EngineSpec, parts: Parts) -> None:
-        makers: Mapping[str, HostDrafter] = {"ngram": Ngram(), "suffix": Suffix(spec.num_speculative_tokens)}
+        makers: Mapping[str, HostDrafter] = {
+            "ngram": NgramDrafter(),
+            "suffix": SuffixDrafter(spec.num_speculative_tokens),
+        }
         self._drafter = makers.get(spec.drafter)
         self._spec = spec
         self._parts = parts
