@@ -5,10 +5,10 @@ of what the engine can do. Of an engine that can do nothing beside what numbers 
 """
 
 from scenarios.capabilities import Capabilities, allowed_values
+from scenarios.drafters import DRAFTERS
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
 from scenarios.features import refusals
-from scenarios.flat_traces import DRAFTERS
 from scenarios.sampling import BIAS_MAX
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace

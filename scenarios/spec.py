@@ -4,22 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from scenarios.drafters import Drafter
+
 INTEGER_MAX = 2**63 - 1
-Drafter = Literal[
-    "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa", "eagle3"
-]
-# Only other engines have them: a head over hidden states of several layers of the target.
-FOREIGN: tuple[Drafter, ...] = ("eagle3",)
-# They look into tokens that the host has seen.
-ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
-# Their drafts come to the next step from the host, with its inputs; none of them has a cache on the device.
-THROUGH_THE_HOST: tuple[Drafter, ...] = (*ON_THE_HOST, "medusa")
-# They propose tokens that were there before.
-REPEATING: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
-# Neither they nor heads over one hidden word have positions that could run out.
-WITHOUT_POSITIONS: tuple[Drafter, ...] = (*REPEATING, "medusa")
-# What they keep for a token depends on the token behind it.
-SHIFTED: tuple[Drafter, ...] = ("eagle",)
 SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
 RATE_STEPS = 64
 Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]

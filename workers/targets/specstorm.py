@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scenarios.capabilities import EVENTS, FEATURES, Capabilities
+from scenarios.drafters import DRAFTERS
 from scenarios.events import Abort, AnyEvent, Place, Submit
-from scenarios.flat_traces import DRAFTERS
 from scenarios.probes import PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace

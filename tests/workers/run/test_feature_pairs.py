@@ -7,11 +7,12 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from scenarios.codec import dumps
+from scenarios.drafters import TRAITS
 from scenarios.events import AnyEvent, Schedule, Submit
 from scenarios.features import REFUSED, SWITCHED_OFF, refusals, switched_off
 from scenarios.probes import PROBES
 from scenarios.sampling import SamplingParams
-from scenarios.spec import FOREIGN, EngineSpec, Value
+from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from tests.workers.run.feature_list import FEATURES, SUBMITS, alternatives, composed, specification
 from workers.oracle.tape import Tapes
@@ -140,7 +141,7 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
     assert set(found) == set(EngineSpec.model_fields) - {"drafter_quality"}
     for key in found.keys() & values_of_keys(EngineSpec).keys():
         values = values_of_keys(EngineSpec)[key]
-        foreign = set(FOREIGN) if key == "drafter" else set()
+        foreign = {each for each, traits in TRAITS.items() if traits.is_foreign} if key == "drafter" else set()
         assert values - foreign <= {*found[key], EngineSpec.model_fields[key].default}, key
 
 
