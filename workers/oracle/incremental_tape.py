@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain, cycle, islice, repeat
 from typing import NamedTuple
 
+from scenarios.drafters import TRAITS
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -29,7 +30,7 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
     """
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     assert isinstance(event.accept, str), "the trace is explicit"
-    if spec.drafter == "draft_model":
+    if TRAITS[spec.drafter].has_model:
         return corrections(len(event.prompt), event.accept, spec)
     rules = rules_of(event)
     if rules is not None and depends_on_drafts(event.params, spec):

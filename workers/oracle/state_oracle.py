@@ -6,7 +6,8 @@ The log gives what was scheduled where and when; tokens, drafts, counts and stat
 from collections import Counter
 from collections.abc import Sequence
 
-from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
 from workers.oracle.drafters import NO_DRAFT, Drafts
@@ -381,7 +382,7 @@ class Oracle:
             raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
         length, tape = truth.computed_at_release, truth.tape_at_release
         assert tape is not None, "it was preempted, or it ended"
-        has_cache = self.spec.drafter not in THROUGH_THE_HOST
+        has_cache = not TRAITS[self.spec.drafter].goes_through_host
         drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
         drafter_kv = list(tape.drafter.words[:drafter_length])
         for position, word in truth.deltas_at_release.items():

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
-from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
 from workers.engine.memory import device_array, ring_size
 from workers.engine.parts import Parts
@@ -124,7 +125,7 @@ class HostDrafts:
 
         `on_device` are the drafts that came from the device, if the drafter runs there.
         """
-        if self._spec.drafter not in THROUGH_THE_HOST:
+        if not TRAITS[self._spec.drafter].goes_through_host:
             return None
         on_device = on_device if on_device is not None else ((),) * len(step.rows)
         rows = zip(step.rows, delivered, on_device, strict=False)
@@ -171,7 +172,7 @@ class DraftsToHost:
         self._context = context
         self._machine = machine
         spec = context.spec
-        self._go_through_the_host = spec.drafter in THROUGH_THE_HOST and spec.drafter not in ON_THE_HOST
+        self._is_read_back = TRAITS[spec.drafter].is_read_back
         size, slots = context.memory.rows_max * spec.num_speculative_tokens, range(ring_size("staging", spec))
         self._drafts = [machine.buffer(f"drafts[{slot}]", device_array(size), pinned=True) for slot in slots]
         self._drafts_done = [machine.event("drafts_done") for _ in slots]
@@ -179,7 +180,7 @@ class DraftsToHost:
     def launch(self, forward: Forward) -> DraftsInFlight | None:
         """Enqueue the copy of a step's drafts, if the host has a use for them."""
         context, k = self._context, self._context.spec.num_speculative_tokens
-        is_read = forward.named.grammar or self._go_through_the_host
+        is_read = forward.named.grammar or self._is_read_back
         if not is_read or not k:
             return None
         slot = forward.step % len(self._drafts)
