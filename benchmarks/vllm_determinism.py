@@ -81,9 +81,9 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     except EngineFailed as error:
         ended = f"{text_of(error)} in {error.where}"
     report = kind.keeper.process().ask({"do": "report"}, Reported)
+    run.target.close()
     if not run.drive.drained():
         kind.keeper.stop()
-    run.target.close()
     return {
         "end": ended,
         "outputs": _digest(sorted(run.target.outputs().items())),
