@@ -31,8 +31,8 @@ LANES_IN_COMMON = (
     "workers.lanes.prepared",
 )
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
-ENGINE_SIDE = ("workers.targets.child.inside", "workers.targets.child.messages")
-INSIDE = ("scenarios", "workers.targets.simulated_torch", *ENGINE_SIDE)
+MESSAGES = ("workers.targets.child.answers", "workers.targets.child.messages")
+INSIDE = ("scenarios", "workers.targets.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),

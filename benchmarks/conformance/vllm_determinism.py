@@ -82,9 +82,9 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     except EngineFailed as error:
         ended = f"{error_text(error)} in {site_text(error.where)}"
     report = kind.keeper.process().ask({"do": "report"}, Reported)
+    run.target.close()
     if not run.feed.drained():
         kind.keeper.stop()
-    run.target.close()
     return {
         "end": ended,
         "outputs": _digest(sorted(run.target.outputs().items())),

@@ -119,6 +119,8 @@ class EngineProcess:
         Raises:
             EngineFailed: the engine raised, its process died, or it did not answer as asked.
         """
+        if self._questions.closed:
+            raise EngineFailed("the engine's process was ended before it was asked", ITS_PROCESS)
         deadline = _Deadline(self._seconds.answer)
         self._number += 1
         self._check_silent()
@@ -231,8 +233,10 @@ class EngineProcess:
 
 def _signal_name(number: int) -> str:
     """Return the name of a signal; those of real time have none."""
-    names = {each.value: each.name for each in signal.Signals}
-    return names.get(number, f"signal {number}")
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _remove_orphans(temporary: Path) -> None:

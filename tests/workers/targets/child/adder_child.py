@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from scenarios.events import Abort, AnyEvent, Submit
 from scenarios.spec import EngineSpec
+from workers.targets.child.answers import Delivery
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.main import serve
-from workers.targets.child.inside.session import Delivery
 from workers.targets.child.messages import Message
 
 
@@ -34,7 +34,8 @@ class AdderSession:
         for name, (tokens, length) in [*self._live.items()]:
             tokens.append(sum(tokens[: -1 if self._ahead else None]) % self._vocab_size)
             reason = "length" if len(tokens) == length else None
-            found.append(Delivery(name, tokens[-1:], reason))
+            new = (tokens[-1],)
+            found.append(Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=()))
             if reason is not None:
                 del self._live[name]
         return found

@@ -9,9 +9,9 @@ import torch
 
 from scenarios.events import AnyEvent, Submit
 from scenarios.spec import EngineSpec
+from workers.targets.child.answers import Delivery
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.main import serve
-from workers.targets.child.inside.session import Delivery
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.child.messages import Message
 
@@ -57,7 +57,8 @@ class RacerSession:
         reason = "length" if len(tokens) == length else None
         if reason is not None:
             del self._live[name]
-        return [Delivery(name, tokens[-1:], reason)]
+        new = (tokens[-1],)
+        return [Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=())]
 
     def drained(self) -> bool:
         return not self._live

@@ -55,7 +55,7 @@ def test_a_trace_is_answered_step_by_step() -> None:
     host = Host(Adders(ahead=False))
     assert host.answer(OPEN) == {}
     first = host.answer({"do": "step", "events": [SUBMIT]})
-    assert (first["deliveries"][0]["tokens"], first["drained"]) == ([8], False)
+    assert (first["deliveries"][0]["tokens"], first["drained"]) == ((8,), False)
     last = host.answer({"do": "step", "events": []})
     assert (last["deliveries"][0]["finish_reason"], last["drained"]) == ("length", True)
     assert host.answer({"do": "report"}) == {"races": [], "counts": {}, "seen": []}

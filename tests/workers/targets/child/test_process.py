@@ -71,6 +71,8 @@ def test_a_process_is_greeted_and_asked_by_numbers() -> None:
     assert child.is_alive()
     child.kill()
     assert not child.is_alive()
+    with pytest.raises(EngineFailed, match="was ended before it was asked"):
+        child.ask({"do": "echo"}, Text)
 
 
 def test_a_question_longer_than_a_pipe_is_answered() -> None:

@@ -79,7 +79,7 @@ def test_a_name_to_replace_that_a_version_lacks_is_refused_unless_it_is_older(na
 
 
 def hooks(holder: str, *names: str, module: str = "scheduler", since: str = "") -> list[Hooks]:
-    return [Hooks(f"tiny_engine.core.{module}", holder, names, since)]
+    return [Hooks(f"tiny_engine.core.{module}", holder, " ".join(names), since)]
 
 
 def test_a_hook_is_a_method_a_field_or_an_attribute_that_a_method_sets(installed: Path) -> None:

@@ -83,7 +83,7 @@ class Host:
             session.happen(event)
         if self._device is not None:
             self._device.step(tick)
-        deliveries = [delivery._asdict() for delivery in session.step()]
+        deliveries = [delivery.model_dump() for delivery in session.step()]
         shown = {"drained": session.drained(), "seen": session.seen(), "probes": dict(session.probes)}
         return {"deliveries": deliveries, **shown}
 

@@ -69,13 +69,13 @@ class Replacement:
 class Hooks:
     """Names that are wrapped, overridden, called or read: those of a module, or of a class in it.
 
-    Of a class they are its attributes, or those that one of its methods sets. Versions before `since` have no such
-    names, and run without what is hooked by them.
+    `names` have spaces between them. Of a class they are its attributes, or those that one of its methods sets.
+    Versions before `since` have no such names, and run without what is hooked by them.
     """
 
     module: str
     holder: str
-    names: tuple[str, ...]
+    names: str
     since: str = ""
 
     def check(self, version: Version) -> None:
@@ -95,7 +95,7 @@ class Hooks:
             holder = getattr(holder, self.holder, None)
             if holder is None:
                 raise version.lacks(place)
-        for name in self.names:
+        for name in self.names.split():
             if not hasattr(holder, name) and name not in _attributes_set(holder):
                 raise version.lacks(f"{place}.{name}")
 

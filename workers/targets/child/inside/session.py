@@ -1,21 +1,12 @@
 """Protocols of what runs inside an engine's process: the engines, one trace on one of them, and the device under it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from scenarios.events import AnyEvent, Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
-
-
-class Delivery(NamedTuple):
-    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
-
-    request: str
-    tokens: list[int]
-    finish_reason: str | None
-    logprobs: list[int | float] = []
-    prompt_logprobs: list[int | float] = []
 
 
 class Session(Protocol):

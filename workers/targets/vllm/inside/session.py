@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
-from workers.targets.child.inside.session import Delivery
+from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.grammars import text_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
@@ -239,7 +239,13 @@ class Session:
         if output.new_prompt_logprobs_tensors is not None:
             tensors = output.new_prompt_logprobs_tensors
             of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
-        return Delivery(self._names[request_id], list(output.new_token_ids), reason, flat, of_prompt)
+        return Delivery(
+            request=self._names[request_id],
+            tokens=tuple(output.new_token_ids),
+            finish_reason=reason,
+            logprobs=tuple(flat),
+            prompt_logprobs=tuple(of_prompt),
+        )
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
