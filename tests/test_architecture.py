@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
     # Contracts follow from a request alone: they know neither a model nor how an engine computes.
-    "workers.judge.contracts": ("scenarios", "workers.record", "workers.judge.contracts"),
+    "workers.judge.contracts": ("scenarios", "workers.record", "workers.judge.judge", "workers.judge.contracts"),
     "workers.shrink": ("scenarios", "workers.record", "workers.shrink"),
     "workers.run": ("scenarios", "workers"),
     "cluster.dispatch": ("scenarios", "workers", "cluster.dispatch"),

@@ -10,6 +10,7 @@ from typing import Any
 from scenarios.spec import THROUGH_THE_HOST, EngineSpec
 from scenarios.trace import Trace
 from workers.judge.due_captures import DueCaptures
+from workers.judge.host_columns import cached_difference, compare_columns, difference, host_drafts, processed_columns
 from workers.judge.judge import End, Judge
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
@@ -27,11 +28,10 @@ from workers.oracle.expected_captures import (
     expected_state,
     place_of,
 )
-from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tapes
-from workers.oracle.truth import Release, RowTruth, StepTruth, Truth
-from workers.record.evidence import Difference, Rule, Violation, fact, shown, violation
+from workers.oracle.truth import Release, StepTruth
+from workers.record.evidence import Difference, fact
 from workers.record.log import Entry, Launched, Processed, Scheduled
 from workers.record.observation import POINTS, VARIABLES, Observation
 
@@ -91,7 +91,7 @@ class Checker(Judge):
         """Judge an entry, let the oracle take it, and note what it makes due."""
         due = self._due.before(entry) if self._due.on_host is not None else None
         if due is not None:
-            return _difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
+            return difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
         wrong = self.referee.judge(entry)
         if wrong is None:
             try:
@@ -103,7 +103,7 @@ class Checker(Judge):
         if wrong is not None:
             self.step = getattr(entry, "step", self.step)
             wrong = wrong.model_copy(update={"entry": _kind(entry)})
-            return _difference("log", self.step, fact("allowed_decision"), wrong)
+            return difference("log", self.step, fact("allowed_decision"), wrong)
         if isinstance(entry, Scheduled):
             self.step = entry.step
         elif isinstance(entry, Processed):
@@ -119,7 +119,7 @@ class Checker(Judge):
         due = self._due.observed(observed)
         if due is not None:
             seen = fact("observation", point=observed.point, step=observed.step)
-            return _difference("observations", self.step, due, seen)
+            return difference("observations", self.step, due, seen)
         return self._host(observed)
 
     def _host(self, observed: Observation) -> Difference | None:
@@ -136,9 +136,9 @@ class Checker(Judge):
                     "scheduled_known": [truth.committed for truth in truths],
                 }
                 order = tuple([truth.index for truth in truths])
-                found = _compare_columns(order, truths, columns, observed)
+                found = compare_columns(order, truths, columns, observed)
                 if found is None and oracle.cache is not None:
-                    return _cached(oracle.cache, observed)
+                    return cached_difference(oracle.cache, observed)
                 return found
             case "launched":
                 rows, order = oracle.steps[step].rows, oracle.steps[step].requests
@@ -149,17 +149,17 @@ class Checker(Judge):
                 }
                 if True in columns["discard"]:
                     columns["backup"] = [row.backup if row.discard else SCRATCH for row in rows]
-                return _compare_columns(order, rows, columns, observed)
+                return compare_columns(order, rows, columns, observed)
             case "corrected":
                 here = oracle.still_in_batch(step)
                 columns = {"corrected_computed": [row.kept for row in here]}
-                return _compare_columns(tuple([row.truth.index for row in here]), here, columns, observed)
+                return compare_columns(tuple([row.truth.index for row in here]), here, columns, observed)
             case _:
                 rows, order = oracle.steps[step].rows, oracle.steps[step].requests
-                columns = _processed_columns(rows, oracle.delivered)
+                columns = processed_columns(rows, oracle.delivered)
                 if self.spec.drafter in THROUGH_THE_HOST:
-                    columns["host_drafts"] = _host_drafts(rows)
-                return _compare_columns(order, rows, columns, observed) or self._results(observed)
+                    columns["host_drafts"] = host_drafts(rows)
+                return compare_columns(order, rows, columns, observed) or self._results(observed)
 
     def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
         """Compare captures of the device; a difference on the host is held against all that the device did before."""
@@ -218,7 +218,7 @@ class Checker(Judge):
             if self.is_over and self._due.captured_until is None:
                 return None
             seen = fact("capture", point=capture.point, step=capture.step, requests=capture.requests)
-            return _difference("captures", capture.step, due, seen)
+            return difference("captures", capture.step, due, seen)
         point, step, _, _ = capture
         whose = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
         return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
@@ -233,7 +233,7 @@ class Checker(Judge):
         for variable, wanted in expected.items():
             actual = values.get(variable)
             if actual is None:
-                return _difference(variable, step, fact("values"), fact("not_captured"))
+                return difference(variable, step, fact("values"), fact("not_captured"))
             # Behind what is expected everything is scratch.
             if actual != wanted and actual[: len(wanted)] != wanted:
                 return self._first_in(variable, wanted, actual, step, whose)
@@ -245,11 +245,11 @@ class Checker(Judge):
         """Return the first difference of what was captured of a variable from what is expected."""
         if len(actual) < len(wanted):
             due, seen = (fact("num_values", count=len(each)) for each in (wanted, actual))
-            return _difference(variable, step, due, seen)
+            return difference(variable, step, due, seen)
         index = next(at for at, (seen, value) in enumerate(zip(actual, wanted, strict=False)) if seen != value)
         owner, position = place_of(variable, index, whose, self.spec)
         where = (owner.truth.name, owner.commit, position) if owner is not None else ("padding", "padding", position)
-        return _difference(variable, step, wanted[index], actual[index], where)
+        return difference(variable, step, wanted[index], actual[index], where)
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -268,12 +268,12 @@ class Checker(Judge):
         """Compare what else is shown once a step has been processed, and judge what it brought."""
         found = self._logprobs(observed) if self._has_logprobs else None
         if found is None and self.oracle.cache is not None:
-            found = _cached(self.oracle.cache, observed)
+            found = cached_difference(self.oracle.cache, observed)
         found = found or self._books(observed)
         wrong = self._properties.processed(observed) if found is None and self._properties is not None else None
         if wrong is not None:
             wrong = wrong.model_copy(update={"entry": "processed"})
-            return _difference("log", observed.step, fact("allowed_results"), wrong)
+            return difference("log", observed.step, fact("allowed_results"), wrong)
         return found
 
     def _logprobs(self, observed: Observation) -> Difference | None:
@@ -285,10 +285,10 @@ class Checker(Judge):
         seen = observed.values.get("logprobs") or [()] * len(rows)
         if len(seen) != len(rows):
             due, there = (fact("num_rows", count=len(each)) for each in (rows, seen))
-            return _difference("logprobs", observed.step, due, there)
+            return difference("logprobs", observed.step, due, there)
         for row, expected, actual in zip(rows, wanted, seen, strict=True):
             if not are_close(actual, expected):
-                return _difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit, None))
+                return difference("logprobs", observed.step, expected, actual, (row.truth.name, row.commit, None))
         return None
 
     def _books(self, observed: Observation) -> Difference | None:
@@ -302,7 +302,7 @@ class Checker(Judge):
         for variable, count in free:
             seen = observed.values.get(variable)
             if seen != count:
-                return _difference(variable, observed.step, count, seen)
+                return difference(variable, observed.step, count, seen)
         return None
 
     @property
@@ -321,14 +321,14 @@ class Checker(Judge):
         due = self._due.left_over()
         if due is not None:
             which, missing = due
-            return _difference(which, self.step, missing, fact("not_shown"))
+            return difference(which, self.step, missing, fact("not_shown"))
         if self._has_captures and not end.digest:
-            return _difference("captures", self.step, fact("digest"), fact("no_digest"))
+            return difference("captures", self.step, fact("digest"), fact("no_digest"))
         self.num_compared += 1
         self._variables.add("leaks")
         wrong = self.referee.at_end() if not self.is_over else None
         if wrong is not None:
-            return _difference("log", self.step, fact("allowed_end"), wrong)
+            return difference("log", self.step, fact("allowed_end"), wrong)
         blocks = self.spec.num_blocks - left.values["free_blocks"]
         slots = self.spec.max_num_seqs - left.values["free_state_slots"]
         held = [(what, self.oracle.requests[request].name) for what, request in left.values["held"]]
@@ -336,73 +336,8 @@ class Checker(Judge):
             kept = fact("held", blocks=blocks, slots=slots)
             for what, name in held:
                 kept = fact("held_too", before=kept, what=what, request=name)
-            return _difference("leaks", self.step, fact("held", blocks=0, slots=0), kept)
+            return difference("leaks", self.step, fact("held", blocks=0, slots=0), kept)
         return None
-
-
-def _cached(cache: CachedBlocks, observed: Observation) -> Difference | None:
-    """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
-    columns = {
-        "block_references": cache.num_holders,
-        "cached_hashes": cache.hash_of,
-        "idle_blocks": cache.idle,
-    }
-    for variable, wanted in columns.items():
-        seen = observed.values.get(variable, ())
-        if seen != tuple(wanted):
-            at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
-            due, there = (fact("at_index", value=tuple(each[at : at + 1]), index=at) for each in (wanted, seen))
-            return _difference(variable, observed.step, due, there)
-    return None
-
-
-def _processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
-    """Return what each row of a processed step brings its request; counts only where the request goes on."""
-    truths = [row.truth for row in rows]
-    ends = [truth.finish_reason for truth in truths]
-    computed: list[Any] = [truth.sched_computed for truth in truths]
-    placeholders: list[Any] = [truth.sched_placeholders for truth in truths]
-    for index, end in enumerate(ends if any(ends) else ()):
-        if end is not None:
-            computed[index] = placeholders[index] = SCRATCH
-    return {"tokens": delivered, "finish_reason": ends, "computed": computed, "placeholders": placeholders}
-
-
-def _host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
-    """Return the drafts that the host has for each row that goes on with a token."""
-    return [
-        row.drafted.proposed
-        if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
-        else SCRATCH
-        for row in rows
-    ]
-
-
-def _compare_columns(
-    order: tuple[int, ...],
-    whose: Sequence[Truth | RowTruth],
-    columns: dict[str, list[Any]],
-    observed: Observation,
-) -> Difference | None:
-    """Compare values of the host, one a request or one a row, which come in the oracle's order."""
-    _, step, requests, values = observed
-    if order != requests:
-        return _difference(
-            "log", step, fact("requests", requests=order), violation(Rule.OBSERVED_ROWS, requests=requests)
-        )
-    if {**values, **columns} == values:
-        return None
-    for variable, wanted in columns.items():
-        actual = values.get(variable)
-        if actual == wanted:
-            continue
-        if actual is None or len(actual) != len(wanted):
-            return _difference(variable, step, fact("num_values", count=len(wanted)), actual)
-        for owner, expected, seen in zip(whose, wanted, actual, strict=True):
-            if expected != seen:
-                name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
-                return _difference(variable, step, expected, seen, (name, owner.commit, None))
-    return None
 
 
 def _follows_device(host: Difference) -> bool:
@@ -413,24 +348,3 @@ def _follows_device(host: Difference) -> bool:
 
 def _kind(entry: Entry) -> str:
     return type(entry).__name__.lower()
-
-
-def _difference(
-    variable: str,
-    step: int,
-    expected: object,
-    actual: object,
-    where: tuple[str, str, int | None] = ("", "", None),
-) -> Difference:
-    """Return a difference; `where` is the request, its commit and the position, of a variable that has them."""
-    request, commit, position = where
-    return Difference(
-        plane=VARIABLES[variable].plane if variable in VARIABLES else "books",
-        variable=variable,
-        request=request,
-        commit=commit,
-        step=step,
-        position=position,
-        expected=shown(expected),
-        actual=actual if isinstance(actual, Violation) else shown(actual),
-    )

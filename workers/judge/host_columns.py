@@ -1,0 +1,96 @@
+"""Columns of the host's observations: expected values, one a request or one a row, and their first difference."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from workers.oracle.expected_captures import SCRATCH
+from workers.oracle.prefix_cache import CachedBlocks
+from workers.oracle.truth import RowTruth, Truth
+from workers.record.evidence import Difference, Rule, Violation, fact, shown, violation
+from workers.record.observation import VARIABLES, Observation
+
+
+def cached_difference(cache: CachedBlocks, observed: Observation) -> Difference | None:
+    """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
+    columns = {
+        "block_references": cache.num_holders,
+        "cached_hashes": cache.hash_of,
+        "idle_blocks": cache.idle,
+    }
+    for variable, wanted in columns.items():
+        seen = observed.values.get(variable, ())
+        if seen != tuple(wanted):
+            at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
+            due, there = (fact("at_index", value=tuple(each[at : at + 1]), index=at) for each in (wanted, seen))
+            return difference(variable, observed.step, due, there)
+    return None
+
+
+def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
+    """Return what each row of a processed step brings its request; counts only where the request goes on."""
+    truths = [row.truth for row in rows]
+    ends = [truth.finish_reason for truth in truths]
+    computed: list[Any] = [truth.sched_computed for truth in truths]
+    placeholders: list[Any] = [truth.sched_placeholders for truth in truths]
+    for index, end in enumerate(ends if any(ends) else ()):
+        if end is not None:
+            computed[index] = placeholders[index] = SCRATCH
+    return {"tokens": delivered, "finish_reason": ends, "computed": computed, "placeholders": placeholders}
+
+
+def host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
+    """Return the drafts that the host has for each row that goes on with a token."""
+    return [
+        row.drafted.proposed
+        if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
+        else SCRATCH
+        for row in rows
+    ]
+
+
+def compare_columns(
+    order: tuple[int, ...],
+    whose: Sequence[Truth | RowTruth],
+    columns: dict[str, list[Any]],
+    observed: Observation,
+) -> Difference | None:
+    """Compare values of the host, one a request or one a row, which come in the oracle's order."""
+    _, step, requests, values = observed
+    if order != requests:
+        return difference(
+            "log", step, fact("requests", requests=order), violation(Rule.OBSERVED_ROWS, requests=requests)
+        )
+    if {**values, **columns} == values:
+        return None
+    for variable, wanted in columns.items():
+        actual = values.get(variable)
+        if actual == wanted:
+            continue
+        if actual is None or len(actual) != len(wanted):
+            return difference(variable, step, fact("num_values", count=len(wanted)), actual)
+        for owner, expected, seen in zip(whose, wanted, actual, strict=True):
+            if expected != seen:
+                name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
+                return difference(variable, step, expected, seen, (name, owner.commit, None))
+    return None
+
+
+def difference(
+    variable: str,
+    step: int,
+    expected: object,
+    actual: object,
+    where: tuple[str, str, int | None] = ("", "", None),
+) -> Difference:
+    """Return a difference; `where` is the request, its commit and the position, of a variable that has them."""
+    request, commit, position = where
+    return Difference(
+        plane=VARIABLES[variable].plane if variable in VARIABLES else "books",
+        variable=variable,
+        request=request,
+        commit=commit,
+        step=step,
+        position=position,
+        expected=shown(expected),
+        actual=actual if isinstance(actual, Violation) else shown(actual),
+    )
