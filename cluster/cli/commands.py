@@ -225,6 +225,7 @@ def _contradictions(store: Store) -> list[str]:
 
 @app.command()
 def replay(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
     engine: Engine = SPECSTORM,
@@ -236,7 +237,7 @@ def replay(
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
     asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
-    config = config_for(file, asked)
+    config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})

@@ -317,6 +317,7 @@ def _carry_out(
 
 
 def shrink(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
     limit: Annotated[int, typer.Option(min=1, help="Smaller traces to try at most.")] = LIMIT,
     workers: Workers = None,
@@ -332,7 +333,7 @@ def shrink(
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
     asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
-    config = config_for(file, asked)
+    config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     folder = out if out is not None else file.parent

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-from click.core import ParameterSource
+import typer
 from pydantic import ValidationError
 
 from cluster.campaigns.suite import Scenario
@@ -79,16 +78,17 @@ def config_of(asked: RunConfig) -> RunConfig:
     )
 
 
-def config_for(file: Path, asked: RunConfig) -> RunConfig:
+def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
     """Return the configuration for one scenario file: where no engine is typed, the options that the file names.
+
+    `context` is that of the command, which knows what was typed.
 
     Raises:
         InputError: as `config_of`, or the file names what is no device.
         ScenarioError: the file cannot be read.
     """
-    context = click.get_current_context()
-    unasked = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-    typed = {name for name in RunConfig.model_fields if context.get_parameter_source(name) not in (None, *unasked)}
+    sources = {name: context.get_parameter_source(name) for name in RunConfig.model_fields}
+    typed = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
     named = codec.run_on(file) if "engine" not in typed else {}
     values = {**asked.model_dump(), **{name: value for name, value in named.items() if name not in typed}}
     try:
