@@ -78,19 +78,17 @@ def config_of(asked: RunConfig) -> RunConfig:
     )
 
 
-# Sources of an option's value other than its default, here or in a settings file.
-_TYPED = ("COMMANDLINE", "ENVIRONMENT", "PROMPT")
-
-
 def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
     """Return the configuration for one scenario file: where no engine is typed, the options that the file names.
+
+    `context` is that of the command, which knows what was typed.
 
     Raises:
         InputError: as `config_of`, or the file names what is no device.
         ScenarioError: the file cannot be read.
     """
     sources = {name: context.get_parameter_source(name) for name in RunConfig.model_fields}
-    typed = {name for name, source in sources.items() if source is not None and source.name in _TYPED}
+    typed = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
     named = codec.run_on(file) if "engine" not in typed else {}
     values = {**asked.model_dump(), **{name: value for name, value in named.items() if name not in typed}}
     try:

@@ -195,9 +195,11 @@ class TargetKind(Protocol):
     @property
     def package(self) -> str:
         """The Python package of its sources, which others may be laid over; empty of an engine within this program."""
+        return ""
 
     def unmet(self, trace: Trace) -> str | None:
         """Say which requirement of the faults in a trace its specification does not meet, or None."""
+        return None
 
     def require(self, config: RunConfig) -> None:
         """Make sure that this process can run it on the device of a configuration.

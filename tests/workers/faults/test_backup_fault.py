@@ -2,6 +2,7 @@
 
 from scenarios.codec import load
 from scenarios.strategies import random_trace
+from tests.workers.run.runs import judged_by
 from tests.workers.run.test_smoke import PATHS
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
@@ -10,7 +11,6 @@ from workers.oracle.tape import Tapes
 from workers.oracle.truth import Release, StepTruth
 from workers.record.evidence import Difference
 from workers.record.observation import Observation
-from workers.record.verdict import Diverged
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm
 
@@ -39,10 +39,9 @@ def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> No
         if trace.spec.drafter != "eagle" or trace.spec.drafter_max_len:
             continue
         run = Run(trace.explicit().model_copy(update={"faults": (FAULT,)}), TAPES, Options(), Specstorm(Parts()))
-        run.checker = BlindToInputs(run.trace, TAPES)
-        verdict = run.to_end()
+        found = judged_by(run, BlindToInputs(run.trace, TAPES)).to_end()
         if run.probes.get(f"fault {FAULT}"):
-            assert isinstance(verdict, Diverged)
-            planes.append((verdict.difference.plane, verdict.difference.variable))
+            assert isinstance(found, Difference)
+            planes.append((found.plane, found.variable))
     assert len(planes) >= 20
     assert {variable for _, variable in planes} <= {"drafter_kv", "drafter_kv_at_end"}

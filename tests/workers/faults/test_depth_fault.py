@@ -6,6 +6,7 @@ from scenarios.drafters import TRAITS
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Rule, fact, violation
 from workers.record.verdict import Agreed, Diverged, Lost, Vacuous
 from workers.run.check import check
 
@@ -42,11 +43,13 @@ def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_i
 def test_without_the_fault_no_engine_has_three_steps_in_flight() -> None:
     verdict = check(at_depth(0, 3).model_copy(update={"faults": ()}), TAPES)
     assert isinstance(verdict, Diverged)
-    assert verdict.difference.actual == "processed: step 0 was processed with 2 in flight, depth is 3"
+    broken = violation(Rule.PROCESSED_EARLY, step=0, count=2, depth=3)
+    assert verdict.difference.actual == broken.model_copy(update={"entry": "processed"})
 
 
 def test_the_fault_changes_nothing_at_depths_that_are_allowed_and_asks_for_depth_3() -> None:
     for depth in (1, 2, 4):
         verdict = check(at_depth(0, depth), TAPES)
         assert isinstance(verdict, Vacuous)
-        assert verdict.missing == (f"fault {FAULT} requires depth = 3, the trace has {depth}",)
+        unmet = f"fault {FAULT} requires depth = 3, the trace has {depth}"
+        assert verdict.missing == (fact("unmet", requirement=unmet),)

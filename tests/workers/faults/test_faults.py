@@ -15,7 +15,7 @@ from tests.workers.faults.seeds import FOUND_AT
 from workers.engine.parts import Parts
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, fact
 from workers.record.verdict import Agreed, Crashed, Diverged, Vacuous
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -105,7 +105,7 @@ def planes_found(fault: str, policy: str, options: Options, num_traces: int) -> 
             case Diverged(difference=difference):
                 found[seed] = difference.plane
             case Vacuous(missing=missing):
-                assert missing == (f"fault {fault}: never reached",)
+                assert missing == (fact("fault_not_reached", fault=fault),)
             case _:
                 assert isinstance(verdict, Agreed), (seed, verdict)
     return found
@@ -170,7 +170,8 @@ def test_a_fault_is_vacuous_wherever_one_of_its_requirements_is_not_met(fault: s
         spec = trace.spec.model_copy(update={key: other})
         verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
         assert isinstance(verdict, Vacuous)
-        assert verdict.missing == (f"fault {fault} requires {key} = {wanted}, the trace has {other}",)
+        unmet = f"fault {fault} requires {key} = {wanted}, the trace has {other}"
+        assert verdict.missing == (fact("unmet", requirement=unmet),)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -178,7 +179,7 @@ def test_a_trace_on_which_a_fault_is_never_reached_is_vacuous(fault: str) -> Non
     trace = with_fault(fault, 0, "eager")
     verdict = check(trace.model_copy(update={"events": ()}), TAPES)
     assert isinstance(verdict, Vacuous)
-    assert verdict.missing == (f"fault {fault}: never reached",)
+    assert verdict.missing == (fact("fault_not_reached", fault=fault),)
 
 
 def test_no_two_faults_in_one_part_look_the_same() -> None:
@@ -219,7 +220,8 @@ def test_a_fault_that_cannot_happen_makes_a_trace_vacuous_and_says_what_it_requi
         spec = trace.spec.model_copy(update={key: value})
         verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
         assert isinstance(verdict, Vacuous)
-        assert verdict.missing == (f"fault {ACCEPTED} requires {key} = {wanted}, the trace has {value}",)
+        unmet = f"fault {ACCEPTED} requires {key} = {wanted}, the trace has {value}"
+        assert verdict.missing == (fact("unmet", requirement=unmet),)
 
 
 def test_a_fault_changes_one_part_of_one_engine_and_leaves_the_next_engine_sound() -> None:

@@ -53,7 +53,7 @@ class Snapshots(Checker):
         self.releases: list[Release] = []
         self.observations: list[Observation] = []
 
-    def see_log(self, log: list[Entry | Observation]) -> Difference | None:
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         for entry in log:
             found = super().see_log([entry])
             if found is not None:

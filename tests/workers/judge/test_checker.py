@@ -19,16 +19,19 @@ from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_of, memory_of
+from tests.workers.run.runs import difference_in, judged_by
 from workers.engine.memory import View
 from workers.engine.parts import Parts
+from workers.judge.checker import Checker
 from workers.lanes.base import OpFailed
 from workers.oracle.expected_captures import SCRATCH, place_of
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference
+from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Recorder
-from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.record.verdict import NotDrained
 from workers.run.engine_run import Options, Run
-from workers.targets.specstorm import Specstorm, ours
+from workers.targets.specstorm import Specstorm, SpecstormTarget, ours
 
 TAPES = Tapes()
 SEEDS = range(60)
@@ -58,11 +61,9 @@ def trace_of(seed: int) -> Trace:
 
 @cache
 def clean_run(seed: int) -> tuple[Snapshots, Run]:
-    run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
-    snapshots = Snapshots(run.trace, TAPES)
-    run.checker = snapshots
-    verdict = run.to_end()
-    assert isinstance(verdict, Agreed), verdict
+    snapshots = Snapshots(trace_of(seed), TAPES)
+    run = judged_by(Run(trace_of(seed), TAPES, Options(), Specstorm(Parts())), snapshots)
+    assert run.to_end() is None
     return snapshots, run
 
 
@@ -83,7 +84,7 @@ def device_places(snapshots: Snapshots, variable: str) -> list[Place]:
     return places
 
 
-def run_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Verdict:
+def found_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Difference:
     """Flip a bit of device memory just before a capture, and flip it back right after."""
     cells: list[tuple[str, int]] = []
 
@@ -97,14 +98,9 @@ def run_with_flip(trace: Trace, variable: str, place: Place, bit: int) -> Verdic
             flip(ours(run.target).machine, *cells[0], bit)
 
     run = hooked(trace, TAPES, before, after)
-    verdict = run.to_end()
+    found = difference_in(run)
     assert cells, "the place was reached"
-    return verdict
-
-
-def found_by(verdict: Verdict) -> Difference:
-    assert isinstance(verdict, Diverged), verdict
-    return verdict.difference
+    return found
 
 
 @pytest.mark.parametrize("variable", DEVICE)
@@ -118,7 +114,7 @@ def test_a_flip_of_a_device_value_in_its_domain_is_found_and_named(variable: str
         real = [place for place in places if place.request != "padding"]
         for place in pick(real, seed, variable) + pick(padding, seed, variable):
             bit = below(64, seed, "bit", variable, place.at)
-            found = found_by(run_with_flip(trace_of(seed), variable, place, bit))
+            found = found_with_flip(trace_of(seed), variable, place, bit)
             seen = (found.variable, found.plane, found.request, found.position)
             assert seen == (variable, VARIABLES[variable].plane, place.request, place.position), (seed, place, bit)
             assert place.point == "freed" or found.step == place.step
@@ -165,18 +161,18 @@ def host_places(snapshots: Snapshots, variable: str) -> list[Place]:
     return places
 
 
-class Tampered(Run):
-    """A run whose observation number `place.step` is shown with one bit flipped."""
+class Tampered(Checker):
+    """A checker to which observation number `place.step` is shown with one bit flipped."""
 
     def __init__(self, trace: Trace, variable: str, place: Place, bit: int) -> None:
-        super().__init__(trace, TAPES, Options(), Specstorm(Parts()))
+        super().__init__(trace, TAPES)
         self._flip = (variable, place, bit)
         self._num_observed = 0
 
-    def _follow(self) -> Difference | None:
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         variable, place, bit = self._flip
-        log = ours(self.target).engine.log
-        for at, entry in enumerate(log):
+        seen = [*log]
+        for at, entry in enumerate(seen):
             if isinstance(entry, Observation):
                 if self._num_observed == place.step:
                     values = dict(entry.values)
@@ -185,9 +181,9 @@ class Tampered(Run):
                     else:
                         values[variable] = list(values[variable])
                         values[variable][place.at] = flipped(values[variable][place.at], bit)
-                    log[at] = entry._replace(values=values)
+                    seen[at] = entry._replace(values=values)
                 self._num_observed += 1
-        return super()._follow()
+        return super().see_log(seen)
 
 
 @pytest.mark.parametrize("variable", HOST)
@@ -198,27 +194,29 @@ def test_a_flip_of_a_host_value_in_its_domain_is_found_and_named(variable: str) 
             break
         for place in pick(host_places(clean_run(seed)[0], variable), seed, variable):
             bit = below(63, seed, "bit", variable, place.at)
-            found = found_by(Tampered(trace_of(seed), variable, place, bit).to_end())
+            run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
+            found = difference_in(judged_by(run, Tampered(run.trace, variable, place, bit)))
             seen = (found.variable, found.plane, found.request, found.position)
             assert seen == (variable, VARIABLES[variable].plane, place.request, None), (seed, place, bit)
             flips += 1
     assert flips >= FLIPS_PER_VARIABLE
 
 
-class Leaking(Run):
-    """A run whose pool loses something once everything is done."""
+class Leaking(SpecstormTarget):
+    """An engine one of whose pools loses something once everything is done."""
 
-    def _follow(self) -> Difference | None:
-        if self.drive.drained():
-            scheduler = ours(self.target).engine.scheduler
-            pool = scheduler.blocks if self.trace.seed % 2 else scheduler.state_slots
-            pool.take(1)
-        return super()._follow()
+    pool = ""
+
+    def left_over(self) -> Observation:
+        getattr(self.engine.scheduler, self.pool).take(1)
+        return super().left_over()
 
 
 def test_a_block_or_a_state_slot_that_is_lost_at_the_end_is_a_leak() -> None:
     for seed in range(FLIPS_PER_VARIABLE):
-        found = found_by(Leaking(trace_of(seed), TAPES, Options(), Specstorm(Parts())).to_end())
+        run = Run(trace_of(seed), TAPES, Options(), Specstorm(Parts()))
+        ours(run.target).__class__ = type("Losing", (Leaking,), {"pool": ("state_slots", "blocks")[seed % 2]})
+        found = difference_in(run)
         assert (found.variable, found.plane) == ("leaks", VARIABLES["leaks"].plane), seed
 
 
@@ -258,7 +256,7 @@ def dead_bits(seed: int) -> list[Dead]:
     return found
 
 
-def run_with_dead_bits(trace: Trace, bits: list[Dead]) -> Verdict | OpFailed:
+def found_with_dead_bits(trace: Trace, bits: list[Dead]) -> Difference | NotDrained | OpFailed | None:
     reached: list[Dead] = []
 
     def after(point: str, step: int, view: View | None, blocks: list[int]) -> None:
@@ -270,21 +268,21 @@ def run_with_dead_bits(trace: Trace, bits: list[Dead]) -> Verdict | OpFailed:
     run = hooked(trace, TAPES, after=after)
     run.detector = None
     try:
-        verdict = run.to_end()
+        found = run.to_end()
     except OpFailed as failed:
         return failed
-    assert not isinstance(verdict, Agreed) or len(reached) == len(bits)
-    return verdict
+    assert found is not None or len(reached) == len(bits)
+    return found
 
 
 def test_flips_outside_every_domain_change_nothing() -> None:
     flips: Counter[str] = Counter()
     for seed in SEEDS:
         bits = dead_bits(seed)
-        verdict = run_with_dead_bits(trace_of(seed), bits)
-        if not isinstance(verdict, Agreed):
-            guilty = [bit for bit in bits if not isinstance(run_with_dead_bits(trace_of(seed), [bit]), Agreed)]
-            pytest.fail(f"seed {seed}: {guilty} are outside every domain, but: {verdict}")
+        found = found_with_dead_bits(trace_of(seed), bits)
+        if found is not None:
+            guilty = [bit for bit in bits if found_with_dead_bits(trace_of(seed), [bit]) is not None]
+            pytest.fail(f"seed {seed}: {guilty} are outside every domain, but: {found}")
         flips.update(bit.buffer for bit in bits)
     assert flips.total() >= 1000
     assert set(flips) == set(memory_of(ours(clean_run(0)[1].target).machine))
@@ -295,8 +293,7 @@ def test_a_state_slot_that_nobody_owns_may_hold_any_accepted_count() -> None:
     events = tuple(Submit(tick=tick, request=f"r{tick}", prompt=(1, 2), max_tokens=20) for tick in (0, 3))
     trace = Trace(spec=EngineSpec(max_num_seqs=2, num_speculative_tokens=2), events=events).explicit()
     for bit in (4, 40, 63):
-        verdict = run_with_dead_bits(trace, [Dead(0, "slot_accepted", 0, bit)])
-        assert isinstance(verdict, Agreed), verdict
+        assert found_with_dead_bits(trace, [Dead(0, "slot_accepted", 0, bit)]) is None
 
 
 class FlipsOutside(Recorder):
@@ -336,8 +333,7 @@ def test_what_is_captured_outside_a_domain_is_not_compared() -> None:
             continue
         recorder = FlipsOutside(clean_run(seed)[0])
         run = hooked(trace_of(seed), TAPES, recorder=recorder)
-        verdict = run.to_end()
-        assert isinstance(verdict, Agreed), (seed, verdict)
+        assert run.to_end() is None, seed
         flips.update(recorder.flips)
     assert flips.total() >= 1000
     # Padding rows are outside the domain of almost everything; what has a pad value has no outside.

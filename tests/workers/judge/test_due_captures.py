@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
+from tests.workers.run.runs import difference_in, judged_by
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import ModelRunner
 from workers.engine.step import Step
 from workers.judge.checker import Checker
+from workers.judge.judge import End
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, Fact, Rule, Violation, fact
 from workers.record.log import Corrected, Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
-from workers.record.verdict import Agreed, Diverged
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
@@ -47,29 +48,27 @@ class Listening(Checker):
         super().__init__(trace, TAPES)
         self.stream = Stream([], [])
         self.num_calls = 0
-        self.end: tuple[Observation, str] | None = None
+        self.end: End | None = None
 
-    def see_log(self, log: list[Item]) -> Difference | None:
+    def see_log(self, log: Sequence[Item]) -> Difference | None:
         self.stream.host.extend((self.num_calls, item) for item in log)
         return super().see_log(log)
 
-    def captures(self, captures: list[Observation]) -> Difference | None:
+    def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
         self.stream.device.extend((self.num_calls, item) for item in captures)
         self.num_calls += 1
-        return super().captures(captures)
+        return super().see_captures(captures)
 
-    def at_end(self, left: Observation, digest: str) -> Difference | None:
-        self.end = left, digest
-        return super().at_end(left, digest)
+    def at_end(self, end: End) -> Difference | None:
+        self.end = end
+        return super().at_end(end)
 
 
 @cache
 def clean_run(seed: int) -> tuple[Trace, Listening]:
     run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
     checker = Listening(run.trace)
-    run.checker = checker
-    verdict = run.to_end()
-    assert isinstance(verdict, Agreed), verdict
+    assert judged_by(run, checker).to_end() is None
     return run.trace, checker
 
 
@@ -82,7 +81,7 @@ def judged(trace: Trace, heard: Listening, stream: Stream) -> Difference | None:
         found = found or checker.see_captures([item for number, item in stream.device if number == call])
         if found is not None:
             return found
-    return checker.at_end(*heard.end)
+    return checker.at_end(heard.end)
 
 
 Numbered = list[tuple[int, Any]]
@@ -190,6 +189,11 @@ def test_what_comes_last_is_due_too(point: str) -> None:
     pytest.fail("no place")
 
 
+def rule_of(found: Difference) -> Rule | None:
+    """Return the rule of the log that is broken, if one is."""
+    return found.actual.rule if isinstance(found.actual, Violation) else None
+
+
 class NeverCorrects(ModelRunner):
     """A runner that leaves the host's mirrors as they were guessed, and says nothing of it."""
 
@@ -201,9 +205,7 @@ def test_host_mirrors_that_are_never_corrected_are_found() -> None:
     for seed in SEEDS[:10]:
         run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
         ours(run.target).engine.runner.__class__ = NeverCorrects
-        verdict = run.to_end()
-        assert isinstance(verdict, Diverged)
-        assert "was not corrected" in verdict.difference.actual or "never corrected" in verdict.difference.actual
+        assert rule_of(difference_in(run)) in (Rule.LAUNCHED_UNCORRECTED, Rule.NEVER_CORRECTED)
 
 
 def test_a_correction_that_is_left_out_with_all_it_shows_is_found() -> None:
@@ -219,7 +221,7 @@ def test_a_correction_that_is_left_out_with_all_it_shows_is_found() -> None:
             ]
             found = judged(trace, heard, Stream(host, heard.stream.device))
             assert found is not None
-            assert "correct" in found.actual
+            assert rule_of(found) in (Rule.LAUNCHED_UNCORRECTED, Rule.NEVER_CORRECTED, Rule.CORRECTED_OUT_OF_TURN)
 
 
 class Deaf(Recorder):
@@ -232,9 +234,8 @@ class Deaf(Recorder):
 def test_an_empty_digest_of_captures_is_refused() -> None:
     run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
     ours(run.target).recorder.__class__ = Deaf
-    verdict = run.to_end()
-    assert isinstance(verdict, Diverged)
-    assert (verdict.difference.variable, verdict.difference.actual) == ("captures", "an empty digest")
+    found = difference_in(run)
+    assert (found.variable, found.actual) == ("captures", fact("no_digest"))
 
 
 class Forgetful(Recorder):
@@ -254,10 +255,10 @@ def test_an_engine_that_never_captures_at_a_point_is_found(point: str) -> None:
     seed = next(seed for seed, _ in places(point, is_on_device=True))
     run = Run(clean_run(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
     ours(run.target).recorder.__class__ = type("Dropping", (Forgetful,), {"point": point})
-    verdict = run.to_end()
-    assert isinstance(verdict, Diverged)
-    assert verdict.difference.variable == "captures"
-    assert verdict.difference.expected.startswith(f"capture {point} of step")
+    found = difference_in(run)
+    assert found.variable == "captures"
+    assert isinstance(found.expected, Fact)
+    assert (found.expected.kind, found.expected.values["point"]) == ("capture", point)
 
 
 class KeepsRequests(Engine):
@@ -273,7 +274,7 @@ class KeepsRequests(Engine):
 def test_what_the_host_holds_of_an_ended_request_is_a_leak() -> None:
     run = Run(clean_run(0)[0], TAPES, Options(races=False), Specstorm(Parts()))
     ours(run.target).engine.__class__ = KeepsRequests
-    verdict = run.to_end()
-    assert isinstance(verdict, Diverged)
-    assert (verdict.difference.variable, verdict.difference.plane) == ("leaks", "books")
-    assert "drafts of request" in verdict.difference.actual
+    found = difference_in(run)
+    assert (found.variable, found.plane) == ("leaks", "books")
+    assert isinstance(found.actual, Fact)
+    assert (found.actual.kind, found.actual.values["what"]) == ("held_too", "drafts")

@@ -1,7 +1,7 @@
 """What no engine may do is refused, by name; what the clean engine does never is."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice
 
@@ -13,6 +13,7 @@ from scenarios.trace import Trace
 from tests.workers.judge.doctors import REFUSED, Doctor, Place
 from tests.workers.judge.history_doctors import REFUSED_BY_HISTORY
 from tests.workers.judge.schedulers import SCHEDULERS
+from tests.workers.run.runs import judged_by
 from workers.engine.parts import Parts
 from workers.engine.scheduler import Scheduler
 from workers.judge.checker import Checker
@@ -20,7 +21,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import Observation
-from workers.record.verdict import Agreed, Diverged
+from workers.record.words import actual_text
 from workers.run.engine_run import Options, Run
 from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, ours
@@ -31,30 +32,30 @@ PLACES_MAX = 12
 ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
 
 
-class Logged(Run):
-    """A run that keeps its decisions."""
+class Logged(Checker):
+    """A checker that keeps the decisions that it is shown."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
+        super().__init__(trace, TAPES)
         self.log: list[Entry] = []
 
-    def _follow(self) -> Difference | None:
-        self.log += [entry for entry in ours(self.target).engine.log if not isinstance(entry, Observation)]
-        return super()._follow()
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
+        self.log += [entry for entry in log if not isinstance(entry, Observation)]
+        return super().see_log(log)
 
 
 @cache
 def clean_log(seed: int) -> tuple[Trace, list[Entry]]:
-    run = Logged(random_trace(seed).explicit())
-    verdict = run.to_end()
-    assert isinstance(verdict, Agreed), verdict
-    return run.trace, run.log
+    trace = random_trace(seed).explicit()
+    checker = Logged(trace)
+    assert judged_by(Run(trace, TAPES, Options(races=False), Specstorm(Parts())), checker).to_end() is None
+    return trace, checker.log
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_the_log_of_a_clean_engine_is_accepted(seed: int) -> None:
     trace, log = clean_log(seed)
-    assert Checker(trace, TAPES, points=frozenset()).follow([*log]) is None
+    assert Checker(trace, TAPES, points=frozenset()).see_log(log) is None
 
 
 def refusals(doctor: Doctor) -> Iterator[Difference | None]:
@@ -82,7 +83,7 @@ def test_a_decision_that_no_engine_may_take_is_refused_by_name(name: str) -> Non
     for difference in found:
         assert difference is not None
         assert (difference.plane, difference.variable) == ("books", "log")
-        assert re.search(message, difference.actual), difference.actual
+        assert re.search(message, actual_text(difference)), difference.actual
 
 
 class Deaf(Run):
@@ -90,9 +91,9 @@ class Deaf(Run):
 
     def __init__(self, trace: Trace, kind: type) -> None:
         super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
-        last_tick = self.drive.events.last_tick
-        self.drive.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
-        self.drive.events.last_tick = last_tick
+        last_tick = self.feed.events.last_tick
+        self.feed.events = EventQueue([event for event in trace.events if not isinstance(event, kind)])
+        self.feed.events.last_tick = last_tick
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ class Deaf(Run):
 def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
     traces = (clean_log(seed)[0] for seed in SEEDS)
     asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]
-    assert any(not isinstance(Deaf(trace, kind).to_end(), Agreed) for trace in asked)
+    assert any(Deaf(trace, kind).to_end() is not None for trace in asked)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -109,8 +110,8 @@ def test_a_scheduler_with_one_mistake_is_found(scheduler: type[Scheduler]) -> No
     for seed in SEEDS:
         run = Run(clean_log(seed)[0], TAPES, Options(races=False), Specstorm(Parts()))
         ours(run.target).engine.scheduler.__class__ = scheduler
-        verdict = run.to_end()
-        if not isinstance(verdict, Agreed):
-            assert isinstance(verdict, Diverged)
+        found = run.to_end()
+        if found is not None:
+            assert isinstance(found, Difference)
             return
     pytest.fail(f"{scheduler.__name__}: not found in {len(SEEDS)} traces")

@@ -7,6 +7,7 @@ example of the specification; identity I1 after every processed step.
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,16 @@ from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.oracle.fold import expectations
+from tests.workers.run.runs import judged_by
+from workers.engine.engine import Engine
 from workers.engine.parts import Parts
+from workers.judge.checker import Checker
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tape, Tapes, script, tape_length
 from workers.record import model
+from workers.record.evidence import Difference
 from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
 from workers.record.observation import Observation
-from workers.record.verdict import Agreed, Difference
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
@@ -32,28 +36,29 @@ ROOT = Path(__file__).resolve().parents[3]
 TAPES = Tapes()
 
 
-class RecordedRun(Run):
-    """A run that keeps what its engine's host said: decisions in `log`, values in `each`."""
+class Recording(Checker):
+    """A checker that keeps what an engine's host shows: decisions in `log`, values in `observations`."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
+        super().__init__(trace, TAPES)
+        self.trace = trace
         self.log: list[Entry] = []
         self.observations: list[Observation] = []
 
-    def _follow(self) -> Difference | None:
-        for entry in ours(self.target).engine.log:
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
+        for entry in log:
             if isinstance(entry, Observation):
                 self.observations.append(entry)
             else:
                 self.log.append(entry)
-        return super()._follow()
+        return super().see_log(log)
 
 
-def recorded_run(trace: Trace) -> RecordedRun:
-    run = RecordedRun(trace.explicit())
-    verdict = run.to_end()
-    assert isinstance(verdict, Agreed), verdict
-    return run
+def recorded_run(trace: Trace) -> Recording:
+    checker = Recording(trace.explicit())
+    run = Run(checker.trace, TAPES, Options(races=False), Specstorm(Parts()))
+    assert judged_by(run, checker).to_end() is None
+    return checker
 
 
 def test_the_oracle_expects_the_same_in_a_process_that_has_no_engine() -> None:
@@ -211,38 +216,40 @@ def test_the_worked_example_of_the_specification_is_what_the_scheduler_counts() 
     assert corrected == [[5], [7], [8]], "the true counts"
 
 
-class Identities(Run):
-    """A run that asserts I1 of the specification after every step: computed - placeholders == tokens - 1.
+class Identities(Checker):
+    """A checker that asserts I1 of the specification after every step: computed - placeholders == tokens - 1.
 
     It holds for a request whose first sampling step, in its epoch, has been scheduled.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
+    def __init__(self, trace: Trace, engine: Engine) -> None:
+        super().__init__(trace, TAPES)
         self.num_held = 0
+        self._engine = engine
         self._sampling: set[tuple[int, int]] = set()
 
-    def _follow(self) -> Difference | None:
+    def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         epochs: dict[int, int] = {}
-        for entry in ours(self.target).engine.log:
+        for entry in log:
             if isinstance(entry, Scheduled):
                 epochs = {row.request: row.epoch for row in entry.rows}
             if isinstance(entry, Observation) and entry.point == "scheduled":
                 counts = zip(entry.requests, entry.values["scheduled_placeholders"], strict=True)
                 self._sampling |= {(index, epochs[index]) for index, count in counts if count and index in epochs}
-        for request in ours(self.target).engine.scheduler.running:
+        for request in self._engine.scheduler.running:
             if (request.index, request.epoch) in self._sampling:
                 assert request.num_computed - request.num_placeholders == len(request.tokens) - 1, request
                 self.num_held += 1
-        return super()._follow()
+        return super().see_log(log)
 
 
 def test_i1_holds_after_every_step_of_random_traces() -> None:
     num_held = 0
     for seed in range(60):
-        run = Identities(random_trace(seed).explicit())
-        assert isinstance(run.to_end(), Agreed)
-        num_held += run.num_held
+        run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
+        checker = Identities(run.trace, ours(run.target).engine)
+        assert judged_by(run, checker).to_end() is None
+        num_held += checker.num_held
     assert num_held > 1200
 
 

@@ -13,6 +13,7 @@ from workers.run import agreed_run
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References
+from workers.run.repetition import Repetition
 
 TAPES = Tapes()
 SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=3))
@@ -71,7 +72,7 @@ def test_a_run_that_shows_less_than_the_agreed_one_is_not_the_same() -> None:
     agreed = references.agreed
     assert agreed is not None
     assert agreed.left is not None
-    repetition = agreed_run.Repetition(agreed)
+    repetition = Repetition(agreed)
     assert repetition.goes_on(agreed.log, agreed.captures[:-1])
     assert not repetition.ends(agreed.left, agreed.digest)
     assert repetition.goes_on([], agreed.captures[-1:])

@@ -17,6 +17,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.device_mutants import DEVICE_MUTANTS, EQUIVALENT
 from tests.workers.run.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as, then
+from tests.workers.run.runs import difference_in
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts, roll_back
@@ -24,9 +25,20 @@ from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import EventRecord
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Access, Rule, Violation, fact
 from workers.record.log import UNSPOILED, Spoils
 from workers.record.observation import VARIABLES
-from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous
+from workers.record.verdict import (
+    Agreed,
+    Crashed,
+    Diverged,
+    LanesWait,
+    NotDrained,
+    Stuck,
+    Vacuous,
+    Waiting,
+)
+from workers.record.words import reason_text
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.run.event_feed import EventQueue
@@ -109,7 +121,7 @@ def test_a_host_part_that_raises_is_a_crash_that_says_what_and_where() -> None:
     verdict = check(TWO_REQUESTS, TAPES, kind=Specstorm(Parts(backup_index=backup_index)))
     assert isinstance(verdict, Crashed)
     assert verdict.error == "LookupError: no backup token"
-    assert verdict.where.startswith("backup_index in test_check.py:")
+    assert (verdict.where.function, verdict.where.file) == ("backup_index", "test_check.py")
     assert verdict.stats.requests == 2
 
 
@@ -144,22 +156,17 @@ def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> N
         trace = TWO_REQUESTS.model_copy(update={"schedule": schedule})
         verdict = check(trace, TAPES, kind=Specstorm(Parts(gather_counts=waits_for_ever)))  # type: ignore[arg-type]
         assert isinstance(verdict, Stuck)
-        assert verdict.reason.startswith("the host waits for d2h_counts; ")
-
-
-class Impatient(Run):
-    """A run that may take four steps."""
-
-    def _ticks_max(self) -> int:
-        return 3
+        assert isinstance(verdict.waits, LanesWait)
+        assert verdict.waits.host == "d2h_counts"
 
 
 def test_a_run_that_has_not_drained_at_its_bound_is_stuck_and_says_who_waits_and_why() -> None:
     spec = EngineSpec(max_num_seqs=1)
     trace = TWO_REQUESTS.model_copy(update={"spec": spec})
-    verdict = Impatient(trace, TAPES, Options(), Specstorm(Parts())).to_end()
+    verdict = check(trace, TAPES, Options(steps_max=3))
     assert isinstance(verdict, Stuck)
-    assert verdict.reason == "not drained after 4 steps; b waits: rows"
+    assert verdict.waits == NotDrained(steps=4, waiting=(Waiting(request="b", reason="rows"),))
+    assert reason_text(verdict) == "not drained after 4 steps; b waits: rows"
 
 
 def test_requests_that_take_each_others_blocks_for_ever_are_stuck() -> None:
@@ -170,18 +177,6 @@ def test_requests_that_take_each_others_blocks_for_ever_are_stuck() -> None:
     assert verdict.stats.probes["preemption_by_blocks"] > 10
 
 
-class Endless(Exception):
-    """A run is past any bound."""
-
-
-class Patient(Run):
-    """A run that gives up by itself after a thousand steps."""
-
-    def _note_progress(self, entry: object) -> None:
-        if ours(self.target).engine.tick > 1000:
-            raise Endless
-
-
 def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> None:
     def take_the_next_one_too(request: Request, num_drafts: int, num_valid: int) -> None:
         roll_back(request, num_drafts, num_valid)
@@ -189,15 +184,16 @@ def test_an_engine_that_takes_every_sample_away_is_found_within_a_bound() -> Non
 
     events = (*TWO_REQUESTS.events, NoValidToken(tick=0, request="a"))
     trace = TWO_REQUESTS.model_copy(update={"events": events})
-    verdict = Patient(trace, TAPES, Options(), Specstorm(Parts(roll_back=take_the_next_one_too))).to_end()
+    verdict = check(trace, TAPES, kind=Specstorm(Parts(roll_back=take_the_next_one_too)))
     assert isinstance(verdict, Stuck | Diverged)
+    assert verdict.stats.steps <= 1000
 
 
 def test_an_expectation_that_is_not_met_makes_a_run_vacuous_and_says_how_often_it_was_seen() -> None:
     trace = TWO_REQUESTS.model_copy(update={"expect": {"admit": 2, "preemption": 1}})
     verdict = check(trace, TAPES)
     assert isinstance(verdict, Vacuous)
-    assert verdict.missing == ("preemption: expected at least 1, seen 0",)
+    assert verdict.missing == (fact("probe", probe="preemption", least=1, seen=0),)
     assert isinstance(check(trace.model_copy(update={"expect": {"admit": 2}}), TAPES), Agreed)
 
 
@@ -205,7 +201,8 @@ def test_a_fault_that_is_never_reached_makes_a_run_vacuous() -> None:
     # No row moves: both requests arrive and end together.
     verdict = check(TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",)}), TAPES)
     assert isinstance(verdict, Vacuous)
-    assert verdict.missing == ("fault vllm-38556-accepted-counts: never reached",)
+    assert verdict.missing == (fact("fault_not_reached", fault="vllm-38556-accepted-counts"),)
+    assert not verdict.reached("vllm-38556-accepted-counts")
 
 
 def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_starts() -> None:
@@ -213,7 +210,8 @@ def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_
     trace = TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",), "spec": spec})
     verdict = check(trace, TAPES)
     assert isinstance(verdict, Vacuous)
-    assert verdict.missing == ("fault vllm-38556-accepted-counts requires depth = 2, the trace has 1",)
+    unmet = "fault vllm-38556-accepted-counts requires depth = 2, the trace has 1"
+    assert verdict.missing == (fact("unmet", requirement=unmet),)
     assert verdict.stats.steps == 0
 
 
@@ -222,7 +220,7 @@ def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
     verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), Specstorm(mutant.parts))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "next_tokens"
-    assert verdict.difference.writers[0] == f"compute:count_sampled@{verdict.difference.step}"
+    assert verdict.difference.writers[0] == Access(lane="compute", op="count_sampled", step=verdict.difference.step)
     assert verdict.difference.plane == VARIABLES["next_tokens"].plane
 
 
@@ -245,9 +243,9 @@ def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Plac
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Specstorm(Parts()))
     run.feed.events = EventQueue(())
-    verdict = run.to_end()
-    assert isinstance(verdict, Diverged)
-    assert "request a was not submitted" in verdict.difference.actual
+    broken = difference_in(run).actual
+    assert isinstance(broken, Violation)
+    assert (broken.rule, broken.values["name"]) == (Rule.SUBMIT_MISSING, "a")
 
 
 def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
@@ -257,9 +255,9 @@ def test_an_engine_that_stops_while_a_request_is_alive_is_found() -> None:
 
     run = Run(TWO_REQUESTS, TAPES, Options(), Specstorm(Parts()))
     ours(run.target).engine.__class__ = Hasty
-    verdict = run.to_end()
-    assert isinstance(verdict, Diverged)
-    assert "the engine stopped while requests" in verdict.difference.actual
+    broken = difference_in(run).actual
+    assert isinstance(broken, Violation)
+    assert broken.rule is Rule.STOPPED_EARLY
 
 
 def test_a_wrong_token_that_ends_its_request_at_depth_1_is_that_token() -> None:
@@ -274,7 +272,7 @@ def test_a_wrong_token_that_ends_its_request_at_depth_1_is_that_token() -> None:
     verdict = check(Trace(spec=spec, events=(event,)).explicit(), TAPES, kind=Specstorm(parts))
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == ("tokens", "sampled")
-    assert (verdict.difference.actual, verdict.difference.step) == ("7", 0)
+    assert (verdict.difference.actual, verdict.difference.step) == (7, 0)
 
 
 def spoiled_states(given: Any) -> None:
@@ -290,8 +288,8 @@ def spoiled_copies(given: Any) -> None:
 @pytest.mark.parametrize(
     ("part", "spoil", "variable", "blamed"),
     [
-        ("recurrent_update", spoiled_states, "state", "compute:recurrent_update@"),
-        ("state_copy", spoiled_copies, "block_state", "compute:state_copy@"),
+        ("recurrent_update", spoiled_states, "state", "recurrent_update"),
+        ("state_copy", spoiled_copies, "block_state", "state_copy"),
     ],
 )
 def test_a_wrong_state_is_blamed_on_the_op_that_computed_it_not_on_the_one_that_copied_it(
@@ -306,4 +304,4 @@ def test_a_wrong_state_is_blamed_on_the_op_that_computed_it_not_on_the_one_that_
         verdict = check(each, TAPES, Options(blame=True), kind=Specstorm(parts))
         assert isinstance(verdict, Diverged)
         assert verdict.difference.variable == variable
-        assert verdict.difference.writers[0].startswith(blamed)
+        assert (verdict.difference.writers[0].lane, verdict.difference.writers[0].op) == ("compute", blamed)

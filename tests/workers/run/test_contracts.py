@@ -20,12 +20,13 @@ from tests.workers.targets.sampler_box import SamplerBoxKind
 from workers.judge.contracts.breach import CONTRACTS, PLANE
 from workers.judge.outputs import compare_outputs
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, Reference
 from workers.record.observation import Output
 from workers.record.verdict import Agreed, Diverged, plane
 from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.comparison import outputs_of
+from workers.run.engine_run import Options, Run
 from workers.run.references import alone, synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm, SpecstormTarget
@@ -81,6 +82,12 @@ def found_in(trace: Trace, breach: str) -> Difference | None:
     return verdict.difference if isinstance(verdict, Diverged) else None
 
 
+class BlackBoxOfOurs(Specstorm):
+    """Our engine as one of which nobody sees more than its outputs."""
+
+    capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
+
+
 def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
     for trace in traces():
         verdict = check(trace, TAPES, kind=SOUND)
@@ -111,13 +118,13 @@ def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
 
 def test_a_finding_says_whether_the_synchronous_engine_breaks_the_same_contract() -> None:
     both, one = found_in(traces()[0], "penalties"), found_in(traces()[0], "abort")
-    assert both is not None
-    assert both.actual.endswith("; the synchronous run breaks it too")
-    assert one is not None
-    assert one.actual.endswith("; the synchronous run keeps it")
+    for found, how in ((both, "breaks"), (one, "keeps")):
+        assert found is not None
+        assert found.elsewhere is not None
+        assert (found.elsewhere.reference, found.elsewhere.how) == (Reference.SYNCHRONOUS, how)
     alike = found_in(traces()[1], "penalties")
     assert alike is not None
-    assert "run" not in alike.actual
+    assert alike.elsewhere is None
 
 
 def test_one_contract_is_one_bug_whatever_the_trace() -> None:
@@ -132,15 +139,10 @@ def test_one_contract_is_one_bug_whatever_the_trace() -> None:
 @pytest.mark.parametrize("seed", [*range(15), 713, 1447, 2558])
 def test_our_engine_keeps_every_contract_and_delivers_what_stays(seed: int) -> None:
     trace = random_trace(seed).explicit()
-    run = OutputRun(trace, TAPES, Specstorm())
-    assert run.to_end(4000, watches=True)
-    assert run.feed.breach() is None
-
-
-class BlackBoxOfOurs(Specstorm):
-    """Our engine as one of which nobody sees more than its outputs."""
-
-    capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
+    run = Run(trace, TAPES, Options(races=False), BlackBoxOfOurs())
+    assert run.panel.contracts is not None
+    assert run.panel.contracts.sees == ("outputs",)
+    assert run.to_end() is None
 
 
 # Faults whose engine does the same wrong whenever and beside whomever a request runs.
@@ -171,7 +173,8 @@ def test_a_fault_that_every_run_shares_is_found_by_a_contract_alone(fault: str, 
     verdict = check(trace, TAPES, kind=BlackBoxOfOurs())
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == (PLANE, contract)
-    assert verdict.difference.actual.endswith("breaks it too") is (depth == 2)
+    elsewhere = verdict.difference.elsewhere
+    assert (elsewhere.how if elsewhere is not None else None) == ("breaks" if depth == 2 else None)
     seen = outputs_of(trace, TAPES, BlackBoxOfOurs())
     assert isinstance(seen, dict)
     for other in (synchronous(trace), *(alone(trace, name) for name in seen)):

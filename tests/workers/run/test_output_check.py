@@ -1,5 +1,7 @@
 """Output comparison: silent on the clean engine, and blind to what changes no output."""
 
+from dataclasses import replace
+
 import pytest
 
 from scenarios.strategies import random_trace
@@ -7,7 +9,9 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import Outputs, compare_outputs
 from workers.oracle.tape import Tapes
+from workers.record.evidence import fact
 from workers.run.comparison import outputs_of
+from workers.run.engine_run import UNJUDGED
 from workers.run.references import synchronous
 from workers.targets.specstorm import Specstorm
 
@@ -23,7 +27,7 @@ def with_fault(fault: str, seed: int) -> Trace:
 
 
 def outputs(trace: Trace, steps_max: int = STEPS_MAX) -> Outputs | str:
-    return outputs_of(trace, TAPES, Specstorm(), steps_max=steps_max)
+    return outputs_of(trace, TAPES, Specstorm(), options=replace(UNJUDGED, steps_max=steps_max))
 
 
 def difference(trace: Trace) -> str | None:
@@ -57,4 +61,4 @@ def test_a_run_that_does_not_end_is_seen() -> None:
     assert outputs(trace, 2) == "it does not end"
     found = compare_outputs(trace, "it does not end", outputs(trace))
     assert found is not None
-    assert (found.variable, found.actual) == ("end", "it does not end")
+    assert (found.variable, found.actual) == ("end", fact("failed", error="it does not end"))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from scenarios import codec
-from workers.judge.races import Race
-from workers.lanes.timeline import Task, Timeline
+from workers.lanes.timeline import Task, Timeline, Use
 from workers.oracle.tape import Tapes
+from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.verdict import Verdict
 from workers.run.check import check
-from workers.run.timeline import has_timeline, missing_order, record_timeline
+from workers.run.timeline import has_timeline, record_timeline, unordered_tasks
 from workers.targets.target import RunConfig
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
@@ -80,12 +80,14 @@ def test_a_clean_run_misses_no_order() -> None:
 
 
 def test_a_race_whose_tasks_are_unknown_has_no_arrow() -> None:
-    race = Race("cells", 3, "the write over step 2 by h2d:fill@1", "the read by compute:copy@3")
-    task = Task(0, 1, "copy", 3, 0, 1, ("cells",), ())
-    assert missing_order(race, [task], ("host", "compute", "h2d")) is None
-    assert missing_order(race, [], ("host", "compute", "h2d")) is None
-    first = Task(0, 2, "fill", 1, 0, 1, (), ("cells",))
-    found = missing_order(race, [first, Task(1, 1, "copy", 3, 0, 2, ("cells:0-1",), ())], ("host", "compute", "h2d"))
+    write = Access(lane="h2d", op="fill", step=1, replaced=2)
+    read = Access(lane="compute", op="copy", step=3, how="read")
+    race, lanes = MissingOrder(first=write, second=read, memory="cells"), (HOST, "compute", "h2d")
+    task = Task(0, 1, "copy", 3, 0, 1, (Use("cells"),), ())
+    assert unordered_tasks(race, [task], lanes) is None
+    assert unordered_tasks(race, [], lanes) is None
+    first = Task(0, 2, "fill", 1, 0, 1, (), (Use("cells"),))
+    found = unordered_tasks(race, [first, Task(1, 1, "copy", 3, 0, 2, (Use("cells", "0-1"),), ())], lanes)
     assert found is not None
     assert (found.first, found.second) == (0, 1)
 

@@ -13,13 +13,18 @@ from typing import Literal
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
+from workers.judge.races import RACES
 from workers.judge.step_identities import PLANES
-from workers.record.evidence import Difference
+from workers.record.evidence import HOST, Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.targets.target import DeviceError, Progress, RunConfig, Watch
+from workers.targets.target import DeviceError, Progress, RunConfig, Target, TargetKind, Watch
 
-RACE = "nothing orders the write by copy:d2h@0 before the read by host:access@0 (both use rows)"
+RACE = MissingOrder(
+    first=Access(lane="copy", op="d2h", step=0),
+    second=Access(lane=HOST, op="access", step=0, how="read"),
+    memory="rows",
+)
 Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "leak"]
 
 
@@ -34,7 +39,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class BlackBox(OutputsAlone):
+class BlackBox(Target):
     """One engine; `in_flight` holds what each step has computed for whom."""
 
     trace: Trace
@@ -110,20 +115,9 @@ class BlackBox(OutputsAlone):
             return []
         return [Observation("drained", self.num_commits, (), {"leaks": {"rows": 2} if self.mistake == "leak" else {}})]
 
-    def differences(self) -> tuple[Difference, ...]:
+    def races(self) -> tuple[MissingOrder, ...]:
         """Say that a race came before the crash."""
-        race = Difference(
-            plane="races",
-            variable="rows",
-            request="",
-            commit="",
-            step=0,
-            position=None,
-            expected="an order",
-            actual="no order",
-            missing_order=RACE,
-        )
-        return (race,) if self.has_raced else ()
+        return (RACE,) if self.has_raced else ()
 
     def progress(self) -> Progress:
         return Progress(len(self.requests), self.num_commits, self.trace.spec.depth - 1)
@@ -134,7 +128,7 @@ class BlackBox(OutputsAlone):
 
 
 @dataclass(frozen=True, slots=True)
-class BlackBoxKind:
+class BlackBoxKind(TargetKind):
     """The kind of the tiny engine, with one mistake or none; `opened` keeps every engine of it."""
 
     mistake: Mistake = "none"
@@ -145,27 +139,17 @@ class BlackBoxKind:
         return "black_box"
 
     @property
-    def package(self) -> str:
-        return ""
-
-    @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
             events=("abort",),
             places=("before_schedule",),
             spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": ()},
-            planes=PLANES,
+            planes=(*PLANES, RACES),
         )
-
-    def unmet(self, trace: Trace) -> str | None:
-        return None
 
     def require(self, config: RunConfig) -> None:
         if config.device != "sim":
             raise DeviceError(f"{config.device}: the black box runs on sim alone")
-
-    def renew(self, config: RunConfig) -> bool:
-        return False
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
         self.require(config)

@@ -15,7 +15,7 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.observation import Output
-from workers.targets.target import Progress, RunConfig, Watch
+from workers.targets.target import Progress, RunConfig, Target, TargetKind, Watch
 
 Delivered = tuple[int, tuple[int | float, ...]]
 FEATURES = ("stop", *SamplingParams.model_fields)
@@ -46,7 +46,7 @@ def logits_after(tokens: Sequence[int], vocab_size: int) -> list[float]:
 
 
 @dataclass(slots=True)
-class SamplerBox(OutputsAlone):
+class SamplerBox(Target):
     """One engine; `in_flight` holds what each step has computed for whom."""
 
     trace: Trace
@@ -226,7 +226,7 @@ class SamplerBox(OutputsAlone):
 
 
 @dataclass(frozen=True, slots=True)
-class SamplerBoxKind:
+class SamplerBoxKind(TargetKind):
     """The kind of the tiny engine, with the breach of one contract in it or with none.
 
     With a `wobble` its logits are of few values, and in the asynchronous engine half of them are larger by so much; it
@@ -242,10 +242,6 @@ class SamplerBoxKind:
         return "sampler_box"
 
     @property
-    def package(self) -> str:
-        return ""
-
-    @property
     def capabilities(self) -> Capabilities:
         sizes = ("vocab_size", "max_model_len", "logprobs_mode")
         return Capabilities(
@@ -256,14 +252,8 @@ class SamplerBoxKind:
             logit_margin=self.logit_margin,
         )
 
-    def unmet(self, trace: Trace) -> str | None:
-        return None
-
     def require(self, config: RunConfig) -> None:
         pass
-
-    def renew(self, config: RunConfig) -> bool:
-        return False
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         return SamplerBox(trace, self.breach, self.wobble)

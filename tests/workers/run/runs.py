@@ -1,0 +1,22 @@
+"""Runs whose checker or whose verdict a test looks at itself."""
+
+from workers.judge.checker import Checker
+from workers.record.evidence import Difference
+from workers.run.engine_run import Run
+from workers.run.panel import Panel
+
+
+def judged_by(run: Run, checker: Checker) -> Run:
+    """Put a checker in place of the one that a run has; return the run."""
+    panel = run.panel
+    judges = tuple(checker if judge is panel.checker else judge for judge in panel.judges)
+    assert checker in judges, "an engine that logs its decisions has a checker"
+    run.panel = Panel(judges, checker, panel.contracts)
+    return run
+
+
+def difference_in(run: Run) -> Difference:
+    """Return the difference that a run ends with."""
+    found = run.to_end()
+    assert isinstance(found, Difference), found
+    return found
