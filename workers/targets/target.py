@@ -210,7 +210,7 @@ class TargetKind(Protocol):
         Raises:
             DeviceError: this process cannot run on the device.
         """
-        return None
+        return
 
     def renew(self, config: RunConfig) -> bool:
         """Give up the engines that are kept between runs; tell whether any might be."""

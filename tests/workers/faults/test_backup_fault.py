@@ -2,8 +2,8 @@
 
 from scenarios.codec import load
 from scenarios.strategies import random_trace
-from tests.workers.run.test_smoke import PATHS
 from tests.workers.run.runs import judged_by
+from tests.workers.run.test_smoke import PATHS
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
 from workers.oracle.expected_captures import Expectation

@@ -220,9 +220,7 @@ def test_with_blame_a_difference_names_who_wrote_the_value_last() -> None:
     verdict = check(TWO_REQUESTS, TAPES, Options(blame=True), Specstorm(mutant.parts))
     assert isinstance(verdict, Diverged)
     assert verdict.difference.variable == "next_tokens"
-    assert verdict.difference.writers[0] == Access(
-        lane="compute", op="count_sampled", step=verdict.difference.step
-    )
+    assert verdict.difference.writers[0] == Access(lane="compute", op="count_sampled", step=verdict.difference.step)
     assert verdict.difference.plane == VARIABLES["next_tokens"].plane
 
 
