@@ -5,10 +5,10 @@ engine's capabilities, and the trace's own numbers stay as they are. Without suc
 """
 
 from scenarios.capabilities import Capabilities, NothingBeside
+from scenarios.drafters import DRAFTERS
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
 from scenarios.features import refusals
-from scenarios.flat_traces import DRAFTERS
 from scenarios.sampling import BIAS_MAX
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace

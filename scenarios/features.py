@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
 
-from scenarios.spec import ON_THE_HOST, SHIFTED, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.drafters import TRAITS, DrafterTraits, drafters_where
+from scenarios.spec import EngineSpec
 
 DEPTH_MAX = 2
-_ASYNCHRONOUS = ", ".join(drafter for drafter in get_args(Drafter) if drafter not in THROUGH_THE_HOST)
+_ASYNCHRONOUS = ", ".join(drafters_where(lambda drafter: not drafter.goes_through_host))
+
+
+def _drafters(holds: Callable[[DrafterTraits], bool]) -> str:
+    return " and ".join(drafters_where(holds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,50 +48,53 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         key="prefix_cache",
-        applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid" and spec.drafter == "draft_model",
+        applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid" and TRAITS[spec.drafter].has_model,
         allowed="False, or another drafter",
         reason="a hit would need the draft model's own recurrent state at its end, which is not kept with blocks",
     ),
     Refusal(
         key="prefix_cache",
-        applies=lambda spec: spec.prefix_cache and spec.drafter == "mtp",
+        applies=lambda spec: spec.prefix_cache and TRAITS[spec.drafter].carries_words,
         allowed="False, or another drafter",
-        reason="a hit would need the hidden word before its end, which mtp carries with the request that computed it",
+        reason="a hit would need the hidden word before its end, which "
+        f"{_drafters(lambda drafter: drafter.carries_words)} carries with the request that computed it",
     ),
     Refusal(
         key="last_match",
-        applies=lambda spec: spec.last_match == "taken" and spec.drafter in SHIFTED,
+        applies=lambda spec: spec.last_match == "taken" and TRAITS[spec.drafter].is_shifted,
         allowed="dropped, or another drafter",
-        reason=f"what {' and '.join(SHIFTED)} keeps for a token depends on the one behind it",
+        reason=f"what {_drafters(lambda drafter: drafter.is_shifted)} keeps for a token depends on the one behind it",
     ),
     Refusal(
         key="drafter",
-        applies=lambda spec: spec.depth > 1 and spec.drafter in ON_THE_HOST,
+        applies=lambda spec: spec.depth > 1 and TRAITS[spec.drafter].is_on_host,
         allowed=f"{_ASYNCHRONOUS}, or depth 1",
-        reason=f"{' and '.join(ON_THE_HOST)} draft on the host, which has not seen the tokens of a step in flight",
+        reason=f"{_drafters(lambda drafter: drafter.is_on_host)} draft on the host, which has not seen the tokens of a "
+        "step in flight",
     ),
     Refusal(
         key="drafter",
-        applies=lambda spec: spec.depth > 1 and spec.drafter == "medusa",
+        applies=lambda spec: spec.depth > 1 and TRAITS[spec.drafter].is_read_back,
         allowed=f"{_ASYNCHRONOUS}, or depth 1",
-        reason="the drafts of medusa heads come to a step through the host, which has not seen those of one in flight",
+        reason=f"the drafts of {_drafters(lambda drafter: drafter.is_read_back)} come to a step through the host, "
+        "which has not seen those of one in flight",
     ),
     Refusal(
         key="num_speculative_tokens",
-        applies=lambda spec: spec.drafter == "extract_hidden_states" and spec.num_speculative_tokens > 1,
+        applies=lambda spec: spec.num_speculative_tokens > 1 and TRAITS[spec.drafter].proposes_one,
         allowed="0 and 1",
-        reason="extract_hidden_states proposes the sampled token and nothing behind it",
+        reason=f"{_drafters(lambda drafter: drafter.proposes_one)} proposes the sampled token and nothing behind it",
     ),
     Refusal(
         key="drafter_max_len",
-        applies=lambda spec: spec.drafter_max_len > 0 and spec.drafter in WITHOUT_POSITIONS,
+        applies=lambda spec: spec.drafter_max_len > 0 and not TRAITS[spec.drafter].has_positions,
         allowed="0",
-        reason=f"{' and '.join(WITHOUT_POSITIONS)} run no model whose positions could end",
+        reason=f"{_drafters(lambda drafter: not drafter.has_positions)} run no model whose positions could end",
     ),
     Refusal(
         key="draft_sampling",
-        applies=lambda spec: spec.draft_sampling == "probabilistic" and spec.drafter != "draft_model",
-        allowed="greedy, or drafter: draft_model",
+        applies=lambda spec: spec.draft_sampling == "probabilistic" and not TRAITS[spec.drafter].has_model,
+        allowed=f"greedy, or drafter: {_drafters(lambda drafter: drafter.has_model)}",
         reason="only a draft model has logits to draw drafts from",
     ),
 )

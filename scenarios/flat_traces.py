@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
 from scenarios import draw_params
+from scenarios.drafters import DRAFTERS, TRAITS
 from scenarios.events import (
     LANES,
     PLACES,
@@ -28,7 +29,7 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.spec import REPEATING, SHIFTED, THROUGH_THE_HOST, WITHOUT_POSITIONS, Drafter, EngineSpec
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 NUM_REQUESTS_MAX = 8
@@ -47,8 +48,6 @@ KINDS = (
     "spoil_draft",
 )
 _HOW = get_args(Reorder.model_fields["how"].annotation)
-# Drafters that numbers stand for; `extensions` asks for the others, of an engine that has them.
-DRAFTERS: tuple[Drafter, ...] = tuple(drafter for drafter in get_args(Drafter) if drafter != "eagle3")
 _MODES = get_args(PreemptMode)
 _VALUES = get_args(SpoilLogit.model_fields["value"].annotation)
 _WHATS = get_args(SpoilDraft.model_fields["what"].annotation)
@@ -142,25 +141,26 @@ def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]])
 def spec_of(numbers: SpecNumbers) -> EngineSpec:
     """Decode a specification."""
     drafter = "draft_model" if numbers.is_drawing else DRAFTERS[numbers.drafter % len(DRAFTERS)]
+    traits = TRAITS[drafter]
     # A prefix cache is refused beside a drafter that carries hidden words from step to step.
-    has_prefix_cache = numbers.has_prefix_cache > 0 and drafter != "mtp"
+    has_prefix_cache = numbers.has_prefix_cache > 0 and not traits.carries_words
     # It is also refused where a draft model has a recurrent state, or where the target's are not kept with blocks.
-    has_states = not has_prefix_cache or drafter != "draft_model"
-    k, block_size = min(numbers.k, 1 if drafter == "extract_hidden_states" else 8), 1 + min(numbers.block_size, 31)
+    has_states = not has_prefix_cache or not traits.has_model
+    k, block_size = min(numbers.k, 1 if traits.proposes_one else 8), 1 + min(numbers.block_size, 31)
     sampling, rates = draw_params.method_of(numbers.method)
-    vocabularies = FEW_TOKENS if drafter in REPEATING else VOCABULARIES
+    vocabularies = FEW_TOKENS if traits.repeats else VOCABULARIES
     tile, block = CUTS[numbers.cuts % len(CUTS)]
     return EngineSpec(
         sampling=sampling,
         synthetic_rates=rates,
         layers="attention" if numbers.is_attention_only or not has_states else "hybrid",
-        depth=1 if numbers.is_synchronous or drafter in THROUGH_THE_HOST else 2,
+        depth=1 if numbers.is_synchronous or traits.goes_through_host else 2,
         accepted_counts="host" if numbers.is_host_counted else "device",
         recurrent_cache="align" if numbers.is_aligned or has_prefix_cache else "none",
         cascade=numbers.is_cascading > 0,
         policy="priority" if numbers.has_priorities else "fcfs",
         prefix_cache=has_prefix_cache,
-        last_match="taken" if numbers.takes_last_match and drafter not in SHIFTED else "dropped",
+        last_match="taken" if numbers.takes_last_match and not traits.is_shifted else "dropped",
         logprobs_mode="processed" if numbers.is_logprob_processed else "raw",
         pad=not numbers.is_unpadded,
         vocab_size=vocabularies[numbers.vocabulary % len(vocabularies)],
@@ -177,7 +177,7 @@ def spec_of(numbers: SpecNumbers) -> EngineSpec:
         conv_width=CONV_WIDTHS[numbers.conv_width % len(CONV_WIDTHS)],
         token_multiple=1 + min(numbers.token_multiple, 15),
         drafter=drafter,
-        drafter_max_len=0 if drafter in WITHOUT_POSITIONS else min(numbers.drafter_length, 128),
+        drafter_max_len=min(numbers.drafter_length, 128) if traits.has_positions else 0,
         draft_sampling="probabilistic" if numbers.is_drawing else "greedy",
     )
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scenarios import draw_params
+from scenarios.drafters import DRAFTERS, TRAITS
 from scenarios.draw import Digits, Source
 from scenarios.draw_params import Chance
 from scenarios.events import PLACES
 from scenarios.flat_traces import (
     CUTS,
-    DRAFTERS,
     KINDS,
     PATTERNS,
     POLICIES,
@@ -254,7 +254,7 @@ def _with_early_preemption(
     prompt token, and is then aborted, or stalled until the step has been processed.
     """
     digits = source("taken_back", 0)
-    kept = [flat for flat in requests if spec.drafter == "suffix" or flat.f & draw_params.GRAMMAR]
+    kept = [flat for flat in requests if TRAITS[spec.drafter].keeps_requests or flat.f & draw_params.GRAMMAR]
     if not kept or not digits.one_in(2):
         return requests, []
     request = kept[digits.below(len(kept))]

@@ -4,20 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from scenarios.drafters import Drafter
+
 INTEGER_MAX = 2**63 - 1
-Drafter = Literal[
-    "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa", "eagle3"
-]
-# Drafters that run on the host, over the tokens it has seen.
-ON_THE_HOST: tuple[Drafter, ...] = ("suffix", "ngram")
-# Drafters whose drafts reach the next step from the host, with its inputs; none has a cache on the device.
-THROUGH_THE_HOST: tuple[Drafter, ...] = (*ON_THE_HOST, "medusa")
-# Drafters that repeat earlier tokens.
-REPEATING: tuple[Drafter, ...] = ("extract_hidden_states", "ngram_gpu", *ON_THE_HOST)
-# Drafters that run no model with positions that could run out; medusa's heads read one hidden word.
-WITHOUT_POSITIONS: tuple[Drafter, ...] = (*REPEATING, "medusa")
-# Drafters whose cache entry of a token depends on the next token.
-SHIFTED: tuple[Drafter, ...] = ("eagle",)
 SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
 RATE_STEPS = 64
 Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]

@@ -2,8 +2,7 @@
 
 Verifies: who imports whom, in modules and in functions; where Ray, torch and Triton may be imported; that kernels,
 oracle and worker load none of them; that a Triton kernel waits for nothing, allocates nothing and has one order of
-reduction; that nothing peculiar to an engine is known outside its target; sizes; that an `__init__.py` holds no code;
-that every package is in the distribution.
+reduction; sizes; that an `__init__.py` holds no code; that every package is in the distribution.
 Does not verify: imports made by name at run time.
 """
 
@@ -31,6 +30,9 @@ LANES_IN_COMMON = (
     "workers.lanes.policies",
     "workers.lanes.prepared",
 )
+# What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
+MESSAGES = ("workers.targets.child.answers", "workers.targets.child.messages")
+INSIDE = ("scenarios", "workers.targets.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),
@@ -57,13 +59,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.faults",
         "workers.targets",
     ),
-    # They run in a process of its own, beside an engine that is not ours.
-    "workers.targets.child.inside": ("scenarios", "workers.targets.simulated_torch", "workers.targets.child"),
-    "workers.targets.vllm.inside": (
+    "workers.targets.child.inside": INSIDE,
+    "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", "workers.targets.vllm.runner_name"),
+    # What judges an engine in another process knows no engine.
+    "workers.targets.child": (
         "scenarios",
-        "workers.targets.simulated_torch",
+        "workers.record",
+        "workers.targets.target",
+        "workers.targets.outputs_alone",
         "workers.targets.child",
-        "workers.targets.vllm",
     ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
@@ -99,13 +103,13 @@ LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
+LOADING_TORCH = ("workers.targets.simulated_torch", "workers.targets.child.inside", "workers.targets.vllm.inside")
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
-    "workers.targets.simulated_torch",
-    "workers.targets.child.inside",
-    "workers.targets.vllm.inside",
+    *LOADING_TORCH,
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
+    "tests.workers.targets.child.racer_child",
     "tests.workers.targets.test_devices",
     "tests.workers.targets.simulated_torch",
     "tests.cluster.cli.test_devices",
@@ -115,29 +119,8 @@ MAY_IMPORT_TRITON = (
 NEVER_IN_A_KERNEL = {"autotune", "item", "tolist", "cpu", "synchronize", "empty", "empty_like", "clone", "contiguous"}
 NEVER_LOADED_ON_SIM = ("torch", "triton", "ray")
 # Devices on which something else than `sim` runs: nothing else loads them before it is asked for them.
-NOT_ON_SIM = (
-    "workers.lanes.cuda",
-    "workers.targets.simulated_torch",
-    "workers.targets.child.inside",
-    "workers.targets.vllm.inside",
-)
+NOT_ON_SIM = ("workers.lanes.cuda", *LOADING_TORCH)
 LOADED_ON_SIM = ("scenarios", "workers")
-# What is peculiar to an engine in a process of its own is known to its target alone, and to commands by its name.
-ENGINES = ("SPECSTORM", "VLLM", "VLLM_V2")
-OTHER_ENGINES = re.compile(r"vllm|sglang", re.IGNORECASE)
-KNOWS_NO_ENGINE = (
-    "scenarios",
-    "workers/record",
-    "workers/oracle",
-    "workers/judge",
-    "workers/run",
-    "workers/shrink",
-    "cluster",
-)
-# A historical bug, or a rule, is named after where it was reported; `vllm-38556-backup-token`, vLLM PR #38556.
-REPORTED = re.compile(r"\b(vllm|sglang)-\d+(-\w+)*|\b(vllm|sglang)(-\w+)? (PR|issue)s? #\d+", re.IGNORECASE)
-# The command that tries an engine's releases, and an option's help.
-NAMED_BY_COMMANDS = ["cluster.cli.bisect_command", "cluster.cli.options"]
 
 
 def is_in(module: str, prefix: str) -> bool:
@@ -238,6 +221,8 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.faults.counts", "workers.judge.referee"),
         ("workers.targets.devices", "workers.judge.checker"),
         ("workers.targets.vllm.inside.session", "workers.record.observation"),
+        ("workers.targets.child.inside.host", "workers.targets.child.process"),
+        ("workers.targets.child.target", "workers.targets.vllm.known_races"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),
         ("cluster.storage.store", "cluster.campaigns.hunt.hunt"),
@@ -368,36 +353,6 @@ def test_planners_know_nothing_of_pools_and_only_the_driver_builds_a_coordinator
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Coordinator"
     ]
     assert builders == ["cluster.campaigns.driver"]
-
-
-def engines_named(text: str) -> list[str]:
-    """Return the lines that name an engine otherwise than as where a historical bug was reported."""
-    return [line.strip() for line in text.splitlines() if OTHER_ENGINES.search(REPORTED.sub("", line))]
-
-
-def test_nothing_is_peculiar_to_an_engine_outside_its_target() -> None:
-    files = files_of(*KNOWS_NO_ENGINE)
-    assert [module_of(path) for path in files if engines_named(path.read_text(encoding="utf-8"))] == NAMED_BY_COMMANDS
-
-
-def test_no_room_but_targets_asks_which_engine_it_has() -> None:
-    asking = {
-        module_of(path)
-        for path in files_of(*ROOMS)
-        if not is_in(module_of(path), "workers.targets")
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Compare)
-        if any(isinstance(each, ast.Name) and each.id in ENGINES for each in (node.left, *node.comparators))
-    }
-    assert asking == {"cluster.cli.bisect_command"}
-
-
-def test_an_engine_is_named_by_its_bugs_reports_alone() -> None:
-    assert engines_named('lifted_by="vllm-32951-cascade-stays-on",\nSource: vLLM PR #38556.') == []
-    assert engines_named('if engine == "vllm":  # vLLM PR #38556\n# as in SGLang') == [
-        'if engine == "vllm":  # vLLM PR #38556',
-        "# as in SGLang",
-    ]
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:

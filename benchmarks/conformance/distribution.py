@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scenarios.codec import load
+from scenarios.drafters import Drafter
 from scenarios.events import AnyEvent, Preempt, PreemptMode, Reorder, Submit
 from scenarios.sampling import SamplingParams
-from scenarios.spec import Drafter, EngineSpec, SamplingMethod
+from scenarios.spec import EngineSpec, SamplingMethod
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.distribution import Outcome, chance_of, g_test

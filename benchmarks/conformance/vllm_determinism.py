@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 
@@ -23,10 +24,14 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
-from workers.run.engine_run import STEPS_MAX, error_text
+from workers.record.words import site_text
+from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
+from workers.targets.child.answers import Reported
+from workers.targets.child.keeper import Keeper
 from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.vllm.installation import HOME, ROOT, Installation
 from workers.targets.vllm.second_runner import VllmV2
-from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm
+from workers.targets.vllm.target import Vllm
 
 KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
 HASH_SEEDS = ("1", "20011")
@@ -67,7 +72,7 @@ def scenarios_and_drawn(
 
 def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     """Return digests of what a run shows, by what they are of; how often tasks ran, and how many races there were."""
-    run = OutputRun(trace, tapes, kind, races=True, steps=True)
+    run = Run(trace, tapes, Options(), kind)
     steps: list[Observation] = []
     try:
         while not run.feed.drained() and run.feed.tick <= STEPS_MAX:
@@ -75,18 +80,18 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
             steps += [seen for seen in run.target.take_log() if isinstance(seen, Observation)]
         ended = "drained" if run.feed.drained() else "stuck"
     except EngineFailed as error:
-        ended = f"{error_text(error)} in {error.where}"
-    report = kind.keeper.process().ask({"do": "report"})
+        ended = f"{error_text(error)} in {site_text(error.where)}"
+    report = kind.keeper.process().ask({"do": "report"}, Reported)
+    run.target.close()
     if not run.feed.drained():
         kind.keeper.stop()
-    run.target.close()
     return {
         "end": ended,
         "outputs": _digest(sorted(run.target.outputs().items())),
         "probes": _digest(dict(run.target.probes)),
         "steps": f"{len(steps)}, {_digest(steps)}",
-        "tasks": _digest(report["counts"]) + f", {report['counts']['tasks']}",
-        "races": f"{len(report['races'])}, {_digest(report['races'])}",
+        "tasks": _digest(report.counts) + f", {report.counts['tasks']}",
+        "races": f"{len(report.races)}, {_digest([race.model_dump() for race in report.races])}",
     }
 
 
@@ -97,7 +102,8 @@ def _digest(value: object) -> str:
 def print_all(engine: Vllm, count: int) -> None:
     """Print what each trace shows, one JSON object a line."""
     hash_seed = os.environ.get("PYTHONHASHSEED", "random")
-    keeper = Keeper(ROOT / HOME, "", "sim", hash_seed=hash_seed, runner=engine.runner)
+    launch = partial(Installation(ROOT / HOME, engine.runner).launch, "sim", hash_seed=hash_seed)
+    keeper = Keeper(engine.name, launch)
     kind, tapes = Kept(engine, keeper), Tapes()
     try:
         for name, trace in traces(kind, count):

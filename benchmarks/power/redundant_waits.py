@@ -11,9 +11,9 @@ from collections import Counter
 from functools import cache, partial
 from typing import Literal
 
+from scenarios.drafters import TRAITS
 from scenarios.events import Schedule
 from scenarios.random_trace import random_trace
-from scenarios.spec import THROUGH_THE_HOST
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
@@ -36,7 +36,7 @@ SEEDS_OF_A_TASK = 50
 def trace_of(seed: int, accepted_counts: Configuration) -> Trace:
     """Return the random trace of a seed at depth 2, run eagerly."""
     trace = random_trace(seed)
-    drafter = "eagle" if trace.spec.drafter in THROUGH_THE_HOST else trace.spec.drafter
+    drafter = "eagle" if TRAITS[trace.spec.drafter].goes_through_host else trace.spec.drafter
     changes = {"depth": 2, "accepted_counts": accepted_counts, "drafter": drafter}
     spec = trace.spec.model_copy(update=changes)
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()}).explicit()

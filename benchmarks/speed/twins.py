@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks.speed.checked_steps import workload
 from benchmarks.speed.turns import call_times_us
+from scenarios.drafters import DRAFTERS, TRAITS
 from scenarios.events import AnyEvent, NanLogits, SpoilDraft, SpoilLogit
-from scenarios.flat_traces import DRAFTERS
 from scenarios.sampling import SamplingParams
-from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.faults.fault import op_like
@@ -48,7 +48,14 @@ PARAMS = (
     SamplingParams(grammar=(((0, 1), (1, 0), (2, 1)), ((3, 0), (4, 1)))),
 )
 SPECS: tuple[Mapping[str, Any], ...] = (
-    *({"drafter": drafter, **({"depth": 1} if drafter in THROUGH_THE_HOST else {})} for drafter in DRAFTERS),
+    *(
+        {
+            "drafter": drafter,
+            "depth": 1 if TRAITS[drafter].goes_through_host else 2,
+            "num_speculative_tokens": 1 if TRAITS[drafter].proposes_one else 3,
+        }
+        for drafter in DRAFTERS
+    ),
     {"drafter": "draft_model", "layers": "attention", "draft_sampling": "probabilistic", "sampling": "block"},
     {"prefix_cache": True, "recurrent_cache": "align", "drafter_max_len": 48, "accepted_counts": "host"},
     {"prefix_cache": True, "recurrent_cache": "align", "cascade": True, "depth": 1},
@@ -72,7 +79,6 @@ def traces() -> Iterator[Trace]:
     """Yield a trace of each specification: every fourth request has its logits or a draft spoiled."""
     submits = workload(0).submits()
     for keys in SPECS:
-        k = 1 if keys.get("drafter") == "extract_hidden_states" else 3
         events: list[AnyEvent] = []
         for index, submit in enumerate(submits):
             assert isinstance(submit.prompt, tuple), "the trace is explicit"
@@ -83,7 +89,7 @@ def traces() -> Iterator[Trace]:
                 NanLogits(tick=tick + 4, request=name),
             )  # fmt: skip
             events += [spoils[index // 4 % len(spoils)]] if index % 4 == 1 else []
-        yield Trace(spec=EngineSpec(num_speculative_tokens=k, **keys), events=tuple(events), expect={}).explicit()
+        yield Trace(spec=EngineSpec(**keys), events=tuple(events)).explicit()
 
 
 class Recorder:

@@ -18,8 +18,9 @@ from scenarios.trace import Trace
 from workers.record.verdict import Agreed, Judgement, is_finding
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.target import VLLM, Device, DeviceError, RunConfig
+from workers.targets.vllm.installation import HOME, ROOT, keeper_of
 from workers.targets.vllm.releases import RELEASES, VERSION, InstallError, environment_of
-from workers.targets.vllm.target import FIRST_RUNNER, HOME, ROOT, keeper_of
+from workers.targets.vllm.target import FIRST_RUNNER
 
 # Folder of installed releases below the user's home.
 CACHE = Path(".cache", "specstorm", "engines")
@@ -27,6 +28,7 @@ CACHE = Path(".cache", "specstorm", "engines")
 
 def bisect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    *,
     engine: Engine = VLLM,
     versions: Annotated[str, typer.Option(metavar="A,B,...", help="Releases to choose from, oldest first.")] = ",".join(
         RELEASES

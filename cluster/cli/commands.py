@@ -2,7 +2,9 @@
 
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +40,7 @@ from cluster.cli.watched import WatchedSuite
 from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import WORKER, build, load_judge, typed
 from cluster.dispatch.job_server import ServerError
+from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.report import BarProgress, Line, LineProgress, document, print_report, progress_for
 from cluster.storage.errors import CampaignError
@@ -80,6 +83,7 @@ def specstorm(
 def run(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
+    *,
     workers: Workers = None,
     ray: Ray = "auto",
     seed: Annotated[
@@ -115,21 +119,20 @@ def run(
         print("\n".join(scenario.name for scenario in scenarios))
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    address = ray_address(ray, workers, config)
     stop, budget = Stop(), Budget.of(time_limit)
+    pool = partial(open_pool, ray_address(ray, workers, config), workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed) as store:
         suite = Suite(scenarios, store)
         watched = WatchedSuite(suite, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
-        code = _carry_out(suite, watched, progress, store, address, workers, deadline, config, stop, budget, context)
+        code = _carry_out(suite, watched, progress, store, pool, stop=stop, budget=budget, context=context)
         lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
         remarks = [*_remarks(suite, lines, fault or (), num_refused), *watched.slowest(durations)]
         if code == EXIT_AGREED:
             code = suite.exit_code()
             remarks += _contradictions(store)
         code = weightiest(code, least)
-        remarks += _cut_short(suite, budget, stop, resumed(context, store.folder))
-        remarks.append(f"results: {store.folder}")
+        remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
     if as_json:
         print(document(lines, code).model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
@@ -167,10 +170,8 @@ def _carry_out(
     watched: WatchedSuite,
     progress: LineProgress | BarProgress,
     store: Store,
-    address: str | None,
-    workers: int | None,
-    deadline: float,
-    config: RunConfig,
+    open_pool: Callable[[int], AbstractContextManager[WorkerPool]],
+    *,
     stop: Stop,
     budget: Budget,
     context: typer.Context,
@@ -180,7 +181,7 @@ def _carry_out(
         if not suite.missing:
             return EXIT_AGREED
 
-        with open_pool(address, workers, len(suite.missing), deadline, stop, config) as pool:
+        with open_pool(len(suite.missing)) as pool:
             drive(watched, pool, stop, progress, store, lambda: watched.may_go_on(budget))
     except PoolError as error:
         print(f"specstorm: {error}; {resumed(context, store.folder)}", file=sys.stderr)
@@ -227,6 +228,7 @@ def _contradictions(store: Store) -> list[str]:
 def replay(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
+    *,
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",

@@ -30,6 +30,7 @@ from workers.targets.target import SPECSTORM, RunConfig
 def measure(
     context: typer.Context,
     faults: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: every fault.")] = None,
+    *,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each fault, each with traces of its own.")] = 10,
     traces: Annotated[int, typer.Option(min=1, help="Traces after which a trial is given up.")] = 200,
     workers: Workers = None,

@@ -81,6 +81,7 @@ Canary = Annotated[str, typer.Option(metavar="ID", help="A fault that must be fo
 
 def hunt(
     context: typer.Context,
+    *,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin traces for so long. Default: 1.")] = None,
     num_traces: Annotated[int | None, typer.Option("--traces", min=1, help="Judge so many traces.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Other traces.")] = 0,
@@ -121,7 +122,7 @@ def hunt(
             planner.may_begin = lambda: seconds != 0 and budget.has_time()
             _hunt(planner, store, pool, stop, seconds, num_traces)
 
-        code = _carry_out((work,), address, workers, deadline, stop, config, context, folder)
+        code = _carry_out((work,), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(planner.bugs())
         code = weightiest(code, planner.exit_code(recurring.known))
         text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines])
@@ -133,10 +134,9 @@ def hunt(
 
 def nightly(
     context: typer.Context,
+    *,
     hours: Annotated[float, typer.Option(min=0, help="Begin traces for so long, after the regressions.")] = 8,
-    regressions: Annotated[Path, typer.Option(help="Folder of traces of known faults, replayed first.")] = Path(
-        "regressions"
-    ),
+    regressions: Annotated[Path, typer.Option(help="Traces of known faults, replayed first.")] = Path("regressions"),
     seed: Annotated[
         int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
     ] = None,
@@ -172,7 +172,7 @@ def nightly(
         planner = _hunt_of(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         works = _parts_of_a_night(replayed, planner, measurement, stop, hours)
-        code = _carry_out(works, address, workers, deadline, stop, config, context, folder)
+        code = _carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
         taken = measurement.trials()
         lines = list(by_fault(taken))
         recurring = history.update(planner.bugs())
@@ -294,6 +294,7 @@ def _carry_out(
     deadline: float,
     stop: Stop,
     config: RunConfig,
+    *,
     context: typer.Context,
     folder: Path,
 ) -> int:
@@ -319,6 +320,7 @@ def _carry_out(
 def shrink(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    *,
     limit: Annotated[int, typer.Option(min=1, help="Smaller traces to try at most.")] = LIMIT,
     workers: Workers = None,
     ray: Ray = "off",

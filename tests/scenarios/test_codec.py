@@ -135,7 +135,7 @@ REFUSED = [
         "spec: {drafter: medusa, depth: 2}\nevents: []",
         1,
         "drafter is medusa; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, or "
-        "depth 1: the drafts of medusa heads come to a step through the host, which has not seen those of one in "
+        "depth 1: the drafts of medusa come to a step through the host, which has not seen those of one in "
         "flight",
     ),
     (

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
 from workers.kernels.arithmetic.numpy import ZERO, integer, tiled
@@ -126,9 +127,9 @@ class Captures:
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
         """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""
-        if self._spec.drafter == "mtp":
+        if TRAITS[self._spec.drafter].carries_words:
             self._carried(view, step, requests)
-        if self._spec.drafter == "draft_model":
+        if TRAITS[self._spec.drafter].has_model:
             self._draft_model(view, step, requests)
 
     def _carried(self, view: View, step: int, requests: Requests) -> None:

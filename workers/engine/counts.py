@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workers.engine.request import PlanRow
-from workers.lanes.lane import Event, Machine, Span
+from workers.lanes.lane import LaneEvent, Machine, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class CountsInFlight:
     """The accepted counts of the previous step on their way to the host, by that step's rows."""
 
     machine: Machine
-    landed: Event
+    landed: LaneEvent
     pinned: Span
     step: int
 

@@ -28,10 +28,10 @@ from scenarios.spec import EngineSpec
 from workers.engine import host_observations
 from workers.engine.grammar_rules import keep_drafts
 from workers.engine.logprobs import TokenLogprobs, wanted_logprobs
-from workers.engine.observer import StepObserver
+from workers.engine.observer import EngineObserver
 from workers.engine.parts import Parts
 from workers.engine.request import Plan, Request
-from workers.engine.runner import Runner
+from workers.engine.runner import ModelRunner
 from workers.engine.scheduler import Scheduler
 from workers.engine.step import Step
 from workers.lanes.lane import Machine
@@ -58,9 +58,9 @@ class Engine:
         self.tick = 0
         self.num_submitted = 0
         self.requests: dict[str, Request] = {}
-        self.observer = StepObserver(spec, probes)
+        self.observer = EngineObserver(spec, probes)
         self.scheduler = Scheduler(spec, parts, self.log, self.observer)
-        self.runner = Runner(spec, parts, machine, recorder, self.log, self.observer)
+        self.runner = ModelRunner(spec, parts, machine, recorder, self.log, self.observer)
         self.scheduler.on_release = self.runner.release
         self._spec = spec
         self._parts = parts

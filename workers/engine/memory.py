@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
 from workers.kernels.process_logits.arguments import line_of
 from workers.kernels.sentinels import PAD_SLOT, POISON
@@ -102,7 +103,7 @@ class Memory:
         multiple = spec.token_multiple
         self.tokens_max = tokens = max(-(-spec.max_num_batched_tokens // multiple) * multiple, rows * (1 + k))
         self.max_blocks = spec.max_blocks_per_request
-        drafts_on_host = spec.drafter in THROUGH_THE_HOST
+        drafts_on_host = TRAITS[spec.drafter].goes_through_host
         self.layout = Layout(rows, tokens, self.max_blocks, spec.num_blocks, rows * k if drafts_on_host else 0, k)
         script = spec.max_num_seqs * spec.max_model_len
         self.line_length = line_of(spec.vocab_size).tokens + spec.max_model_len
@@ -157,21 +158,21 @@ class Memory:
 
     def _drafter_memory(self, spec: EngineSpec, rows: int, tokens: int, words: Allocate, integers: Allocate) -> None:
         """Make what only some drafters need; what an engine's drafter does not need is empty."""
-        k, is_model, is_limited = spec.num_speculative_tokens, spec.drafter == "draft_model", spec.drafter_max_len > 0
-        slots = spec.max_num_seqs if is_model and spec.layers == "hybrid" else 0
+        k, traits, is_limited = spec.num_speculative_tokens, TRAITS[spec.drafter], spec.drafter_max_len > 0
+        slots = spec.max_num_seqs if traits.has_model and spec.layers == "hybrid" else 0
         self.drafter_slots = integers("drafter_slots", tokens if is_limited else 0)
-        self.drafter_attended = words("drafter_attended", tokens if is_model else 0)
-        self.own = integers("own", rows * k if is_model else 0)
+        self.drafter_attended = words("drafter_attended", tokens if traits.has_model else 0)
+        self.own = integers("own", rows * k if traits.has_model else 0)
         self.drafter_states = words("drafter_states", slots * (2 + k))
         self.drafter_conv = words("drafter_conv", slots * (spec.conv_width + k))
-        self.carried = words("carried", spec.max_num_seqs if spec.drafter == "mtp" else 0)
+        self.carried = words("carried", spec.max_num_seqs if traits.carries_words else 0)
 
     def _chain_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
         """Make what the chain of a drafter needs: where its drafts are cached, their noise, and their logits.
 
         No draft has a slot before the first step. Logits stay in a state slot until they are verified.
         """
-        mapping = rows * spec.num_speculative_tokens if spec.drafter == "eagle" else 0
+        mapping = rows * spec.num_speculative_tokens if TRAITS[spec.drafter].caches_drafts else 0
         self.draft_slots = machine.buffer("draft_slots", device_array(mapping, fill=PAD_SLOT), lane="compute")
         drawn = spec.num_speculative_tokens if spec.draft_sampling == "probabilistic" else 0
         lines = device_array(spec.max_num_seqs * drawn * spec.vocab_size, np.float32, np.nan)
@@ -290,10 +291,10 @@ class ShapeView:
         self.attended = memory.attended.span(0, num_tokens)
         self.drafter_hidden = memory.drafter_hidden.span(0, num_tokens)
         self.drafter_slots = memory.drafter_slots.span(0, num_tokens) if spec.drafter_max_len else self.slots
-        self.draft_slots = memory.draft_slots.span(0, num_rows * k if spec.drafter == "eagle" else 0)
-        is_model = spec.drafter == "draft_model"
-        self.drafter_attended = memory.drafter_attended.span(0, num_tokens if is_model else 0)
-        self.own = memory.own.span(0, num_rows * k if is_model else 0)
+        traits = TRAITS[spec.drafter]
+        self.draft_slots = memory.draft_slots.span(0, num_rows * k if traits.caches_drafts else 0)
+        self.drafter_attended = memory.drafter_attended.span(0, num_tokens if traits.has_model else 0)
+        self.own = memory.own.span(0, num_rows * k if traits.has_model else 0)
 
 
 class View(ShapeView):

@@ -21,7 +21,7 @@ _SHORT_WORD = 3
 _SHORT_REQUEST = 64
 
 
-class StepObserver:
+class EngineObserver:
     """Counts in `probes` what happens in one engine, under the names of `scenarios.probes.PROBES`.
 
     `run_ahead_max` is the largest number of whole steps that were launched and not begun on the device when another

@@ -142,7 +142,7 @@ from workers.kernels.state_restore.arguments import StateRestore
 from workers.kernels.state_restore.definition import state_restore
 from workers.kernels.verify_drafts.arguments import VerifyDrafts
 from workers.kernels.verify_drafts.numpy import verify_drafts
-from workers.lanes.lane import A, Event, Lane, Span
+from workers.lanes.lane import A, Lane, LaneEvent, Span
 
 Kernel: TypeAlias = Callable[[A], None]
 
@@ -209,8 +209,8 @@ class Parts:
     pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]] = pad_state_slots
     common_blocks: Callable[[Sequence[Row], EngineSpec], int] = common_blocks
     staging_slot: Callable[[int, int], int] = staging_slot
-    wait_for_readers: Callable[[Lane, Event], None] = wait_for_readers
-    wait_for_output: Callable[[Event], None] = wait_for_output
+    wait_for_readers: Callable[[Lane, LaneEvent], None] = wait_for_readers
+    wait_for_output: Callable[[LaneEvent], None] = wait_for_output
     waits_for_tokens: Callable[[Request], bool] = waits_for_tokens
     checked_drafts: Callable[[Request, int], Sequence[int]] = checked_drafts
     mask_rows: Callable[[PlanRow, int], Iterable[tuple[int, ...]]] = mask_rows

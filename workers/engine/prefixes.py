@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from scenarios.spec import EngineSpec
-from workers.engine.observer import StepObserver
+from workers.engine.observer import EngineObserver
 from workers.engine.parts import Parts
 from workers.engine.prefix_cache import CachingPool, extend_hashes
 from workers.engine.request import PlanRow, Request
@@ -13,7 +13,7 @@ from workers.engine.request import PlanRow, Request
 class Prefixes:
     """The prefix cache of one engine over its pool of blocks."""
 
-    def __init__(self, spec: EngineSpec, parts: Parts, observer: StepObserver) -> None:
+    def __init__(self, spec: EngineSpec, parts: Parts, observer: EngineObserver) -> None:
         self.pool = CachingPool(spec.num_blocks)
         self._size = spec.block_size
         self._is_aligned = spec.is_aligned

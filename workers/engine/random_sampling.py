@@ -63,7 +63,7 @@ def write_sampling(table: Array, params: Iterable[SamplingParams], spec: EngineS
             point_mass[index] = 0
 
 
-class Chance:
+class RandomSampling:
     """The memory and ops of sampling by chance; a step in which every row is greedy enqueues nothing of it."""
 
     def __init__(self, context: Context, machine: Machine) -> None:

@@ -17,7 +17,7 @@ from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, NAMED, Memory, Staging
-from workers.engine.observer import StepObserver
+from workers.engine.observer import EngineObserver
 from workers.engine.parts import Parts
 from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
 from workers.engine.request import Plan, Request
@@ -43,7 +43,7 @@ from workers.record.observation import Observation, Recorder
 LANES = ("compute", "h2d", "d2h_output", "d2h_counts")
 
 
-class Runner:
+class ModelRunner:
     """One worker: its input batch, its buffers, its lanes."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Runner:
         machine: Machine,
         recorder: Recorder,
         log: list[Entry | Observation],
-        observer: StepObserver,
+        observer: EngineObserver,
     ) -> None:
         self.spec = spec
         self.memory = Memory(spec, machine)

@@ -3,7 +3,7 @@
 from workers.engine.context import Context, Forward
 from workers.engine.logprobs import Logprobs
 from workers.engine.memory import ShapeView
-from workers.engine.random_sampling import Chance
+from workers.engine.random_sampling import RandomSampling
 from workers.engine.step import Step
 from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyOutput
 from workers.kernels.count_sampled.arguments import CountSampled
@@ -20,7 +20,7 @@ class Sampler:
         self._output_done = [machine.event("output_done") for _ in context.memory.outputs]
         self._counts_done = [machine.event("counts_done") for _ in context.memory.counts]
         self.logprobs = Logprobs(context, machine)
-        self.chance = Chance(context, machine)
+        self.chance = RandomSampling(context, machine)
         # The step that used the buffers last: an empty one uses none.
         self._last: Step | None = None
 

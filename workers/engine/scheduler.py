@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from scenarios.events import PreemptMode
 from scenarios.spec import EngineSpec
 from workers.engine.block_pool import Pool
-from workers.engine.observer import StepObserver
+from workers.engine.observer import EngineObserver
 from workers.engine.parts import Parts
 from workers.engine.prefixes import Prefixes
 from workers.engine.request import Plan, PlanRow, PlanWorkspace, Request, entry_of
@@ -28,7 +28,9 @@ from workers.record.observation import Observation
 class Scheduler:
     """Requests, blocks and the token budget; writes its decisions to `log`, tells `observer` what happens."""
 
-    def __init__(self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: StepObserver) -> None:
+    def __init__(
+        self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: EngineObserver
+    ) -> None:
         self.spec = spec
         self.cache = Prefixes(spec, parts, observer) if spec.prefix_cache else None
         self.blocks = self.cache.pool if self.cache is not None else Pool(spec.num_blocks)

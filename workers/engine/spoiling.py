@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from scenarios.spec import THROUGH_THE_HOST
+from scenarios.drafters import TRAITS
 from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
 from workers.engine.memory import Array
@@ -15,7 +15,7 @@ BELOW = -2
 
 def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
     """Change drafts that come from the host where they are staged, so that the device finds no tokens."""
-    if context.spec.drafter in THROUGH_THE_HOST:
+    if TRAITS[context.spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             staged[context.memory.layout.host_drafts + place] = token
 
@@ -23,7 +23,7 @@ def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous:
 def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previous: Sequence[int]) -> None:
     """Enqueue what changes drafts, or logits that they were drawn from, before a step reads them."""
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
-    if spec.drafter not in THROUGH_THE_HOST:
+    if not TRAITS[spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             launch(parts.spoil_one_draft, context.arguments(SpoilOneDraft, memory.draft_tokens.all, place, token))
     for row, at in zip(rows, previous, strict=True):

@@ -18,7 +18,7 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import FIELDS, capture_size
 from workers.engine.request import Plan, PlanRow
 from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_STATE_SLOT, UNKNOWN_TOKEN
-from workers.lanes.lane import Event, Lane
+from workers.lanes.lane import Lane, LaneEvent
 
 _GREEDY = SamplingParams()
 # Where each of `memory.FIELDS` lies in a table of them.
@@ -208,11 +208,11 @@ def staging_slot(step: int, num_slots: int) -> int:
     return step % num_slots
 
 
-def wait_for_readers(h2d: Lane, inputs_read: Event) -> None:
+def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
     """Let no copy of inputs run before the step before has read its own."""
     h2d.wait(inputs_read)
 
 
-def wait_for_output(output_done: Event) -> None:
+def wait_for_output(output_done: LaneEvent) -> None:
     """Block the host until the sampled tokens of a step have landed."""
     output_done.synchronize()

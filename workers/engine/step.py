@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from workers.engine.input_batch import Key
 from workers.engine.logprobs import LogprobsInFlight
 from workers.engine.request import PlanRow
-from workers.lanes.lane import Event, Span
+from workers.lanes.lane import LaneEvent, Span
 
 
 @dataclass(frozen=True, slots=True)
 class DraftsInFlight:
     """The drafts that a step proposed, on their way to the host."""
 
-    landed: Event
+    landed: LaneEvent
     drafts: Span
 
 
@@ -30,8 +30,8 @@ class Step:
     output: Span | None = None
     counts: Span | None = None
     accepted: Span | None = None
-    output_done: Event | None = None
-    counts_done: Event | None = None
+    output_done: LaneEvent | None = None
+    counts_done: LaneEvent | None = None
     logprobs: LogprobsInFlight | None = None
     drafts: DraftsInFlight | None = None
     computed: tuple[int, ...] = ()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached
-from workers.lanes.lane import Event, Lane
+from workers.lanes.lane import Lane, LaneEvent
 
 
 def _one_staging_buffer(parts: Parts, reached: Reached) -> Parts:
@@ -17,7 +17,7 @@ def _one_staging_buffer(parts: Parts, reached: Reached) -> Parts:
 
 
 def _copies_do_not_wait(parts: Parts, reached: Reached) -> Parts:
-    def wait_for_readers(h2d: Lane, inputs_read: Event) -> None:
+    def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
         if inputs_read.record_newest is not None:
             reached()
 
@@ -25,7 +25,7 @@ def _copies_do_not_wait(parts: Parts, reached: Reached) -> Parts:
 
 
 def _output_is_read_at_once(parts: Parts, reached: Reached) -> Parts:
-    def wait_for_output(output_done: Event) -> None:
+    def wait_for_output(output_done: LaneEvent) -> None:
         reached()
 
     return replace(parts, wait_for_output=wait_for_output)

@@ -7,7 +7,8 @@ Does not verify: anything outside a domain (nobody may read it); the decisions t
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
-from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.due_captures import DueCaptures
 from workers.judge.host_columns import cached_difference, compare_columns, difference, host_drafts, processed_columns
@@ -157,7 +158,7 @@ class Checker(Judge):
             case _:
                 rows, order = oracle.steps[step].rows, oracle.steps[step].requests
                 columns = processed_columns(rows, oracle.delivered)
-                if self.spec.drafter in THROUGH_THE_HOST:
+                if TRAITS[self.spec.drafter].goes_through_host:
                     columns["host_drafts"] = host_drafts(rows)
                 return compare_columns(order, rows, columns, observed) or self._results(observed)
 

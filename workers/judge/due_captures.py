@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Set
 from typing import TypeAlias
 
+from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import keeps_states_with_blocks
@@ -29,8 +30,6 @@ from workers.record.observation import POINTS, Observation
 
 # A point, a step, and the requests of its rows; of an observation of the host the requests follow from its entry.
 Due: TypeAlias = tuple[str, int, tuple[int, ...]]
-# Drafters that have more to show than their cache and their drafts.
-SHOWS_MORE = ("draft_model", "mtp")
 
 
 class DueCaptures:
@@ -49,7 +48,8 @@ class DueCaptures:
         self._on_device: deque[Due] = deque()
         self.on_host: tuple[str, int] | None = None
         after_sampling = (*(("kept",) if keeps_states_with_blocks(spec) else ()),)
-        after_sampling += ("drafted",) if spec.drafter in SHOWS_MORE else ()
+        drafter = TRAITS[spec.drafter]
+        after_sampling += ("drafted",) if drafter.has_model or drafter.carries_words else ()
         self._certain = self._observed_among("inputs", "sampled", *after_sampling, "state")
         self._drawn = self._observed_among("inputs", "sampling", "sampled", *after_sampling, "state")
 

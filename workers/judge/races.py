@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from workers.judge.judge import End, Judge
-from workers.lanes.lane import Buffer, Mode, Record, Span
+from workers.lanes.lane import Buffer, EventRecord, Mode, Span
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, fact
 
 # One use of memory: its number, lane (the last is the host), local time, what did it, step.
@@ -76,7 +76,7 @@ class RaceDetector:
                 else:
                     other.writes[cell] = access
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: EventRecord) -> None:
         """Keep what the lane knows at the record, and begin another time there.
 
         Whoever knows of the time of a record knows all that the record knows. What the host knows is left out: whatever
@@ -86,13 +86,13 @@ class RaceDetector:
         record.clock = tuple(clock)
         clock[record.lane] += 1
 
-    def waited(self, lane: int, record: Record) -> None:
+    def waited(self, lane: int, record: EventRecord) -> None:
         """Order what follows on the lane after the record."""
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
             clock[:] = map(max, clock, record.clock)
 
-    def synchronized(self, record: Record) -> None:
+    def synchronized(self, record: EventRecord) -> None:
         """Order what follows on the host after the record."""
         self.waited(self._host, record)
 

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Arguments, Record, Span, Watcher
+from workers.lanes.lane import EventRecord, OpArguments, Span, Watcher
 from workers.lanes.policies import Policy
 from workers.lanes.prepared import Function, Prepared, op_of
 
@@ -32,9 +32,9 @@ class BaseLane:
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self._prepared: dict[Arguments, Prepared] = {}
+        self._prepared: dict[OpArguments, Prepared] = {}
 
-    def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
+    def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
         """Check an op's arguments and cache it under them, in place of another op with these arguments."""
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
@@ -47,7 +47,7 @@ class BaseEvent:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.record_newest: Record | None = None
+        self.record_newest: EventRecord | None = None
 
 
 class BaseMachine:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer, FlatSpan, flat_spans
-from workers.lanes.lane import A, Arguments, Event, Lane, Record, Span, Watcher
+from workers.lanes.lane import A, EventRecord, Lane, LaneEvent, OpArguments, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
 from workers.lanes.prepared import Function, Prepared
 
@@ -80,14 +80,14 @@ def host_delay(policy: Policy, label: str, step: int) -> int:
 
 
 @dataclass(slots=True)
-class CudaRecord(Record):
+class CudaRecord(EventRecord):
     """A recording of an event, and how many captures are complete once it is."""
 
     captures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class PinnedCapture:
     """Pinned copies of memory, made in stream order, and the function to call with them."""
 
     function: Callable[..., None]
@@ -106,7 +106,7 @@ class CudaLane(BaseLane):
         # Kernels of an op that launches nothing else, so that it is dispatched once; empty for an op that copies.
         self._launches: dict[Prepared, Launches] = {}
 
-    def _prepare(self, op: Function, arguments: Arguments) -> Prepared:
+    def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
         prepared = super()._prepare(op, arguments)
         if len(self._launches) > len(self._prepared):
             self._launches.clear()
@@ -153,7 +153,7 @@ class CudaLane(BaseLane):
         with cuda.stream(self.stream):
             self.captures = self._host.capture(self, function, spans)
 
-    def wait(self, event: Event) -> None:
+    def wait(self, event: LaneEvent) -> None:
         """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._host
         machine.decide("wait " + event.name)
@@ -232,7 +232,7 @@ class CudaMachine(BaseMachine):
         self.launches_of = launches_of
         # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
         self.pending = 1
-        self._captures: deque[Capture] = deque()
+        self._captures: deque[PinnedCapture] = deque()
         self._num_delivered = 0
         self._capture_tensor = torch.empty(CAPTURE_BYTES, dtype=torch.uint8, pin_memory=True)
         self._capture_bytes = self._capture_tensor.numpy()
@@ -279,7 +279,7 @@ class CudaMachine(BaseMachine):
             lane.stream.synchronize()
             self.deliver(self._num_delivered + len(self._captures))
         copies = tuple(self._copy(span) for span in flat)
-        self._captures.append(Capture(function, copies))
+        self._captures.append(PinnedCapture(function, copies))
         return self._num_delivered + len(self._captures)
 
     def _copy(self, span: FlatSpan) -> NDArray[Any]:

@@ -15,7 +15,7 @@ Mode = Literal["in", "out", "inout", "int"]
 Writer: TypeAlias = tuple[str, str, int]
 
 
-class Arguments(Protocol):
+class OpArguments(Protocol):
     """The arguments of one op by name: spans of buffers and plain integers. Immutable, and compared by identity.
 
     Which bytes an op reads and writes follows from these alone.
@@ -37,7 +37,7 @@ class Arguments(Protocol):
         """
 
 
-A = TypeVar("A", bound=Arguments)
+A = TypeVar("A", bound=OpArguments)
 
 
 class Span(Protocol):
@@ -95,14 +95,14 @@ class Lane(Protocol):
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
         """Call `function` on read-only copies or views as part of the op enqueued last, whose effects it sees."""
 
-    def wait(self, event: "Event") -> None:
+    def wait(self, event: "LaneEvent") -> None:
         """Let nothing enqueued from here on run before the event's newest record is done."""
 
 
-class Event(Protocol):
+class LaneEvent(Protocol):
     """A CUDA-like event: re-recordable; a wait takes the record that is newest when the wait is enqueued."""
 
-    record_newest: "Record | None"
+    record_newest: "EventRecord | None"
 
     @property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class Machine(Protocol):
     def lane(self, name: str) -> Lane:
         """Return the lane of this name."""
 
-    def event(self, name: str) -> Event:
+    def event(self, name: str) -> LaneEvent:
         """Make an event; the name labels it in reports."""
 
     def buffer(
@@ -173,7 +173,7 @@ class Machine(Protocol):
 
 
 @dataclass(slots=True)
-class Record:
+class EventRecord:
     """One recording of an event on a lane: done once everything enqueued before it has run.
 
     `clock` belongs to the watcher.
@@ -191,13 +191,13 @@ class Watcher(Protocol):
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Note that an op was enqueued, and what it will read and write."""
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: EventRecord) -> None:
         """Note that an event was recorded on its lane."""
 
-    def waited(self, lane: int, record: Record) -> None:
+    def waited(self, lane: int, record: EventRecord) -> None:
         """Note that a lane waits for a record before whatever is enqueued on it next."""
 
-    def synchronized(self, record: Record) -> None:
+    def synchronized(self, record: EventRecord) -> None:
         """Note that the host has waited for a record."""
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
@@ -207,7 +207,7 @@ class Watcher(Protocol):
 class Observer(Watcher, Protocol):
     """A watcher that also receives every event that is made, and every op when it runs."""
 
-    def made(self, event: Event) -> None:
+    def made(self, event: LaneEvent) -> None:
         """Note that an event was made."""
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:

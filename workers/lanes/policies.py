@@ -9,14 +9,14 @@ from itertools import permutations
 from typing import Protocol, TypeVar
 
 from scenarios.draw import words
-from workers.lanes.lane import Record
+from workers.lanes.lane import EventRecord
 
 HOST = "host"
 _NUM_LANES = 5
 Name = TypeVar("Name", bound=str)
 
 
-class Runner(Protocol):
+class RunnableLane(Protocol):
     """A device lane, as a policy sees it; its queue is empty when it has nothing to do."""
 
     name: str
@@ -34,7 +34,7 @@ class Runner(Protocol):
     def head(self) -> tuple[str, int]:
         """Return name and step of the op at the head."""
 
-    def blocking(self) -> Record | None:
+    def blocking(self) -> EventRecord | None:
         """Return the record that the lane waits for, if it waits."""
 
 
@@ -46,13 +46,13 @@ class Lanes(Protocol):
     pending: int
 
     @property
-    def lanes(self) -> Sequence[Runner]:
+    def lanes(self) -> Sequence[RunnableLane]:
         """All lanes of the device."""
 
-    def able(self) -> Sequence[Runner]:
+    def able(self) -> Sequence[RunnableLane]:
         """Return the lanes whose head op may run now."""
 
-    def stuck(self, record: Record) -> None:
+    def stuck(self, record: EventRecord) -> None:
         """Raise `Deadlock`, or release what is held back."""
 
 
@@ -61,7 +61,7 @@ class Policy(Protocol):
 
     name: str
 
-    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+    def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
         """Run device ops until the host is to go on."""
 
 
@@ -70,7 +70,7 @@ class Eager:
 
     name = "eager"
 
-    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+    def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
         """Run everything that can run."""
         while True:
             pending = -1
@@ -89,7 +89,7 @@ class Lazy:
 
     name = "lazy"
 
-    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+    def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
         """Run what leads to the record the host is blocked on."""
         while blocked is not None and not blocked.done:
             record, lane = blocked, machine.lanes[blocked.lane]
@@ -120,10 +120,10 @@ class LaneOrder:
         self.name = "lane_order " + ">".join(order)
         self.rank = {lane: rank for rank, lane in enumerate(order)}
 
-    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+    def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
         """Run lanes that are more urgent than the host, or any while the host is blocked."""
 
-        def choose(able: Sequence[Runner]) -> Runner | None:
+        def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
             lane = able[0] if len(able) == 1 else min(able, key=lambda lane: self.rank[lane.name])
             return None if blocked is None and self.rank[HOST] < self.rank[lane.name] else lane
 
@@ -147,11 +147,11 @@ class Random:
             drawn = self._drawn[key] = words(self.seed, *key)
         return drawn[step & 3]
 
-    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+    def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
         """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
         host: int | None = None
 
-        def choose(able: Sequence[Runner]) -> Runner | None:
+        def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
             nonlocal host
             if blocked is not None and len(able) == 1:
                 return able[0]
@@ -166,7 +166,7 @@ class Random:
 
 
 def _advance_chosen(
-    machine: Lanes, blocked: Record | None, choose: Callable[[Sequence[Runner]], Runner | None]
+    machine: Lanes, blocked: EventRecord | None, choose: Callable[[Sequence[RunnableLane]], RunnableLane | None]
 ) -> None:
     """Run the lane that is chosen among those able, until the host is (None) or nothing can run."""
     while True:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from numpy.typing import NDArray
 
 from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Arguments, Mode, Span
+from workers.lanes.lane import Mode, OpArguments, Span
 
 Function = Callable[[Any], None]
 
@@ -65,7 +65,7 @@ class Prepared:
 
     __slots__ = ("_given", "accesses", "arguments", "function", "op")
 
-    def __init__(self, lane: str, op: Op, given: Arguments) -> None:
+    def __init__(self, lane: str, op: Op, given: OpArguments) -> None:
         self.op, self.function = op, op.function
         self._given = given
         if not isinstance(given, op.arguments):

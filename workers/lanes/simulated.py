@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.buffers import FlatBuffer
-from workers.lanes.lane import A, Deadlock, Event, Lane, Observer, Record, Span, Watcher
+from workers.lanes.lane import A, Deadlock, EventRecord, Lane, LaneEvent, Observer, Span, Watcher
 from workers.lanes.policies import Eager, Policy
 from workers.lanes.prepared import Capture, Launch, Prepared
 
@@ -27,9 +27,9 @@ class SimulatedLane(BaseLane):
     def __init__(self, machine: "SimulatedMachine", name: str, index: int) -> None:
         super().__init__(name, index)
         self._machine = machine
-        self.queue: deque[Launch | Record | Capture | tuple[Record]] = deque()
+        self.queue: deque[Launch | EventRecord | Capture | tuple[EventRecord]] = deque()
         # The record that the lane was last found to wait for: until it is done the lane is not ready.
-        self.awaited = Record(index, step=0, done=True)
+        self.awaited = EventRecord(index, step=0, done=True)
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
         """Enqueue a device op; see `lane.Lane.launch`."""
@@ -64,7 +64,7 @@ class SimulatedLane(BaseLane):
             self.queue.append(capture)
             self._machine.pending += 1
 
-    def wait(self, event: Event) -> None:
+    def wait(self, event: LaneEvent) -> None:
         """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._machine
         if machine.pending:
@@ -91,7 +91,7 @@ class SimulatedLane(BaseLane):
                 if not head[0].done:
                     self.awaited = head[0]
                     return False
-            elif type(head) is Record:
+            elif type(head) is EventRecord:
                 head.done = True
             else:
                 assert type(head) is Capture
@@ -141,12 +141,12 @@ class SimulatedLane(BaseLane):
         assert type(launch) is Launch
         return launch.prepared.op.name, launch.step
 
-    def blocking(self) -> Record | None:
+    def blocking(self) -> EventRecord | None:
         """Return the record that the lane waits for, if it waits."""
         head = self.queue[0] if self.queue else None
         return head[0] if type(head) is tuple else None
 
-    def append(self, record: Record) -> None:
+    def append(self, record: EventRecord) -> None:
         """Enqueue the record of an event; on an empty lane it is done at once."""
         if self.queue:
             self.queue.append(record)
@@ -172,7 +172,7 @@ class SimulatedEvent(BaseEvent):
         if machine.without and self._recording in machine.without:
             return
         machine.seen_waits.add(self._recording)
-        record = Record(lane.index, machine.step)
+        record = EventRecord(lane.index, machine.step)
         if machine.watcher is not None:
             machine.watcher.recorded(record)
         lane.append(record)
@@ -281,7 +281,7 @@ class SimulatedMachine(BaseMachine):
         super().passed(label)
         self.moved = True
 
-    def stuck(self, record: Record) -> None:
+    def stuck(self, record: EventRecord) -> None:
         """Release everything that is held back, or report that nothing can advance.
 
         Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from workers.lanes.lane import Event, Mode, Record, Span, Watcher
+from workers.lanes.lane import EventRecord, LaneEvent, Mode, Span, Watcher
 
 HOST = 0
 
@@ -79,16 +79,16 @@ class TimelineRecorder:
     watcher: Watcher
     tasks: list[Task] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
-    _events: list[Event] = field(default_factory=list)
+    _events: list[LaneEvent] = field(default_factory=list)
     _now: int = 0
     _step: int = 0
     _queued: dict[int, list[Task]] = field(default_factory=dict)
     _newest: dict[int, Task] = field(default_factory=dict)
     _behind: dict[int, Task] = field(default_factory=dict)
-    _records: list[Record] = field(default_factory=list)
+    _records: list[EventRecord] = field(default_factory=list)
     _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
 
-    def made(self, event: Event) -> None:
+    def made(self, event: LaneEvent) -> None:
         """Keep an event, to look up its name."""
         self._events.append(event)
 
@@ -112,7 +112,7 @@ class TimelineRecorder:
             task.reads, task.writes = _uses(uses)
         task.ran = self._tick()
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: EventRecord) -> None:
         """Keep the task that a record stands behind."""
         self.watcher.recorded(record)
         task = self._newest.get(record.lane)
@@ -121,14 +121,14 @@ class TimelineRecorder:
             self._records.append(record)
             self._behind[id(record)] = task
 
-    def waited(self, lane: int, record: Record) -> None:
+    def waited(self, lane: int, record: EventRecord) -> None:
         """Note that what is launched next on a lane waits for a record."""
         self.watcher.waited(lane, record)
         before = self._behind.get(id(record))
         if before is not None:
             self._waits.setdefault(lane, []).append((before, self._name_of(record)))
 
-    def synchronized(self, record: Record) -> None:
+    def synchronized(self, record: EventRecord) -> None:
         """Note that the host has waited for a record."""
         self.watcher.synchronized(record)
         name = self._name_of(record)
@@ -158,7 +158,7 @@ class TimelineRecorder:
         self._now += 1
         return self._now
 
-    def _name_of(self, record: Record) -> str:
+    def _name_of(self, record: EventRecord) -> str:
         """Return the name of the event whose newest record this is."""
         return next((event.name for event in self._events if event.record_newest is record), "event")
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from struct import pack, unpack
 from typing import Any, TypeAlias
 
-from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from workers.oracle.derived import keeps_states_with_blocks
 from workers.oracle.logits_processing import ONE, hash_of
 from workers.oracle.random_sampling import ACCEPT_STREAM, SELECT_STREAM, noise
@@ -190,8 +191,9 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
     drafter_kv: list[Any] = []
     raw: list[Any] = []
     proposed: list[Any] = []
-    has_cache, length_max = spec.drafter not in THROUGH_THE_HOST, spec.drafter_max_len
-    for row in () if spec.drafter in ON_THE_HOST else rows:
+    traits, length_max = TRAITS[spec.drafter], spec.drafter_max_len
+    has_cache = not traits.goes_through_host
+    for row in () if traits.is_on_host else rows:
         if has_cache:
             computed, end = row.computed, len(drafter_kv) + row.row.n
             drafter_kv += row.tape.drafter.words[computed : row.kept]
@@ -223,9 +225,9 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return the expected values that only some drafters have: predictions, recurrent states, carried words."""
     k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, step.rows
-    if spec.drafter == "mtp":
+    if TRAITS[spec.drafter].carries_words:
         return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
-    if spec.drafter != "draft_model":
+    if not TRAITS[spec.drafter].has_model:
         return {}
     own: list[Any] = []
     for row in rows:

@@ -5,13 +5,14 @@ from dataclasses import replace
 from itertools import chain, cycle, islice, repeat
 from typing import NamedTuple
 
+from scenarios.drafters import TRAITS
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.oracle.derived import changes_logits, keep_rates
 from workers.oracle.logits_processing import Rules, hash_of, rules_of
 from workers.oracle.random_sampling import Proposal, cuts_of, target_of
-from workers.oracle.rejection_sampling import Verified, verify
+from workers.oracle.rejection_sampling import VerifiedTokens, verify
 from workers.oracle.tape import SpoiledLogit, Tape, Tapes, script, tape_length
 from workers.oracle.truth import Truth
 
@@ -29,7 +30,7 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
     """
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     assert isinstance(event.accept, str), "the trace is explicit"
-    if spec.drafter == "draft_model":
+    if TRAITS[spec.drafter].has_model:
         return corrections(len(event.prompt), event.accept, spec)
     rules = rules_of(event)
     if rules is not None and depends_on_drafts(event.params, spec):
@@ -73,7 +74,7 @@ class IncrementalTape(Tape):
 
     def go_on(
         self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
-    ) -> Verified:
+    ) -> VerifiedTokens:
         """Verify drafts, and append those that are kept and the token that follows them."""
         spec, lines = self._spec, self.lines(drafts, spoiled)
         rates, cuts = keep_rates(spec), cuts_of(spec)

@@ -11,7 +11,7 @@ from workers.oracle.tape import Tape
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class BlockContents:
     """Expected contents of a block: a tape from position `first` on, with drafter words that differ (`deltas`)."""
 
     tape: Tape
@@ -28,7 +28,7 @@ class CachedBlocks:
     empty: list[int]
     idle: list[int] = field(default_factory=list)
     block_of: dict[int, int] = field(default_factory=dict)
-    contents: dict[int, Contents | None] = field(default_factory=dict)
+    contents: dict[int, BlockContents | None] = field(default_factory=dict)
 
     @property
     def num_free(self) -> int:
@@ -77,7 +77,7 @@ class CachedBlocks:
             if not self.num_holders[block]:
                 (self.idle if self.hash_of[block] else self.empty).append(block)
 
-    def register(self, block: int, content: int, contents: Contents | None) -> None:
+    def register(self, block: int, content: int, contents: BlockContents | None) -> None:
         """Register a block under the hash of its contents, unless another block has it."""
         if content not in self.block_of:
             self.block_of[content], self.hash_of[block] = block, content

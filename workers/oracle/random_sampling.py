@@ -50,7 +50,7 @@ NOTHING = Mass(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetDistribution:
     """The weights of the tokens under a request's parameters, relative to the largest.
 
     It is ambiguous if float32 could draw the border of top-p elsewhere.
@@ -126,7 +126,7 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
     return picked, is_ambiguous
 
 
-def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
+def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribution | None:
     """Return the target distribution of processed logits, or None if there is none: NaN, inf, or nothing but -inf.
 
     Logits are in units of 1 / ONE. At temperature 0 the lowest of the largest logits has all of it.
@@ -136,7 +136,9 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
         return None
     if params.temperature == 0:
         best = list(logits).index(largest)
-        return Target(tuple(Mass(float(token == best), 0.0) for token in range(len(logits))), is_ambiguous=False)
+        return TargetDistribution(
+            tuple(Mass(float(token == best), 0.0) for token in range(len(logits))), is_ambiguous=False
+        )
     floor = sorted(logits)[-params.top_k] if 0 < params.top_k < len(logits) else -inf
     masses = weights(logits, floor, params.temperature)
     is_ambiguous = False
@@ -149,7 +151,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> Target | None:
             if kept >= least:
                 break
         masses = [mass if logit >= floor else NOTHING for mass, logit in zip(masses, logits, strict=True)]
-    return Target(tuple(masses), is_ambiguous)
+    return TargetDistribution(tuple(masses), is_ambiguous)
 
 
 def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:

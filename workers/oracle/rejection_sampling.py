@@ -23,7 +23,7 @@ from workers.oracle.random_sampling import (
     Cuts,
     Mass,
     Proposal,
-    Target,
+    TargetDistribution,
     float32,
     noise,
     pick,
@@ -38,7 +38,7 @@ CERTAIN = Mass(1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedTokens:
     """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it.
 
     Without a target nothing follows the drafts that are kept. `happened` has the probes that tell how a token was found
@@ -54,7 +54,7 @@ class Verified:
 class Draft:
     """A draft, the target distribution in its place, and the one it was drawn from: none if it was certain."""
 
-    def __init__(self, token: int, target: Target, proposal: Proposal | None = None) -> None:
+    def __init__(self, token: int, target: TargetDistribution, proposal: Proposal | None = None) -> None:
         self.token, self.target, self.proposal = token, target, proposal
         self._of_target = total(target.masses)
         self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
@@ -86,7 +86,7 @@ def verify(
     *,
     proposals: Sequence[Proposal] = (),
     cuts: Cuts = USUAL,
-) -> Verified:
+) -> VerifiedTokens:
     """Return the tokens of a row: the drafts that are kept, and one that is selected after them, if there is a target.
 
     `lines` holds the logits of each draft's column and of one more, `position` is that of the token which the first
@@ -121,14 +121,14 @@ def verify(
             kept += 1
     last = targets[kept]
     if last is None:
-        return Verified(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
+        return VerifiedTokens(tuple(drafts[:kept]), is_ambiguous and params.temperature > 0, has_target=False)
     happened: tuple[str, ...] = ()
     if kept < len(known) and method in ("standard", "block"):
         token, is_close, happened = recovered(known[kept], odds, params, position + kept, cuts)
     else:
         token, is_close = select(last.masses, noise(params, position + kept, SELECT_STREAM), cuts)
     is_ambiguous |= is_close or last.is_ambiguous
-    return Verified((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
+    return VerifiedTokens((*drafts[:kept], token), is_ambiguous and params.temperature > 0, happened)
 
 
 def is_within(number: float, draft: Draft) -> tuple[bool, bool]:

@@ -6,7 +6,8 @@ The log gives what was scheduled where and when; tokens, drafts, counts and stat
 from collections import Counter
 from collections.abc import Sequence
 
-from scenarios.spec import THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.derived import length_limit
 from workers.oracle.drafters import NO_DRAFT, Drafts
@@ -19,7 +20,7 @@ from workers.oracle.incremental_tape import (
     verify_row,
 )
 from workers.oracle.logits_processing import rules_of
-from workers.oracle.prefix_cache import CachedBlocks, Contents, cached_blocks
+from workers.oracle.prefix_cache import BlockContents, CachedBlocks, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
@@ -201,7 +202,7 @@ class Oracle:
         assert cache is not None
         hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
         for index in range(truth.num_cached, len(hashes)):
-            cache.register(blocks[index], hashes[index], Contents(truth.tape, truth.deltas, index * size))
+            cache.register(blocks[index], hashes[index], BlockContents(truth.tape, truth.deltas, index * size))
         truth.num_cached = max(truth.num_cached, len(hashes))
 
     def _launched(self, entry: Launched) -> None:
@@ -381,7 +382,7 @@ class Oracle:
             raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
         length, tape = truth.computed_at_release, truth.tape_at_release
         assert tape is not None, "it was preempted, or it ended"
-        has_cache = self.spec.drafter not in THROUGH_THE_HOST
+        has_cache = not TRAITS[self.spec.drafter].goes_through_host
         drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
         drafter_kv = list(tape.drafter.words[:drafter_length])
         for position, word in truth.deltas_at_release.items():

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from scenarios.sampling import SamplingParams
 from workers.oracle.drafters import Drafts
 from workers.oracle.logits_processing import Edges
-from workers.oracle.prefix_cache import Contents
+from workers.oracle.prefix_cache import BlockContents
 from workers.oracle.random_sampling import Proposal
 from workers.oracle.tape import Tape
 from workers.record import model
@@ -58,7 +58,7 @@ class Truth:
     state_slot: int = -1
     hashes: list[int] = field(default_factory=list)
     num_cached: int = 0
-    inherited: list[Contents] = field(default_factory=list)
+    inherited: list[BlockContents] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     deltas_at_release: dict[int, int] = field(default_factory=dict)
     tape_at_release: Tape | None = None

@@ -51,13 +51,16 @@ class Harm(Value):
     """What a race changes where another schedule lets the tasks run in another order.
 
     `masked` is what changes a task and nothing that the host is given, `harmful` what the host is given; `task` is the
-    first that differs, in `what`, and `given` the first of those that give the host other bytes.
+    first that differs, in `what`, and `given` the first of those that give the host other bytes. Under the `policy` of
+    an engine that ends there is its `error`.
     """
 
     kind: Literal["benign", "masked", "harmful"]
     task: Access | None = None
     what: Literal["", "reads", "writes", "other_task", "only_one"] = ""
     given: Access | None = None
+    policy: str = "lazy"
+    error: str = ""
 
 
 class MissingOrder(Value):

@@ -143,9 +143,11 @@ def actual_text(difference: Difference) -> str:
 
 def harm_text(harm: Harm) -> str:
     """Return what a race does to the tasks that are its sides, and to what the host is given."""
-    if harm.kind == "benign" or harm.task is None:
+    if harm.error:
+        return f"{harm.kind}: under {harm.policy} the engine ends: {harm.error}"
+    if harm.task is None:
         return "benign under eager and lazy: its tasks read and wrote the same bytes"
-    task = f"{harm.kind}: under lazy {_task_text(harm.task)}: {TASK_DIFFERENCES[harm.what]}"
+    task = f"{harm.kind}: under {harm.policy} {_task_text(harm.task)}: {TASK_DIFFERENCES[harm.what]}"
     if harm.given is None:
         return f"{task}; the host was given the same bytes"
     return f"{task}; the host was given others by {_task_text(harm.given)}"

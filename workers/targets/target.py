@@ -142,7 +142,11 @@ class Target(Protocol):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the engine holds outside this process's memory."""
+        """Give back what the engine holds outside this process's memory.
+
+        Raises:
+            EngineFailed: an engine in another process failed to, and had not failed before.
+        """
 
     def drain(self) -> None:
         """Let everything run that is still enqueued; of an engine without lanes of ours that is nothing.

@@ -18,7 +18,8 @@ from typing import Any
 from benchmarks.conformance.vllm_kernels.comparison import Count
 from benchmarks.conformance.vllm_kernels.differences import KNOWN, Row, unlisted
 from workers.targets.target import DeviceError
-from workers.targets.vllm.target import ENVIRONMENT, HOME, ROOT, Keeper
+from workers.targets.vllm.installation import ENVIRONMENT, HOME, ROOT, Installation
+from workers.targets.vllm.target import FIRST_RUNNER
 
 # Beside what vLLM is installed with: where vLLM finds a Triton it loads it, and its engines grow.
 TRITON = "triton"
@@ -33,7 +34,7 @@ def rows_of(home: Path, twin: str) -> list[Row]:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
         subprocess.CalledProcessError: a kernel could not be run.
     """
-    python = Keeper(home, "", "cpu").python()
+    python = Installation(home, FIRST_RUNNER).python()
     if not (home / TRITON / "triton").is_dir():
         raise DeviceError(f"Triton is not installed in {home / TRITON}; make vllm-kernels")
     path = os.pathsep.join((str(ROOT), str(home / TRITON)))

@@ -20,7 +20,7 @@ from workers.kernels.process_logits.arguments import (
     BAD_WORD_LENGTH,
     BAD_WORDS,
     PENALTY_SHIFT,
-    Line,
+    LineLayout,
     ProcessLogits,
     line_of,
 )
@@ -214,7 +214,7 @@ def _ban(
     )
 
 
-def _bad_words(line: Array, at: Line) -> list[list[int]]:
+def _bad_words(line: Array, at: LineLayout) -> list[list[int]]:
     words = line[at.bad_words : at.tokens].reshape(BAD_WORDS, BAD_WORD_LENGTH)
     return [word for row in words if (word := [int(token) for token in row if token != UNKNOWN_TOKEN])]
 

@@ -20,7 +20,7 @@ from tests.workers.kernels.cases import rejection_sample
 from tests.workers.kernels.cases.residual_mass import known
 from tests.workers.kernels.cases.sampling import HOSTILE, LARGE, REAL, UNTRIED, Sizes, batch, made
 from workers.kernels.probabilities.definition import (
-    Line,
+    LogitsLine,
     PointMass,
     block_odds,
     is_defined,
@@ -36,7 +36,6 @@ from workers.kernels.residual_mass.arguments import ResidualMass
 from workers.kernels.residual_mass.definition import residual_mass
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
-from workers.targets.child.inside.interpreter import without_library
 
 UNDEFINED = "a line of logits with NaN or inf, or of nothing but -inf"
 OUTSIDE = "a draft outside the vocabulary"
@@ -44,7 +43,8 @@ NOT_KEPT = "a draft without kept draft logits"
 UNLIKELY_DRAFT = "a draft that its drafter gives no probability"
 IMPOSSIBLE = "noise of 0, and a draft that the target gives no probability"
 ON_THE_BOUND = "noise that is the bound itself, but for rounding"
-without_library(v2)
+# A function of CUDA's library, which the interpreter has not.
+v2.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
 # Float32 logarithms on their side, quotients on ours.
 _ROUNDING = 2e-6
 _SEEDS = (1, 2, 4)
@@ -358,7 +358,7 @@ def _possible(case: VerifyDrafts, row: int, accepted: int) -> set[int]:
     if accepted >= usable:
         return tokens
     proposal = proposal_of(case, row, accepted)
-    assert isinstance(proposal, Line | PointMass)
+    assert isinstance(proposal, LogitsLine | PointMass)
     odds = block_odds(case, row, usable)[accepted] if case.method == BLOCK else np.float32(1)
     return {token for token in tokens if left_of(target, proposal, odds, token) > 0} or tokens
 

@@ -1,14 +1,17 @@
 """Process of a mutated engine: answers what that of the target answers, and mutates engines that run ahead."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from scenarios.events import Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.child.inside.host import Host
+from workers.targets.child.inside.main import serve
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.reports import SourceLine
-from workers.targets.vllm.inside.main import Host, main
+from workers.targets.vllm.inside.main import start
 
 
 class MutatedHost(Host):
@@ -23,35 +26,37 @@ class MutatedHost(Host):
             case "mutate":
                 self._lines = tuple(SourceLine(file, line, "") for file, line in message["lines"])
                 self._mistake = message["mistake"]
-                self._engines.forget()
+                self.engines.forget()
                 return {}
             case "orders":
-                orders = activate().orders()
-                return {"orders": [[*_told(order.line), list(order.calls), order.count] for order in orders]}
+                return {"orders": [[*_told(order.line), list(order.calls)] for order in activate().orders()]}
         return super().answer(message)
 
-    def _open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool) -> Message:
-        answer = super()._open(spec, schedule, races, steps)
-        if spec.depth > 1 and self._session is not None:
+    def open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool, digests: bool = False) -> None:
+        """Begin a session, on an engine that is mutated if it runs ahead."""
+        super().open(spec, schedule, races, steps, digests)
+        if spec.depth > 1 and self.session is not None:
             activate().leave_out(self._lines)
             if self._mistake:
-                MISTAKES[self._runner][self._mistake].make(_runner_of(self._session.engine))
-        return answer
+                engines: Any = self.engines
+                MISTAKES[engines.runner][self._mistake].make(self.session.memory["runner"])
 
-    def _close(self) -> None:
-        super()._close()
+    def close(self) -> None:
+        """End the session; a mistake is made in an engine once."""
+        super().close()
         if self._mistake:
-            # A mistake is made in an engine once.
-            self._engines.forget()
+            self.engines.forget()
 
 
 def _told(line: SourceLine) -> list[str | int]:
     return [line.file, line.line, line.function.rpartition(".")[2]]
 
 
-def _runner_of(engine: Any) -> Any:
-    return engine.model_executor.driver_worker.worker.model_runner
+def host(arguments: Sequence[str]) -> tuple[Host, str]:
+    """Return the host of vLLM's engines, and its version."""
+    engines, device, version = start(arguments)
+    return MutatedHost(engines, device), version
 
 
 if __name__ == "__main__":
-    main(MutatedHost)
+    serve(host)

@@ -2,19 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from benchmarks.conformance.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
+from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.judge.judge import End
 from workers.judge.outputs import Outputs
+from workers.judge.step_identities import StepIdentities
 from workers.oracle.tape import Tapes
-from workers.run.engine_run import STEPS_MAX, error_text
+from workers.record.evidence import Access, Difference, MissingOrder
+from workers.record.verdict import NotDrained
+from workers.record.words import actual_text, expected_text, site_text
+from workers.run.engine_run import Options, Run, error_text
+from workers.targets.child.answers import Nothing, Reported
+from workers.targets.child.keeper import Keeper
 from workers.targets.child.messages import Message
 from workers.targets.target import EngineFailed
-from workers.targets.vllm.target import HOME, ROOT, Keeper, Vllm, is_known_race
+from workers.targets.vllm.installation import HOME, ROOT, Installation
+from workers.targets.vllm.target import Vllm
 
 CHILD = "benchmarks.power.vllm_mutants.child"
+
+A = TypeVar("A", bound=Value)
 
 
 class Line(NamedTuple):
@@ -23,6 +35,12 @@ class Line(NamedTuple):
     file: str
     line: int
     function: str
+
+
+class Orders(Value):
+    """The lines that ordered work: file, line, function, and what they call."""
+
+    orders: tuple[tuple[str, int, str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +61,12 @@ class Mutable(Kept):
     """A kind of engine that is vLLM's, in a process that mutates it when it is told to."""
 
     def __init__(self, kind: Vllm) -> None:
-        super().__init__(kind, Keeper(ROOT / HOME, "", "sim", CHILD, runner=kind.runner))
+        installation = Installation(ROOT / HOME, kind.runner)
+        super().__init__(kind, Keeper(kind.name, partial(installation.launch, "sim", child=CHILD)))
 
-    def ask(self, message: Message) -> Message:
+    def ask(self, message: Message, answer: type[A]) -> A:
         """Return the answer of the engine's process."""
-        return self.keeper.process().ask(message)
+        return self.keeper.process().ask(message, answer)
 
     def stop(self) -> None:
         """End the engine's process."""
@@ -67,26 +86,27 @@ class Runs:
         """Leave lines out, or make a mistake, in every engine that runs ahead from here on."""
         places = [[line.file, line.line] for line in lines]
         self._mutation = {"do": "mutate", "lines": places, "mistake": mistake}
-        self.kind.ask(self._mutation)
+        self.kind.ask(self._mutation, Nothing)
 
     def renew(self) -> None:
         """Go on in a new process: this one's memory may be spoilt."""
         self.kind.stop()
-        self.kind.ask(self._mutation)
+        self.kind.ask(self._mutation, Nothing)
 
     def seen(self, trace: Trace, policy: Policy) -> Seen:
         """Run a trace under a schedule."""
         scheduled = trace.model_copy(update={"schedule": Schedule(policy=policy)})
         try:
-            run = OutputRun(scheduled, self._tapes, self.kind, races=True, steps=True)
+            run = Run(scheduled, self._tapes, Options(), self.kind)
         except EngineFailed as error:
             self.renew()
             return Seen(error_text(error))
         outputs: Outputs | str
         try:
-            outputs = run.target.outputs() if run.to_end(STEPS_MAX) else "it does not end"
+            ended = run.to_end()
+            outputs = "it does not end" if isinstance(ended, NotDrained) else run.target.outputs()
         except EngineFailed as error:
-            outputs = f"{error_text(error)} in {error.where}"
+            outputs = f"{error_text(error)} in {site_text(error.where)}"
         try:
             return self._told(run, outputs)
         finally:
@@ -95,24 +115,32 @@ class Runs:
             else:
                 run.target.close()
 
-    def _told(self, run: OutputRun, outputs: Outputs | str) -> Seen:
+    def _told(self, run: Run, outputs: Outputs | str) -> Seen:
         try:
-            wrong = [] if isinstance(outputs, str) else [seen for seen in run.differences() if seen.plane != "races"]
-            races = self.kind.ask({"do": "report"})["races"]
-            orders = self.kind.ask({"do": "orders"})["orders"]
+            wrong = None if isinstance(outputs, str) else _broken_identity(run)
+            races = self.kind.ask({"do": "report"}, Reported).races
+            orders = self.kind.ask({"do": "orders"}, Orders).orders
         except EngineFailed:
             return Seen(outputs)
-        new = [race for race in races if not is_known_race(race)]
-        lines = {Line(file, line, function): "+".join(calls) for file, line, function, calls, _ in orders}
-        identity = "".join(f"{seen.variable}: {seen.actual}, expected {seen.expected}" for seen in wrong[:1])
+        new = [race.order for race in races if not self.kind.is_known(race.order)]
+        lines = {Line(file, line, function): "+".join(calls) for file, line, function, calls in orders}
+        identity = (
+            f"{wrong.variable}: {actual_text(wrong)}, expected {expected_text(wrong)}" if wrong is not None else ""
+        )
         return Seen(outputs, tuple(map(_text, new)), len(races) - len(new), identity, lines)
 
 
-def _text(race: Message) -> str:
+def _broken_identity(run: Run) -> Difference | None:
+    """Return the first identity of steps that does not hold in a run that has ended."""
+    judges = (judge for judge in run.panel.judges if isinstance(judge, StepIdentities))
+    return next((judge.at_end(End(run.feed.tick, run.target.outputs())) for judge in judges), None)
+
+
+def _text(race: MissingOrder) -> str:
     """Return a race in one line: buffer, and both lines."""
-    first, second = (f"{race[side]['function']} ({_place(race[side]['where'])})" for side in ("first", "second"))
-    return f"{race['memory']}: {first} and {second}"
+    return f"{race.memory}: {_side(race.first)} and {_side(race.second)}"
 
 
-def _place(where: str) -> str:
-    return where.removeprefix("vllm/")
+def _side(access: Access) -> str:
+    site = access.site
+    return f"{access.actor} ({site.file.removeprefix('vllm/')}:{site.line})" if site is not None else access.actor

@@ -9,7 +9,7 @@ from benchmarks.conformance.vllm_kernels.__main__ import rows_of
 from benchmarks.conformance.vllm_kernels.comparison import Count, Found, counted
 from benchmarks.conformance.vllm_kernels.differences import KNOWN, Row, unlisted
 from workers.targets.target import DeviceError
-from workers.targets.vllm.target import ROOT
+from workers.targets.vllm.installation import ROOT
 
 LISTED = [Row(kernel, "", condition, Count(num_other=1)) for kernel, condition in KNOWN]
 PAGE = ROOT / "docs" / "vllm_kernels.md"

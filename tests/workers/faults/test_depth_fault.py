@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from scenarios.spec import THROUGH_THE_HOST
+from scenarios.drafters import TRAITS
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
@@ -17,7 +17,7 @@ SEEDS = range(60)
 
 def at_depth(seed: int, depth: int) -> Trace:
     trace = random_trace(seed).explicit()
-    drafter = "eagle" if trace.spec.drafter in THROUGH_THE_HOST else trace.spec.drafter
+    drafter = "eagle" if TRAITS[trace.spec.drafter].goes_through_host else trace.spec.drafter
     spec = trace.spec.model_copy(update={"depth": depth, "drafter": drafter})
     return trace.model_copy(update={"spec": spec, "faults": (FAULT,)})
 

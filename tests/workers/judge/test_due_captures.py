@@ -16,7 +16,7 @@ from scenarios.trace import Trace
 from tests.workers.run.runs import difference_in, judged_by
 from workers.engine.engine import Engine
 from workers.engine.parts import Parts
-from workers.engine.runner import Runner
+from workers.engine.runner import ModelRunner
 from workers.engine.step import Step
 from workers.judge.checker import Checker
 from workers.judge.judge import End
@@ -194,7 +194,7 @@ def rule_of(found: Difference) -> Rule | None:
     return found.actual.rule if isinstance(found.actual, Violation) else None
 
 
-class NeverCorrects(Runner):
+class NeverCorrects(ModelRunner):
     """A runner that leaves the host's mirrors as they were guessed, and says nothing of it."""
 
     def _correct(self, step: Step) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.workers.lanes.ops import LANES, Note, device, machine, noting
 from tests.workers.lanes.programs import Action, Program, actions, ordered
 from workers.judge.races import RaceDetector
-from workers.lanes.lane import Record
+from workers.lanes.lane import EventRecord
 from workers.lanes.policies import Eager, LaneOrder, Lanes, Lazy, Policy, Random, lane_orders
 from workers.lanes.simulated import SimulatedMachine as Machine
 
@@ -250,7 +250,7 @@ class Recomputing:
         self.name = policy.name
         self._policy = policy
 
-    def advance(self, machine: Lanes, blocked: Record | None) -> None:
+    def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
         able = [*machine.able()]
         assert able == [lane for lane in machine.lanes if lane.ready()]
         self._policy.advance(machine, blocked)

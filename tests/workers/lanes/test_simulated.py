@@ -24,7 +24,7 @@ from tests.workers.lanes.ops import (
     stir,
 )
 from workers.lanes.base import OpFailed
-from workers.lanes.lane import Deadlock, Record
+from workers.lanes.lane import Deadlock, EventRecord
 from workers.lanes.policies import Eager, Lazy, Policy
 
 
@@ -299,7 +299,7 @@ def test_a_wait_that_nothing_can_end_is_a_deadlock_that_holds_the_wait_graph(pol
     # Calls of the seam cannot build one: a wait takes a record that is already in a lane.
     made = machine(policy)
     never, event, cells = made.event("never"), made.event("event"), device(made, "cells")
-    never.record_newest = Record(made.lane("c").index, step=5)
+    never.record_newest = EventRecord(made.lane("c").index, step=5)
     made.lane("b").wait(never)
     made.lane("b").launch(fill, Fill(cells.all, 1))
     event.record(made.lane("b"))

@@ -5,9 +5,10 @@ Verifies: values, drafter's words, logits and the end of a grammar; that drafts 
 
 import pytest
 
+from scenarios.drafters import Drafter
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
-from scenarios.spec import Drafter, EngineSpec
+from scenarios.spec import EngineSpec
 from workers.oracle.incremental_tape import IncrementalTape, depends_on_drafts, script_of
 from workers.oracle.logits_processing import Rules, hash_of
 from workers.oracle.tape import Tape, Tapes

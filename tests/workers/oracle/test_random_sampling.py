@@ -26,7 +26,7 @@ from workers.kernels.verify_drafts import arguments as verify_drafts
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Mass, choose, pick, target_of
-from workers.oracle.rejection_sampling import Draft, Verified, is_within, kept_together
+from workers.oracle.rejection_sampling import Draft, VerifiedTokens, is_within, kept_together
 
 Array = NDArray[Any]
 
@@ -53,7 +53,7 @@ class Rows:
     params: list[SamplingParams]
     positions: Array
 
-    def expected(self, method: SamplingMethod) -> list[Verified]:
+    def expected(self, method: SamplingMethod) -> list[VerifiedTokens]:
         """Return what the oracle says of each row."""
         return [
             rejection.verify(method, lines.tolist(), drafts.tolist(), params, RATES, position)
@@ -175,7 +175,7 @@ def test_where_there_is_no_distribution_there_is_no_token(bad: list[float]) -> N
     assert choose(bad, params, 5).token is None
     for method in METHODS:
         row = rejection.verify(method, [[0.0, -np.inf], bad, bad], [0, 0], params, (1.0, 1.0), 5)
-        assert row == Verified((0,), is_ambiguous=False, has_target=False)
+        assert row == VerifiedTokens((0,), is_ambiguous=False, has_target=False)
 
 
 def test_greedy_rows_are_never_ambiguous() -> None:

@@ -24,7 +24,7 @@ from workers.kernels.probabilities.numpy import LOG2E
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Proposal, propose, target_of
-from workers.oracle.rejection_sampling import NUM_TRIES, Draft, Verified, is_within, kept_together
+from workers.oracle.rejection_sampling import NUM_TRIES, Draft, VerifiedTokens, is_within, kept_together
 
 Array = NDArray[Any]
 
@@ -47,7 +47,7 @@ class Drawn:
             for row, (params, position) in enumerate(zip(self.params, self.positions.tolist(), strict=True))
         ]
 
-    def expected(self, method: SamplingMethod) -> list[Verified]:
+    def expected(self, method: SamplingMethod) -> list[VerifiedTokens]:
         return [
             rejection.verify(
                 method, lines.tolist(), [draft.token for draft in drafts], params, RATES, at, proposals=drafts

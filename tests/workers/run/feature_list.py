@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scenarios.drafters import DRAFTERS, TRAITS, Drafter
 from scenarios.events import (
     Abort,
     AcceptRate,
@@ -22,8 +23,7 @@ from scenarios.events import (
     Submit,
     prompt_tokens,
 )
-from scenarios.flat_traces import DRAFTERS
-from scenarios.spec import THROUGH_THE_HOST, Drafter, EngineSpec
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 # As few blocks as the largest request needs when it runs alone.
@@ -68,8 +68,8 @@ class Feature:
 
 
 def _drafter(drafter: Drafter) -> Feature:
-    beside: dict[str, Any] = {"depth": 1} if drafter in THROUGH_THE_HOST else {}
-    beside |= {"num_speculative_tokens": 1} if drafter == "extract_hidden_states" else {}
+    beside: dict[str, Any] = {"depth": 1} if TRAITS[drafter].goes_through_host else {}
+    beside |= {"num_speculative_tokens": 1} if TRAITS[drafter].proposes_one else {}
     return Feature(drafter, {"drafter": drafter}, beside, shows=("no_accept",))
 
 

@@ -23,7 +23,7 @@ from workers.engine.engine import Engine
 from workers.engine.parts import Parts, roll_back
 from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
-from workers.lanes.lane import Record
+from workers.lanes.lane import EventRecord
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Access, Rule, Violation, fact
 from workers.record.log import UNSPOILED, Spoils
@@ -149,7 +149,7 @@ def test_a_wait_for_a_record_that_never_comes_is_stuck_and_names_the_lane() -> N
         counts: CountsInFlight | None, previous: list[int], rows: list[PlanRow], moves: list[tuple[int, int]]
     ) -> Sequence[int]:
         if counts is not None and counts.landed.record_newest is not None:
-            counts.landed.record_newest = Record(counts.landed.record_newest.lane, 0)
+            counts.landed.record_newest = EventRecord(counts.landed.record_newest.lane, 0)
         return gather_counts(counts, previous, rows, moves)
 
     for schedule in (Schedule(), Schedule(policy="lazy"), Schedule(policy="lane_order"), Schedule(policy="random")):

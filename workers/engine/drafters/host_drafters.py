@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
-from scenarios.spec import ON_THE_HOST, THROUGH_THE_HOST, EngineSpec
+from scenarios.drafters import TRAITS
+from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
 from workers.engine.memory import device_array, ring_size
 from workers.engine.parts import Parts
@@ -36,7 +37,7 @@ class HostDrafter(Protocol):
         """Drop what is kept of a request that stops running; what is needed again is found in its tokens."""
 
 
-class Ngram:
+class NgramDrafter:
     """Proposes what followed the longest earlier match of the last tokens; of equally long ones the rightmost.
 
     Source: Saxena, "Prompt lookup decoding", 2023.
@@ -59,7 +60,7 @@ class Ngram:
         """Nothing is kept between calls."""
 
 
-class Suffix:
+class SuffixDrafter:
     """Proposes what most often followed the longest known suffix, token by token; of equally frequent the lowest id.
 
     Counts of each request grow with its tokens. Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
@@ -108,7 +109,10 @@ class HostDrafts:
     """The drafts behind the step processed last, by its rows; NO_DRAFT where there are fewer than K."""
 
     def __init__(self, spec: EngineSpec, parts: Parts) -> None:
-        makers: Mapping[str, HostDrafter] = {"ngram": Ngram(), "suffix": Suffix(spec.num_speculative_tokens)}
+        makers: Mapping[str, HostDrafter] = {
+            "ngram": NgramDrafter(),
+            "suffix": SuffixDrafter(spec.num_speculative_tokens),
+        }
         self._drafter = makers.get(spec.drafter)
         self._spec = spec
         self._parts = parts
@@ -121,7 +125,7 @@ class HostDrafts:
 
         `on_device` are the drafts that came from the device, if the drafter runs there.
         """
-        if self._spec.drafter not in THROUGH_THE_HOST:
+        if not TRAITS[self._spec.drafter].goes_through_host:
             return None
         on_device = on_device if on_device is not None else ((),) * len(step.rows)
         rows = zip(step.rows, delivered, on_device, strict=False)
@@ -168,7 +172,7 @@ class DraftsToHost:
         self._context = context
         self._machine = machine
         spec = context.spec
-        self._go_through_the_host = spec.drafter in THROUGH_THE_HOST and spec.drafter not in ON_THE_HOST
+        self._is_read_back = TRAITS[spec.drafter].is_read_back
         size, slots = context.memory.rows_max * spec.num_speculative_tokens, range(ring_size("staging", spec))
         self._drafts = [machine.buffer(f"drafts[{slot}]", device_array(size), pinned=True) for slot in slots]
         self._drafts_done = [machine.event("drafts_done") for _ in slots]
@@ -176,7 +180,7 @@ class DraftsToHost:
     def launch(self, forward: Forward) -> DraftsInFlight | None:
         """Enqueue the copy of a step's drafts, if the host has a use for them."""
         context, k = self._context, self._context.spec.num_speculative_tokens
-        is_read = forward.named.grammar or self._go_through_the_host
+        is_read = forward.named.grammar or self._is_read_back
         if not is_read or not k:
             return None
         slot = forward.step % len(self._drafts)

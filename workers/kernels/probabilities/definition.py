@@ -52,7 +52,7 @@ def pick(masses: Sequence[np.float32], noise: np.float32) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogitsLine:
     """A line of logits that has a distribution; block masses and total are relative to its maximum."""
 
     logits: NDArray[np.float32]
@@ -88,7 +88,7 @@ def is_defined(block_max: Sequence[np.float32]) -> bool:
 def line_of(
     logits: NDArray[np.float32], floor: np.float32, scale: np.float32, block_max: Sequence[np.float32],
     block_sum: Sequence[np.float32],
-) -> Line | None:  # fmt: skip
+) -> LogitsLine | None:  # fmt: skip
     """Return the distribution of logits from the maxima and sums of their blocks; none if it is undefined."""
     if not is_defined(block_max):
         return None
@@ -97,7 +97,7 @@ def line_of(
     for own, total in zip(block_max, block_sum, strict=True):
         factor = weight(own, NEVER, maximum, scale)
         masses.append(total * factor if factor > 0 else ZERO)
-    return Line(logits, floor, scale, tuple(block_max), tuple(masses), maximum, added(masses))
+    return LogitsLine(logits, floor, scale, tuple(block_max), tuple(masses), maximum, added(masses))
 
 
 def num_blocks_of(a: Distributions) -> int:
@@ -111,14 +111,14 @@ def target_blocks(a: Verified, row: int, column: int) -> slice:
     return slice(line * num_blocks_of(a), (line + 1) * num_blocks_of(a))
 
 
-def target_of(a: Verified, row: int, column: int) -> Line | None:
+def target_of(a: Verified, row: int, column: int) -> LogitsLine | None:
     """Return the target's distribution for a column up to the row's drafts; none if it is undefined."""
     line, blocks = row * (1 + a.num_speculative_tokens) + column, target_blocks(a, row, column)
     logits = a.logits[line * a.logits_stride :][: a.vocab_size]
     return line_of(logits, a.floors[line], scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
 
 
-def proposal_of(a: Verified, row: int, column: int) -> Line | PointMass | None:
+def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | None:
     """Return the distribution that a draft was drawn from; none if it is undefined."""
     k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
     if a.point_mass[row] != 0:
@@ -152,7 +152,7 @@ def num_usable(a: Verified, row: int) -> int:
     return int(a.num_drafts[row])
 
 
-def both_of(a: Verified, row: int, column: int) -> tuple[Line, Line | PointMass]:
+def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
     """Return the target's distribution of a draft that can be verified, and the one that it was drawn from."""
     target, proposal = target_of(a, row, column), proposal_of(a, row, column)
     assert target is not None
@@ -161,7 +161,7 @@ def both_of(a: Verified, row: int, column: int) -> tuple[Line, Line | PointMass]
 
 
 def odds_of(
-    target: Line, proposal: Line | PointMass, token: int, odds: np.float32 = ONE
+    target: LogitsLine, proposal: LogitsLine | PointMass, token: int, odds: np.float32 = ONE
 ) -> tuple[np.float32, np.float32]:
     """Return `odds` times the target's probability of a token, and its draft probability, on a common scale."""
     return odds * target.weight(token) * proposal.total, proposal.weight(token) * target.total
@@ -184,7 +184,7 @@ def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
     return odds
 
 
-def left_of(target: Line, proposal: Line | PointMass, odds: np.float32, token: int) -> np.float32:
+def left_of(target: LogitsLine, proposal: LogitsLine | PointMass, odds: np.float32, token: int) -> np.float32:
     """Return the residual of a token: `odds` times the target's probability less the draft's, or 0."""
     p, q = odds_of(target, proposal, token, odds)
     return max(p - q, ZERO)

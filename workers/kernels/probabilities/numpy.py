@@ -64,7 +64,7 @@ class Distribution(NamedTuple):
     total: np.float32
 
 
-class Row:
+class VerifiedRow:
     """The drafts of a row, and the distributions that verify them: the target's in each column, a draft model's.
 
     `usable` counts the drafts before the first that cannot be verified: never proposed, outside the vocabulary, or

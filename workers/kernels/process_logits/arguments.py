@@ -10,7 +10,7 @@ BAD_WORD_LENGTH = 8
 PENALTY_SHIFT = 14  # a penalty of 1/64 in units of a logit: 2^20 of them are 1.0
 
 
-class Line(NamedTuple):
+class LineLayout(NamedTuple):
     """Layout of a request's line: offsets into it. Masks have one bit a token, words of BITS bits.
 
     Bad words are right-aligned in BAD_WORDS fields of BAD_WORD_LENGTH tokens, padded with UNKNOWN_TOKEN;
@@ -28,11 +28,11 @@ class Line(NamedTuple):
     tokens: int
 
 
-def line_of(vocab_size: int) -> Line:
+def line_of(vocab_size: int) -> LineLayout:
     """Return the layout of a line."""
     words = -(-vocab_size // BITS)
     bad_words = 5 + 2 * words
-    return Line(
+    return LineLayout(
         num_prompt=0,
         min_length=1,
         presence=2,

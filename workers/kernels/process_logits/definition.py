@@ -9,7 +9,7 @@ from workers.kernels.process_logits.arguments import (
     BAD_WORDS,
     BITS,
     PENALTY_SHIFT,
-    Line,
+    LineLayout,
     ProcessLogits,
     WriteHistory,
     line_of,
@@ -49,7 +49,9 @@ def process_logits(a: ProcessLogits) -> None:
                     a.logits[place] = _penalised(a.logits[place], token, line, history, at)
 
 
-def _penalised(logit: np.float32, token: int, line: Sequence[int], history: Sequence[int], at: Line) -> np.float32:
+def _penalised(
+    logit: np.float32, token: int, line: Sequence[int], history: Sequence[int], at: LineLayout
+) -> np.float32:
     """Return a logit after penalties: a power of two for what the history has, then steps for what the output has."""
     if history.count(token) > 0:
         factor = np.float32(2.0 ** line[at.repetition])
@@ -61,7 +63,7 @@ def _penalised(logit: np.float32, token: int, line: Sequence[int], history: Sequ
     return logit - np.float32(penalty * 2**PENALTY_SHIFT)
 
 
-def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: Line) -> bool:
+def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: LineLayout) -> bool:
     """Tell whether a line forbids a token after a history."""
     if not _has_bit(line[at.allowed : at.stop], token):
         return True

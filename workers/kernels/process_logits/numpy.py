@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from workers.kernels.process_logits.arguments import (
     BAD_WORD_LENGTH,
     PENALTY_SHIFT,
-    Line,
+    LineLayout,
     ProcessLogits,
     line_of,
 )
@@ -32,7 +32,7 @@ def process_logits(a: ProcessLogits) -> None:
             mask(scores[row, column], rules, before)
 
 
-class Rules(NamedTuple):
+class LineRules(NamedTuple):
     """What a line asks for, whatever the history is: tokens that are `banned`, the mask of stop tokens, bad words."""
 
     num_prompt: int
@@ -45,7 +45,7 @@ class Rules(NamedTuple):
     bad_words: list[list[int]]
 
 
-def rules_of(line: NDArray[Any], at: Line, vocab_size: int) -> Rules:
+def rules_of(line: NDArray[Any], at: LineLayout, vocab_size: int) -> LineRules:
     """Read a line up to its tokens."""
     numbers = line[: at.tokens].tolist()
     # Right-aligned: where the last token is not known there is no word.
@@ -57,10 +57,10 @@ def rules_of(line: NDArray[Any], at: Line, vocab_size: int) -> Rules:
     (banned,) = np.logical_not(bits_of(line[at.allowed : at.stop], vocab_size)).nonzero()
     num_prompt, min_length, presence, frequency, repetition = numbers[: at.allowed]
     stop = line[at.stop : at.bad_words]
-    return Rules(num_prompt, min_length, presence, frequency, repetition, banned=banned, stop=stop, bad_words=words)
+    return LineRules(num_prompt, min_length, presence, frequency, repetition, banned=banned, stop=stop, bad_words=words)
 
 
-def penalise(scores: NDArray[Any], rules: Rules, history: list[int]) -> None:
+def penalise(scores: NDArray[Any], rules: LineRules, history: list[int]) -> None:
     """Apply penalties to logits [V]; a token that is not known counts for nothing.
 
     The sum of a token's additive penalties and the division by a power of two are exact in float32; what is left is
@@ -78,7 +78,7 @@ def penalise(scores: NDArray[Any], rules: Rules, history: list[int]) -> None:
         scores[np.array([*counts], dtype=np.int64)] -= np.array(steps, dtype=np.float32)
 
 
-def mask(scores: NDArray[Any], rules: Rules, history: list[int]) -> None:
+def mask(scores: NDArray[Any], rules: LineRules, history: list[int]) -> None:
     """Set the logits [V] of tokens that are forbidden after a history to -inf."""
     if len(rules.banned):
         scores[rules.banned] = -np.inf

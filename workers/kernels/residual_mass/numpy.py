@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from workers.kernels.probabilities.numpy import NONE, Row
+from workers.kernels.probabilities.numpy import NONE, VerifiedRow
 from workers.kernels.residual_mass.arguments import ResidualMass
 
 
 def residual_mass(a: ResidualMass) -> None:
     """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all."""
     for index in (a.temperature > NONE).nonzero()[0].tolist():
-        row = Row(a, index)
+        row = VerifiedRow(a, index)
         if row.usable > 1:
             _add_up(a, row)
 
 
-def _add_up(a: ResidualMass, row: Row) -> None:
+def _add_up(a: ResidualMass, row: VerifiedRow) -> None:
     """Set the residual of a row with some usable drafts; where it decides nothing it is 0."""
     first, count = row.first_draft, row.usable
     left = a.residual.reshape(-1, row.num_blocks)[first : first + count]

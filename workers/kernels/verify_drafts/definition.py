@@ -5,7 +5,7 @@ import numpy as np
 from workers.kernels.probabilities.definition import (
     NEVER,
     ONE,
-    Line,
+    LogitsLine,
     added,
     block_odds,
     both_of,
@@ -151,7 +151,9 @@ def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int 
     return first + pick(_token_masses(a, target, block, tile, excluded), noise[2])
 
 
-def _block_mass(a: VerifyDrafts, row: int, column: int, target: Line, block: int, excluded: int | None) -> np.float32:
+def _block_mass(
+    a: VerifyDrafts, row: int, column: int, target: LogitsLine, block: int, excluded: int | None
+) -> np.float32:
     """Return the mass of a block relative to the line's maximum, added up again where a token of it is excluded."""
     if excluded is None or excluded // a.block_size != block:
         return target.block_mass[block]
@@ -160,7 +162,7 @@ def _block_mass(a: VerifyDrafts, row: int, column: int, target: Line, block: int
 
 
 def _tile_masses(
-    a: VerifyDrafts, row: int, column: int, target: Line, block: int, excluded: int | None
+    a: VerifyDrafts, row: int, column: int, target: LogitsLine, block: int, excluded: int | None
 ) -> list[np.float32]:
     """Return the masses of a block's tiles relative to its maximum, added up again where a token is excluded."""
     num_tiles = a.block_size // a.tile_size
@@ -172,7 +174,7 @@ def _tile_masses(
     return masses
 
 
-def _token_masses(a: VerifyDrafts, target: Line, block: int, tile: int, excluded: int | None) -> list[np.float32]:
+def _token_masses(a: VerifyDrafts, target: LogitsLine, block: int, tile: int, excluded: int | None) -> list[np.float32]:
     """Return the weights of a tile's tokens relative to the maximum of its block; 0 of an excluded one."""
     first = block * a.block_size + tile * a.tile_size
     masses = []

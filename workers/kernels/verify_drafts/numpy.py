@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workers.kernels.probabilities.numpy import LEAST, NEVER, Floats, Row, above, pick, weight, weight_of
+from workers.kernels.probabilities.numpy import LEAST, NEVER, Floats, VerifiedRow, above, pick, weight, weight_of
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.arguments import (
     BLOCK,
@@ -26,7 +26,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
     for index, (num_scheduled, invalid) in enumerate(zip(a.num_scheduled.tolist(), a.invalid.tolist(), strict=True)):
         if num_scheduled <= 0 or invalid > 0:
             continue
-        row = Row(a, index)
+        row = VerifiedRow(a, index)
         is_own = a.method != SYNTHETIC and (a.method == STRICT or not row.is_random)
         tokens, has_target = _own(a, row) if is_own else _kept(a, row)
         a.sampled[row.first_line : row.first_line + len(tokens)] = tokens
@@ -39,7 +39,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
             a.status[index] = status
 
 
-def _own(a: VerifyDrafts, row: Row) -> tuple[list[int], bool]:
+def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
     """Return what the target says column by column, as long as that is the draft; and if it says something at last."""
     tokens: list[int] = []
     for draft in (*row.drafts[: row.usable], NO_DRAFT):
@@ -51,7 +51,7 @@ def _own(a: VerifyDrafts, row: Row) -> tuple[list[int], bool]:
     return tokens, True
 
 
-def _kept(a: VerifyDrafts, row: Row) -> tuple[list[int], bool]:
+def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
     """Return the drafts that their noise keeps, and the token behind them; and if there is one."""
     odds = row.block_odds() if a.method == BLOCK else [ONE] * (1 + row.usable)
     noise = a.accept_noise[row.first_draft : row.first_draft + row.usable]
@@ -64,7 +64,7 @@ def _kept(a: VerifyDrafts, row: Row) -> tuple[list[int], bool]:
     return [*tokens, _recovered(a, row, accepted, odds[accepted])], True
 
 
-def _accepted(a: VerifyDrafts, row: Row, noise: Floats) -> int:
+def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
     """Return how many drafts come before the first that its noise does not keep."""
     for column in range(row.usable):
         if a.method == SYNTHETIC:
@@ -77,7 +77,7 @@ def _accepted(a: VerifyDrafts, row: Row, noise: Floats) -> int:
     return row.usable
 
 
-def _accepted_together(a: VerifyDrafts, row: Row, odds: Sequence[np.float32], noise: Floats) -> int:
+def _accepted_together(a: VerifyDrafts, row: VerifiedRow, odds: Sequence[np.float32], noise: Floats) -> int:
     """Return the largest number of drafts that their noise keeps together."""
     for count in range(row.usable, 0, -1):
         if count == row.usable:
@@ -91,7 +91,7 @@ def _accepted_together(a: VerifyDrafts, row: Row, odds: Sequence[np.float32], no
     return 0
 
 
-def _recovered(a: VerifyDrafts, row: Row, column: int, odds: np.float32) -> int:
+def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, odds: np.float32) -> int:
     """Return a token from max(odds * p - q, 0) of a draft that was rejected."""
     if not row.is_drawn:
         # Of a draft that is certain, what is left of the target is every other token.
@@ -106,7 +106,7 @@ def _recovered(a: VerifyDrafts, row: Row, column: int, odds: np.float32) -> int:
     return _picked(a, masses, _noise(a, row, column, a.num_tries)) if masses.any() else _selected(a, row, column, 0)
 
 
-def _token(a: VerifyDrafts, row: Row, column: int) -> int:
+def _token(a: VerifyDrafts, row: VerifiedRow, column: int) -> int:
     """Return what the target says in a column: the lowest index of the largest logit, or a token by its noise."""
     if row.is_random:
         return _selected(a, row, column, 0)
@@ -114,14 +114,14 @@ def _token(a: VerifyDrafts, row: Row, column: int) -> int:
     return int(a.block_best[first + a.block_max[first : first + row.num_blocks].argmax()])
 
 
-def _noise(a: VerifyDrafts, row: Row, column: int, index: int) -> Floats:
+def _noise(a: VerifyDrafts, row: VerifiedRow, column: int, index: int) -> Floats:
     """Return the numbers of a try: for the block, the tile, the token, and to keep it."""
     first = ((row.first_line + column) * (1 + a.num_tries) + index) * 4
     noise: Floats = a.select_noise[first : first + 4]
     return noise
 
 
-def _selected(a: VerifyDrafts, row: Row, column: int, index: int, excluded: int = NO_TOKEN) -> int:
+def _selected(a: VerifyDrafts, row: VerifiedRow, column: int, index: int, excluded: int = NO_TOKEN) -> int:
     """Return a token from the target's distribution, by the noise of a try: its block, its tile in that, then itself.
 
     An excluded token is selected if there is no other.
@@ -145,7 +145,7 @@ def _selected(a: VerifyDrafts, row: Row, column: int, index: int, excluded: int 
     return block * a.block_size + tile * a.tile_size + token
 
 
-def _without(a: VerifyDrafts, row: Row, column: int, excluded: int, tiles: Floats) -> tuple[Floats, Floats]:
+def _without(a: VerifyDrafts, row: VerifiedRow, column: int, excluded: int, tiles: Floats) -> tuple[Floats, Floats]:
     """Return sums of tiles and masses of blocks without a token, whose tile is added up again, and then its block."""
     target, tiles = row.target(column), tiles.copy()
     block, tile = excluded // a.block_size, excluded % a.block_size // a.tile_size
@@ -160,7 +160,7 @@ def _without(a: VerifyDrafts, row: Row, column: int, excluded: int, tiles: Float
     return tiles, block_mass
 
 
-def _weights(a: VerifyDrafts, row: Row, column: int, block: int, tile: int, excluded: int) -> Floats:
+def _weights(a: VerifyDrafts, row: VerifiedRow, column: int, block: int, tile: int, excluded: int) -> Floats:
     """Return the weights of a tile's tokens relative to the maximum of its block; 0 of an excluded one."""
     line, start = row.first_line + column, block * a.block_size + tile * a.tile_size
     first, floor = line * a.logits_stride, a.floors[line]

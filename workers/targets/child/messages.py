@@ -1,34 +1,41 @@
-"""Messages between the judging process and an engine's own process: one JSON object a line, bounded.
+"""Messages between the judging process and an engine's own process: one JSON object a line, bounded and numbered.
 
-Nothing is unpickled on either side: a process whose memory a wrong schedule has spoilt can say nothing worse than a
-wrong answer.
+A question is `{"number": 3, "do": "step", ...}`, its answer `{"number": 3, "answer": {...}}`, or
+`{"number": 3, "error": "...", "where": "..."}` where the engine raised. Each question gets one answer, and nothing else
+is said; the first answer, to question 0 that nobody asked, greets. Nothing is unpickled on either side: a process whose
+memory a wrong schedule has spoilt can say nothing worse than a wrong answer.
 """
 
 import json
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, TypeAlias
 
 LINE_BYTES_MAX = 16 << 20
+# The number of the greeting.
+GREETING = 0
+# The variable of its environment that tells a child the temporary folder that is its own.
+FILES = "SPECSTORM_ENGINE_FILES"
 
 Message: TypeAlias = dict[str, Any]
-# vLLM's model runners, the first and the second generation: a process has engines with one of them.
-RunnerName: TypeAlias = Literal["v1", "v2"]
 
 
 class MessageError(ValueError):
-    """What came is no message."""
+    """What came, or is to go, is no message."""
 
 
-def write_message(stream: IO[bytes], message: Message) -> None:
-    """Write one message and let it go."""
-    line = json.dumps(message, separators=(",", ":")).encode()
-    if len(line) >= LINE_BYTES_MAX:
+def line_of(message: Message) -> bytes:
+    """Return a message as a line.
+
+    Raises:
+        MessageError: it is too long.
+    """
+    line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    if len(line) > LINE_BYTES_MAX:
         raise MessageError(f"a message of {len(line)} bytes; at most {LINE_BYTES_MAX} are allowed")
-    stream.write(line + b"\n")
-    stream.flush()
+    return line
 
 
 def read_message(stream: IO[bytes]) -> Message | None:
-    """Return the next message, None at the end of the stream.
+    """Wait for the next message and return it, None at the end of the stream.
 
     Raises:
         MessageError: a line is too long, cut off, or no JSON object.
@@ -45,3 +52,13 @@ def read_message(stream: IO[bytes]) -> Message | None:
     if not isinstance(message, dict):
         raise MessageError(f"a line that is no JSON object: {line[:80]!r}")
     return message
+
+
+def write_message(stream: IO[bytes], message: Message) -> None:
+    """Write a message and flush it.
+
+    Raises:
+        MessageError: it is too long.
+    """
+    stream.write(line_of(message))
+    stream.flush()

@@ -1,69 +1,131 @@
-"""Process of an engine, seen from the process that judges: started, asked, and killed when it gives no answer."""
+"""Process of an engine, seen from the process that judges: started, asked, and ended when it does not answer as asked.
 
+Verifies: that each question gets one answer, whole, of its number and its kind, within a time; that nothing else is
+said. Whatever is wrong is an `EngineFailed`, or a `StartFailed` before the greeting, and ends the process: it is not
+asked again.
+"""
+
+import math
 import os
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from select import select
+from typing import IO, TypeVar
 
+from scenarios.spec import Value
 from workers.record.evidence import Site
-from workers.targets.child.messages import Message, MessageError, read_message, write_message
+from workers.targets.child.answers import Failed, Greeting, answer_in
+from workers.targets.child.messages import FILES, GREETING, LINE_BYTES_MAX, Message, MessageError, line_of
 from workers.targets.target import EngineFailed
 
-# Imports take seconds, and minutes where many share a machine.
-START_SECONDS = 300.0
-ANSWER_SECONDS = 120.0
-# Tells a child the temporary folder that is its own.
-FILES = "SPECSTORM_ENGINE_FILES"
 _FOLDER = "specstorm-engine-"
 # Where something went wrong that the process did not live to tell.
 ITS_PROCESS = Site(function="its process")
+_READ_BYTES = 1 << 16
+
+A = TypeVar("A", bound=Value)
 
 
 class StartFailed(Exception):
     """An engine's process that could not begin; the message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a process is started: what is run, what is added to the environment, and in which folder."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """How long a process is waited for: until it greets, for an answer, and to end once it has closed a stream.
+
+    Imports take seconds, and minutes where many share a machine.
+    """
+
+    start: float = 300.0
+    answer: float = 120.0
+    end: float = 10.0
+
+
+SECONDS = Seconds()
+
+
+class _Deadline:
+    """A time from now on, of which less and less is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, none or fewer once it is over."""
+        return self._end - time.monotonic()
+
+
 class EngineProcess:
     """One child; `greeting` is what it said of itself."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        # What its libraries print is kept for the case that it cannot begin.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is closed with the process
-        # An engine leaves files behind; the child removes them once we have died.
+    def __init__(self, launch: Launch, seconds: Seconds = SECONDS) -> None:
+        self._seconds = seconds
+        self._number = GREETING
+        self._unread = bytearray()
         _remove_orphans(Path(tempfile.gettempdir()))
-        self._files = tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env={**os.environ, **environment, "TMPDIR": self._files.name, FILES: self._files.name},
-            cwd=folder,
-        )
+        with ExitStack() as opened:
+            try:
+                # What its libraries print is kept for the case that it cannot begin.
+                self._printed = opened.enter_context(tempfile.TemporaryFile())
+                # An engine leaves files behind; the child removes them once we have died.
+                files = opened.enter_context(
+                    tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
+                )
+                self._process = subprocess.Popen(
+                    launch.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._printed,
+                    env={**os.environ, **launch.environment, "TMPDIR": files, FILES: files},
+                    cwd=launch.folder,
+                )
+            except OSError as error:
+                raise StartFailed(f"{launch.command[0]} cannot be started: {error}") from error
+            self._files = opened.pop_all()
+        assert self._process.stdin is not None, "it has a pipe"
+        assert self._process.stdout is not None, "it has a pipe"
+        self._questions, self._answers = self._process.stdin, self._process.stdout
+        for pipe in (self._questions, self._answers):
+            os.set_blocking(pipe.fileno(), False)
         try:
-            self.greeting = self._answer(START_SECONDS)
+            self.greeting = self._answer(Greeting, _Deadline(seconds.start), "its start")
         except EngineFailed as error:
             why = self._last_line()
             self.kill()
             # What it said itself is said better than by its libraries.
             raise StartFailed(f"{error}: {why}" if error.where == ITS_PROCESS else str(error)) from error
 
-    def ask(self, message: Message, seconds: float = ANSWER_SECONDS) -> Message:
-        """Return the answer to a message.
+    def ask(self, question: Message, kind: type[A]) -> A:
+        """Return the answer to a question, which is to be of a kind.
 
         Raises:
-            EngineFailed: the engine raised, its process died, or it gave no answer in time.
+            EngineFailed: the engine raised, its process died, or it did not answer as asked.
         """
-        assert self._process.stdin is not None, "it has a pipe"
-        try:
-            write_message(self._process.stdin, message)
-        except OSError as error:
-            raise self._dead() from error
-        return self._answer(seconds)
+        if self._questions.closed:
+            raise EngineFailed("the engine's process was ended before it was asked", ITS_PROCESS)
+        deadline = _Deadline(self._seconds.answer)
+        self._number += 1
+        self._check_silent()
+        self._write(line_of({"number": self._number, **question}), deadline)
+        return self._answer(kind, deadline, question["do"])
 
     @property
     def pid(self) -> int:
@@ -74,50 +136,107 @@ class EngineProcess:
         """Tell whether it can be asked."""
         return self._process.poll() is None
 
+    def refuse(self, why: str) -> EngineFailed:
+        """End the process for what it has said; return the failure."""
+        self._end()
+        return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
+
     def kill(self) -> None:
         """End it at once."""
         self._end()
-        self._files.cleanup()
-        for stream in (self._process.stdin, self._process.stdout, self._said):
-            assert stream is not None, "it has pipes"
+        self._files.close()
+        for pipe in (self._questions, self._answers):
             try:
-                stream.close()
+                pipe.close()
             except OSError:
                 continue
 
-    def _answer(self, seconds: float) -> Message:
-        stream = self._process.stdout
-        assert stream is not None, "it has a pipe"
-        ready, _, _ = select([stream], [], [], seconds)
-        if not ready:
-            self._end()
-            raise EngineFailed(f"the engine's process gave no answer in {seconds:g} s", ITS_PROCESS)
+    def _answer(self, kind: type[A], deadline: _Deadline, question: str) -> A:
+        line = self._line(deadline)
+        if self._unread:
+            raise self.refuse(f"answered {question} with more than one line")
         try:
-            answer = read_message(stream)
+            answer = answer_in(line, self._number, kind)
         except MessageError as error:
-            self._end()
-            raise EngineFailed(f"the engine's process answered with {error}", ITS_PROCESS) from error
-        if answer is None:
-            raise self._dead()
-        if "error" in answer:
-            function, file, line = answer["where"]
-            raise EngineFailed(str(answer["error"]), Site(function=function, file=file, line=line))
+            raise self.refuse(f"answered {question} with {error}") from error
+        if isinstance(answer, Failed):
+            raise EngineFailed(answer.error, answer.where)
         return answer
+
+    def _line(self, deadline: _Deadline) -> bytes:
+        """Read up to the end of a line."""
+        num_searched = 0
+        while (end := self._unread.find(b"\n", num_searched)) < 0:
+            num_searched = len(self._unread)
+            if num_searched >= LINE_BYTES_MAX:
+                raise self.refuse(f"said a line longer than {LINE_BYTES_MAX} bytes")
+            self._wait(self._answers, select.POLLIN, deadline)
+            self._unread += self._read()
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        return line
+
+    def _write(self, line: bytes, deadline: _Deadline) -> None:
+        rest = memoryview(line)
+        while rest:
+            self._wait(self._questions, select.POLLOUT, deadline)
+            try:
+                rest = rest[os.write(self._questions.fileno(), rest) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise self._gone("input") from error
+
+    def _check_silent(self) -> None:
+        """Check that nothing was said since the last answer."""
+        said = self._read()
+        if said:
+            raise self.refuse(f"said {said[:80]!r} unasked")
+
+    def _read(self) -> bytes:
+        """Return what can be read now, perhaps nothing."""
+        try:
+            part = os.read(self._answers.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return b""
+        if not part:
+            raise self._gone("output")
+        return part
+
+    def _wait(self, pipe: IO[bytes], event: int, deadline: _Deadline) -> None:
+        """Wait until a pipe can be used, or its other end is closed."""
+        left = deadline.left()
+        poll = select.poll()
+        poll.register(pipe, event)
+        if left <= 0 or not poll.poll(math.ceil(1000 * left)):
+            raise self.refuse(f"gave no answer in {deadline.seconds:g} s")
 
     def _end(self) -> None:
         """End it, and wait until it has: before, it would still be taken for one that can be asked."""
         self._process.kill()
         self._process.wait()
 
-    def _dead(self) -> EngineFailed:
-        code = self._process.wait()
-        how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    def _gone(self, stream: str) -> EngineFailed:
+        """Say what became of a process that has closed a stream: most have died."""
+        try:
+            code = self._process.wait(self._seconds.end)
+        except subprocess.TimeoutExpired:
+            return self.refuse(f"closed its {stream} and lived on")
+        how = f"of {_signal_name(-code)}" if code < 0 else f"with exit code {code}"
         return EngineFailed(f"the engine's process died {how}", ITS_PROCESS)
 
     def _last_line(self) -> str:
-        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 4096))
+        lines = self._printed.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; those of real time have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _remove_orphans(temporary: Path) -> None:

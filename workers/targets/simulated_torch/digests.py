@@ -6,6 +6,7 @@ Two runs under different schedules launch the same tasks; a race is harmful wher
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from workers.targets.simulated_torch.native import NativeDigests
 from workers.targets.simulated_torch.reports import SourceLine, source_lines
@@ -35,7 +36,7 @@ class Difference:
 
     index: int
     task: TaskDigests
-    what: str
+    what: Literal["reads", "writes", "other_task", "only_one"]
 
     def __str__(self) -> str:
         where = f" ({self.task.lines[0]})" if self.task.lines else ""
@@ -54,13 +55,13 @@ def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDiges
     """Return the first task that differs between two runs of one program, or None."""
     for index, (wanted, found) in enumerate(zip(expected, actual, strict=False)):
         if wanted.label != found.label:
-            return Difference(index, found, f"the other run launched {wanted.op}@{wanted.step} on {wanted.stream}")
+            return Difference(index, found, "other_task")
         if wanted.reads != found.reads:
-            return Difference(index, found, "it read other bytes")
+            return Difference(index, found, "reads")
         if wanted.writes != found.writes:
-            return Difference(index, found, "it read the same bytes and wrote others")
+            return Difference(index, found, "writes")
     if len(expected) == len(actual):
         return None
     index = min(len(expected), len(actual))
     longer = actual if len(actual) > len(expected) else expected
-    return Difference(index, longer[index], "only one of the runs launched it")
+    return Difference(index, longer[index], "only_one")

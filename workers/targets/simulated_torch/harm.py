@@ -8,25 +8,34 @@ given; whether another race of the same runs caused the difference.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from workers.targets.simulated_torch.digests import TaskDigests, first_difference
+from workers.targets.simulated_torch.digests import Difference, TaskDigests, first_difference
 from workers.targets.simulated_torch.reports import Access, Race
 
 _HOST, _TO_HOST = "host", "copy_d2h"
 
 
-def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> str:
-    """Describe whether a race did harm, and to which task first, from the digests of both runs."""
+@dataclass(frozen=True, slots=True)
+class RaceHarm:
+    """What a race changes: the first of its tasks that differs, and the first that gives the host other bytes."""
+
+    kind: Literal["benign", "masked", "harmful"]
+    first: Difference | None = None
+    given: TaskDigests | None = None
+
+
+def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> RaceHarm:
+    """Return the harm of a race, from what the tasks of both runs read and wrote."""
     sides = [side for side in (race.first, race.second) if side.actor != _HOST]
     found = first_difference(_of(sides, eager), _of(sides, lazy))
     if found is None and all(side.write for side in sides):
         found = first_difference(eager, lazy)
     if found is None:
-        return "benign under eager and lazy: its tasks read and wrote the same bytes"
+        return RaceHarm("benign")
     given = first_difference(_given(eager, found.task), _given(lazy, found.task))
-    if given is None:
-        return f"masked: under lazy {_named(found.task)}: {found.what}; the host was given the same bytes"
-    return f"harmful: under lazy {_named(found.task)}: {found.what}; the host was given others by {_named(given.task)}"
+    return RaceHarm("masked", found) if given is None else RaceHarm("harmful", found, given.task)
 
 
 def _of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests]:
@@ -39,7 +48,3 @@ def _given(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigest
     """Return the tasks from one on that give the host something: copies to it, or else the last task of the run."""
     first = next((index for index, each in enumerate(run) if each.label == task.label), 0)
     return [each for each in run[first:] if each.op == _TO_HOST] or run[-1:]
-
-
-def _named(task: TaskDigests) -> str:
-    return f"{task.op}@{task.step}" + (f" ({task.lines[0]})" if task.lines else "")

@@ -7,8 +7,6 @@ that they have in common: of anything else the same functions may still race, an
 import re
 from typing import NamedTuple
 
-KNOWN_RACE = "known_race"
-
 
 class KnownRace(NamedTuple):
     """One pair of functions, an empty name for any; the memory, as a pattern of its whole text; the page."""

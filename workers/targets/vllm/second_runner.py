@@ -5,10 +5,11 @@ Everything but the runner is that of engine vllm: process, scheduler, models, ju
 
 from workers.targets.target import VLLM_V2
 from workers.targets.vllm import limits
-from workers.targets.vllm.target import Runner, Vllm
+from workers.targets.vllm.installation import ModelRunner
+from workers.targets.vllm.target import Vllm
 
 # Triton is not where vLLM would find it unasked: the first runner would load it, and run no differently.
-SECOND_RUNNER = Runner("v2", VLLM_V2, {"VLLM_USE_V2_MODEL_RUNNER": "1"}, packages=("triton",))
+SECOND_RUNNER = ModelRunner("v2", VLLM_V2, {"VLLM_USE_V2_MODEL_RUNNER": "1"}, packages=("triton",))
 
 
 class VllmV2(Vllm):

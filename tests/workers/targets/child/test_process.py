@@ -2,35 +2,47 @@
 
 import io
 import os
+import select
+import signal
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from workers.targets.child import messages, process
-from workers.targets.child.messages import MessageError, read_message, write_message
-from workers.targets.child.process import EngineProcess, StartFailed
+from scenarios.spec import Value
+from workers.targets.child import messages
+from workers.targets.child.answers import Nothing
+from workers.targets.child.messages import MessageError, line_of, read_message
+from workers.targets.child.process import SECONDS, EngineProcess, Launch, Seconds, StartFailed
 from workers.targets.target import EngineFailed
 
 ECHO = """
-import json, os, signal, sys, tempfile, time
-say = lambda message: print(json.dumps(message), flush=True)
-say({"vllm": "0"})
+import json, os, signal, sys, tempfile
+say = lambda number, answer: print(json.dumps({"number": number, "answer": answer}), flush=True)
+say(0, {"version": "1"})
 for line in sys.stdin:
-    match json.loads(line)["do"]:
-        case "echo": say({"echo": line.strip()})
-        case "raise": say({"error": "IndexError: 7", "where": "step in core.py:1"})
+    question = json.loads(line)
+    number = question["number"]
+    match question["do"]:
+        case "echo": say(number, {"text": line.strip()})
         case "die": os.kill(os.getpid(), signal.SIGSEGV)
-        case "leave": sys.exit(3)
-        case "litter": say({"file": tempfile.mkstemp()[1]})
-        case "sleep": time.sleep(60)
-        case "babble": print("no JSON", flush=True)
+        case "litter": say(number, {"text": tempfile.mkstemp()[1]})
+        case "be deaf": say(number, {}); signal.pause()
+        case "babble when told":
+            signal.signal(signal.SIGUSR1, lambda *_: print("more", flush=True))
+            say(number, {})
 """
 
 
-def started(script: str) -> EngineProcess:
-    return EngineProcess([sys.executable, "-c", script], {}, Path.cwd())
+class Text(Value):
+    """An answer with a text in it."""
+
+    text: str
+
+
+def started(script: str, seconds: Seconds = SECONDS) -> EngineProcess:
+    return EngineProcess(Launch((sys.executable, "-c", script), {}, Path.cwd()), seconds)
 
 
 @pytest.mark.parametrize("line", [b"[1]\n", b"{\n", b"\xff\n", b'{"cut": "of', b""])
@@ -44,58 +56,60 @@ def test_what_is_no_message_is_refused_and_the_end_is_the_end(line: bytes) -> No
 
 def test_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "LINE_BYTES_MAX", 20)
-    stream = io.BytesIO()
-    write_message(stream, {"a": 1})
-    assert read_message(io.BytesIO(stream.getvalue())) == {"a": 1}
+    assert read_message(io.BytesIO(line_of({"a": 1}))) == {"a": 1}
     with pytest.raises(MessageError, match="at most 20"):
-        write_message(stream, {"a": "b" * 20})
+        line_of({"a": "b" * 20})
     with pytest.raises(MessageError, match="longer than 20"):
         read_message(io.BytesIO(b'{"a": "bbbbbbbbbbbbbbbbbbbbb"}\n'))
 
 
-def test_a_process_is_greeted_and_asked() -> None:
+def test_a_process_is_greeted_and_asked_by_numbers() -> None:
     child = started(ECHO)
-    assert child.greeting == {"vllm": "0"}
-    assert child.ask({"do": "echo", "n": 1}) == {"echo": '{"do":"echo","n":1}'}
+    assert child.greeting.version == "1"
+    assert child.ask({"do": "echo", "n": 7}, Text).text == '{"number":1,"do":"echo","n":7}'
+    assert child.ask({"do": "echo"}, Text).text == '{"number":2,"do":"echo"}'
     assert child.is_alive()
     child.kill()
     assert not child.is_alive()
+    with pytest.raises(EngineFailed, match="was ended before it was asked"):
+        child.ask({"do": "echo"}, Text)
 
 
-@pytest.mark.parametrize(
-    ("what", "message", "where"),
-    [
-        ("raise", "IndexError: 7", "step in core.py:1"),
-        ("die", "the engine's process died of SIGSEGV", "its process"),
-        ("leave", "the engine's process died with exit code 3", "its process"),
-        ("sleep", "the engine's process gave no answer in 1 s", "its process"),
-    ],
-)
-def test_whatever_becomes_of_a_process_is_told(what: str, message: str, where: str) -> None:
-    child = started(ECHO)
-    with pytest.raises(EngineFailed) as error:
-        child.ask({"do": what}, seconds=1 if what == "sleep" else process.ANSWER_SECONDS)
-    assert (str(error.value), error.value.where) == (message, where)
+def test_a_question_longer_than_a_pipe_is_answered() -> None:
+    child, text = started(ECHO), "b" * (1 << 20)
+    assert text in child.ask({"do": "echo", "a": text}, Text).text
     child.kill()
 
 
-def test_an_answer_that_is_none_ends_the_process() -> None:
+def test_a_process_that_does_not_read_a_long_question_is_ended() -> None:
+    child = started(ECHO, Seconds(answer=1.0))
+    child.ask({"do": "be deaf"}, Nothing)
+    with pytest.raises(EngineFailed, match="gave no answer in 1 s"):
+        child.ask({"do": "echo", "a": "b" * (1 << 20)}, Text)
+    assert not child.is_alive()
+    child.kill()
+
+
+def test_what_is_said_unasked_ends_the_process() -> None:
     child = started(ECHO)
-    with pytest.raises(EngineFailed, match="a line that is no JSON"):
-        child.ask({"do": "babble"})
+    child.ask({"do": "babble when told"}, Nothing)
+    os.kill(child.pid, signal.SIGUSR1)
+    select.select([child._answers], [], [])
+    with pytest.raises(EngineFailed, match="said b'more"):
+        child.ask({"do": "echo"}, Text)
     with pytest.raises(EngineFailed, match="died of SIGKILL"):
-        child.ask({"do": "echo"})
+        child.ask({"do": "echo"}, Text)
     child.kill()
 
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_a_process_leaves_in_its_temporary_folder_is_removed_with_it(ends: bool) -> None:
     child = started(ECHO)
-    file = Path(child.ask({"do": "litter"})["file"])
+    file = Path(child.ask({"do": "litter"}, Text).text)
     assert file.exists()
     if ends:
         with pytest.raises(EngineFailed, match="SIGSEGV"):
-            child.ask({"do": "die"})
+            child.ask({"do": "die"}, Nothing)
     child.kill()
     assert not file.parent.exists()
 
@@ -114,13 +128,5 @@ def test_the_folder_of_a_process_that_is_gone_is_removed_by_the_next(
 
 
 def test_a_process_that_cannot_begin_says_why() -> None:
-    with pytest.raises(StartFailed, match="died with exit code 1: ImportError: no vllm here"):
-        started("raise ImportError('no vllm here')")
-
-
-def test_a_process_that_gave_no_answer_is_not_asked_again() -> None:
-    child = started(ECHO)
-    with pytest.raises(EngineFailed, match="gave no answer"):
-        child.ask({"do": "sleep"}, seconds=0.01)
-    assert not child.is_alive()
-    child.kill()
+    with pytest.raises(StartFailed, match="died with exit code 1: ImportError: no engine here"):
+        started("raise ImportError('no engine here')")

@@ -2,7 +2,7 @@
 
 from benchmarks.conformance.vllm_kernels.__main__ import rows_of, table_of
 from benchmarks.conformance.vllm_kernels.differences import unlisted
-from workers.targets.vllm.target import HOME, ROOT
+from workers.targets.vllm.installation import HOME, ROOT
 
 
 def test_vllm_kernels_differ_from_ours_in_what_is_listed_alone() -> None:

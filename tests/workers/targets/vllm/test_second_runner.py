@@ -10,10 +10,11 @@ from scenarios.events import Schedule
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
+from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM_V2, RunConfig
-from workers.targets.vllm.known_races import KNOWN_RACE
+from workers.targets.vllm.installation import keeper_of
 from workers.targets.vllm.second_runner import VllmV2
-from workers.targets.vllm.target import Vllm, keeper_of
+from workers.targets.vllm.target import Vllm
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
 KIND, CONFIG, TAPES = VllmV2(), RunConfig(engine=VLLM_V2), Tapes()

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.conformance import vllm_determinism
 from benchmarks.power.vllm_mutants.runs import Runs
+from cluster.cli import main as cli
 from cluster.storage.known import read_known
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
@@ -19,8 +20,8 @@ from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
 from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm import target
-from workers.targets.vllm.known_races import KNOWN_RACE
-from workers.targets.vllm.target import Vllm, keeper_of
+from workers.targets.vllm.installation import keeper_of
+from workers.targets.vllm.target import Vllm
 
 ROOT = Path(__file__).resolve().parents[4]
 KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
@@ -42,10 +43,8 @@ def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
     assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
 
 
-KNOWN = ROOT / "scenarios" / "known" / "vllm"
-SHOWN_BY = sorted(
-    file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / f"{file.stem}.known.yaml").exists()
-)
+KNOWN = ROOT / "known" / "vllm"
+SHOWN_BY = sorted(file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / file.name).exists())
 
 
 @pytest.mark.parametrize("file", SHOWN_BY, ids=[file.stem for file in SHOWN_BY])
@@ -150,39 +149,51 @@ def test_what_the_engine_refuses_is_a_crash_with_its_place() -> None:
 
 
 def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
+    from workers.run.output_check import check_outputs  # noqa: PLC0415
 
     verdict = check_outputs(trace, TAPES, KIND)
     assert isinstance(verdict, Agreed | Crashed | Diverged)
     return verdict
 
 
-def lay_over(root: Path, *folders: str) -> None:
-    """Copy the Python files of some folders of the installed vLLM to a root of sources."""
+def laid_over(folder: Path, file: str, before: str, after: str) -> RunConfig:
+    """Lay a tree with the packages of a file over the installed sources, in which it says something else."""
     installed = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
-    for folder in ("", "v1", *folders):
-        (root / "vllm" / folder).mkdir(parents=True, exist_ok=True)
-        for file in (installed / folder).glob("*.py"):
-            (root / "vllm" / folder / file.name).write_bytes(file.read_bytes())
-
-
-def test_known_races_are_known_in_sources_laid_over_the_installed_ones(tmp_path: Path) -> None:
-    lay_over(tmp_path, "v1/spec_decode", "v1/worker")
-    config = CONFIG.model_copy(update={"engine_path": str(tmp_path)})
-    verdict = check(load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
-    assert isinstance(verdict, Agreed)
-    assert verdict.stats.probes[KNOWN_RACE]
+    for parent in Path(file).parents:
+        (folder / "vllm" / parent).mkdir(parents=True, exist_ok=True)
+        for source in (installed / parent).glob("*.py"):
+            (folder / "vllm" / parent / source.name).write_bytes(source.read_bytes())
+    text = (installed / file).read_text()
+    assert before in text
+    (folder / "vllm" / file).write_text(text.replace(before, after))
+    return CONFIG.model_copy(update={"engine_path": str(folder)})
 
 
 def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path) -> None:
-    lay_over(tmp_path, "v1/core", "v1/core/sched")
-    scheduler = tmp_path / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
-    text = scheduler.read_text()
-    assert "self.current_step += 1\n" in text
-    scheduler.write_text(text.replace("self.current_step += 1\n", "raise RuntimeError('ours')\n", 1))
-    config = CONFIG.model_copy(update={"engine_path": str(tmp_path)})
+    step = "self.current_step += 1\n"
+    config = laid_over(tmp_path, "v1/core/sched/scheduler.py", step, "raise RuntimeError('ours')\n")
     verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
     keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"
     assert verdict.where.startswith("schedule in scheduler.py:")
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "missing"),
+    [
+        # It is wrapped where the model gets its inputs.
+        ("v1/worker/gpu_model_runner.py", "_model_forward", "vllm.v1.worker.gpu_model_runner.GPUModelRunner"),
+        # It is read, and set where a scheduler is made.
+        ("v1/core/sched/scheduler.py", "max_num_running_reqs", "vllm.v1.core.sched.scheduler.Scheduler"),
+        # It is replaced.
+        ("v1/sample/rejection_sampler.py", "expand_batch_to_tokens", "vllm.v1.sample.rejection_sampler"),
+    ],
+)
+def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
+    file: str, name: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laid_over(tmp_path, file, name, f"{name}_renamed")
+    assert cli.run(["replay", str(FILES[0]), "--engine", VLLM, "--engine-path", str(tmp_path)]) == 2
+    refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; known are 0.32.0"
+    assert capsys.readouterr().err == f"specstorm: engine vllm: {refusal}\n"

@@ -1,8 +1,31 @@
-"""Interpreter for vLLM's Triton kernels on a CPU: to be imported before anything of vLLM is."""
+"""Interpreter for an engine's Triton kernels on a CPU: to be called before anything of the engine is loaded."""
 
 import os
 from types import SimpleNamespace
 from typing import Any
+
+from workers.targets.child.inside.replacements import Replacement
+from workers.targets.simulated_torch.triton_tasks import CHECKED, queued
+
+_INTERPRETER = "triton.runtime.interpreter"
+# What is replaced of the interpreter where a device is simulated.
+INTERPRETED = (
+    Replacement(
+        _INTERPRETER,
+        "InterpretedFunction.run",
+        "an interpreted kernel would run at once: its launch is a task of the device",
+        queued,
+    ),
+    *(
+        Replacement(
+            _INTERPRETER,
+            f"InterpreterBuilder.{name}",
+            "what a kernel touches is held against what its launch declared",
+            made,
+        )
+        for name, made in CHECKED.items()
+    ),
+)
 
 
 class _Driver:
@@ -12,7 +35,7 @@ class _Driver:
 
 
 def interpret() -> None:
-    """Have Triton interpret, and vLLM's build for CPUs believe that it can: it takes none without a backend for them.
+    """Have Triton interpret, and builds for CPUs believe that it can: some take none without a backend for them.
 
     The backend is never asked for anything: what is interpreted is not compiled.
     """
@@ -35,10 +58,3 @@ def interpret() -> None:
     builder.create_masked_load = create_masked_load
     builder.create_masked_store = create_masked_store
     backends["cpu"] = SimpleNamespace(driver=_Driver, compiler=None)
-
-
-def without_library(kernels: Any) -> None:
-    """Give a module of kernels log1p, which is a function of CUDA's library that the interpreter has not."""
-    from vllm.triton_utils import tl  # noqa: PLC0415  what it needs is in place by then
-
-    kernels.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))

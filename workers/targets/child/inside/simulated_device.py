@@ -1,8 +1,7 @@
-"""Simulated device around an engine: made known to vLLM before anything of it is loaded, and begun for each trace."""
+"""Simulated device under an engine: activated before anything of the engine is loaded, and begun for each trace."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,10 @@ from scenarios.events import Schedule
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
 from workers.targets.simulated_torch.digests import TaskDigests
-from workers.targets.simulated_torch.reports import Access, Race, Report
+from workers.targets.simulated_torch.harm import harm_of
+from workers.targets.simulated_torch.reports import Access, Race, Report, SourceLine
 
-# Kernels for a CPU that are registered for every device: they would run at once.
-_OPS = (
-    "compute_slot_mapping_kernel_impl",
-    "copy_and_expand_eagle_inputs_kernel_impl",
-    "eagle_prepare_inputs_padded_kernel_impl",
-    "eagle_prepare_next_token_padded_kernel_impl",
-    "eagle_step_slot_mapping_metadata_kernel_impl",
-    "expand_kernel_impl",
-    "rejection_greedy_sample_kernel_impl",
-    "rejection_random_sample_kernel_impl",
-    "sample_recovered_tokens_kernel_impl",
-)
-# Objects are looked into as far as this below the runner.
+# Objects are looked into as far as this below those that a session names.
 _DEPTH_MAX = 5
 # More than an engine ever has enqueued.
 _TASKS_MAX = 100_000
@@ -34,39 +22,42 @@ _TASKS_MAX = 100_000
 _FILL = 0xA5
 # Lists of tensors are named as far as this.
 _ITEMS_MAX = 8
-# Buffers that are used in turn: in which one a trace begins depends on what the engine did before.
-_POOL = "._uva_bufs"
 
 
 class SimulatedDevice:
-    """The device of this process, under vLLM, whose sources may lie in a folder of their own."""
+    """The device of this process.
 
-    def __init__(self, sources: Path | None = None) -> None:
+    Memory is named by way of the objects that a session names, and of those below whose classes are of `own` modules,
+    by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
+    them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
+    installed ones: by that, races are known.
+    """
+
+    def __init__(self, own: tuple[str, ...], pools: tuple[str, ...] = (), sources: Path | None = None) -> None:
         self._device = activate()
         if sources is not None:
             self._device.root = sources
+        self._own, self._pools = own, tuple(f".{name}" for name in pools)
         self._broken_off: Message = {}
         self._report = self._device.report()
-        # For good: the names that vLLM asks a GPU by.
+        # For good: the names that an engine asks a GPU by.
         self._names = cuda_names()
         self._names.__enter__()
-        platforms: Any = import_module("vllm.platforms")
-        platform = import_module("workers.targets.vllm.inside.platform").SimulatedPlatform
-        platforms._current_platform = platform()
-        platform.import_kernels()
-        for op in _OPS:
-            self._device.queue_op("_C", op)
+
+    def queue_ops(self, library: str, names: Iterable[str]) -> None:
+        """Make tasks of operators whose kernels for a CPU are registered for every device: they would run at once."""
+        for name in names:
+            self._device.queue_op(library, name)
 
     def idle(self) -> None:
         """Let everything run, and watch nothing: an engine is being made."""
         self._broken_off = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
-    def begin(self, engine: Any, schedule: Schedule, races: bool, digests: bool = False) -> None:
-        """Begin a trace on an engine under a schedule, and name the engine's memory."""
+    def begin(self, memory: Mapping[str, object], schedule: Schedule, races: bool, digests: bool) -> None:
+        """Begin a trace under a schedule, and name the memory of objects."""
         self._device.begin(schedule, Watching(races=races, guard=races, digests=digests, fill=_FILL))
-        runner = engine.model_executor.driver_worker.worker.model_runner
-        named = list(_named(runner, "runner"))
+        named = [each for name, holder in memory.items() for each in self._named(holder, name)]
         for name, value in named:
             if isinstance(value, torch.Stream):
                 self._device.name_stream(value, name.rpartition(".")[2])
@@ -91,7 +82,7 @@ class SimulatedDevice:
     def abandon(self) -> None:
         """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
         self._report = self._device.report()
-        self._broken_off = _all_told(self._report)
+        self._broken_off = _shown(self._report)
         for _ in range(_TASKS_MAX):
             try:
                 self._device.end()
@@ -104,64 +95,83 @@ class SimulatedDevice:
         """Let everything run, and return the races of the trace so far, and what the device counted."""
         if not self._broken_off:
             self._report = self._device.end()
-        return self._broken_off or _all_told(self._report)
+        return self._broken_off or _shown(self._report)
 
     def race(self, number: int) -> Race:
         """Return a race of the last report."""
         return self._report.races[number]
 
+    def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> Message:
+        """Return the harm of a race, from what tasks read and wrote under eager and under lazy."""
+        found = harm_of(race, eager, lazy)
+        first, given = found.first, found.given
+        return {
+            "kind": found.kind,
+            "task": _task(first.task) if first is not None else None,
+            "what": first.what if first is not None else "",
+            "given": _task(given) if given is not None else None,
+        }
+
     def digests(self) -> Sequence[TaskDigests]:
         """Let everything run, and return what each task of the trace read and wrote."""
         return self._device.digests()
 
+    def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield tensors and streams among the attributes of an object, and of what it holds of the engine's own ones.
 
-def _all_told(report: Report) -> Message:
-    return {"races": [_told(race) for race in report.races], "counts": dict(report.counts)}
+        What has several names comes by its shortest first.
+        """
+        seen, waiting = {id(holder)}, deque([(path, holder, 0)])
+        while waiting:
+            path, holder, depth = waiting.popleft()
+            for name, value in vars(holder).items():
+                for where, item in self._items(value, f"{path}.{name}"):
+                    if isinstance(item, torch.Tensor | torch.Stream):
+                        yield where, item
+                    elif depth < _DEPTH_MAX and id(item) not in seen and self._is_own(item):
+                        seen.add(id(item))
+                        waiting.append((where, item, depth + 1))
 
+    def _items(self, value: Any, where: str) -> Iterator[tuple[str, Any]]:
+        """Yield a value, or the first items of a list."""
+        if isinstance(value, list):
+            is_pool = where.endswith(self._pools)
+            items = enumerate(value[:_ITEMS_MAX])
+            yield from ((where if is_pool else f"{where}[{index}]", item) for index, item in items)
+        else:
+            yield where, value
 
-def _named(holder: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield tensors and streams among the attributes of an object, and of what it holds of vLLM's own objects.
-
-    What has several names comes by its shortest first.
-    """
-    seen, waiting = {id(holder)}, deque([(path, holder, 0)])
-    while waiting:
-        path, holder, depth = waiting.popleft()
-        for name, value in vars(holder).items():
-            for where, item in _items(value, f"{path}.{name}"):
-                if isinstance(item, torch.Tensor | torch.Stream):
-                    yield where, item
-                elif depth < _DEPTH_MAX and id(item) not in seen and _is_own(item):
-                    seen.add(id(item))
-                    waiting.append((where, item, depth + 1))
-
-
-def _items(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Yield a value, or the first items of a list."""
-    if isinstance(value, list):
-        is_pool = where.endswith(_POOL)
-        yield from ((where if is_pool else f"{where}[{index}]", item) for index, item in enumerate(value[:_ITEMS_MAX]))
-    else:
-        yield where, value
+    def _is_own(self, value: Any) -> bool:
+        return type(value).__module__.startswith(self._own) and hasattr(value, "__dict__")
 
 
-def _is_own(value: Any) -> bool:
-    return type(value).__module__.startswith("vllm.v1.") and hasattr(value, "__dict__")
+def _shown(report: Report) -> Message:
+    return {"races": [_race(race) for race in report.races], "counts": dict(report.counts)}
 
 
-def _told(race: Race) -> Message:
-    """Return a race as it is told: who, where, of what memory."""
+def _race(race: Race) -> Message:
+    """Return a race as evidence: who, where, of what memory."""
     memory = race.buffer if race.reused_as is None else f"{race.buffer}, handed out again as {race.reused_as}"
-    return {"memory": memory, "count": race.count, "first": _access(race.first), "second": _access(race.second)}
+    order = {"memory": memory, "first": _access(race.first), "second": _access(race.second)}
+    return {"order": order, "count": race.count}
 
 
 def _access(access: Access) -> Message:
-    line = access.lines[0] if access.lines else None
     return {
-        "who": access.actor,
-        "how": "write" if access.write else "read",
+        "lane": access.actor,
         "op": access.op if access.actor != "host" else "host",
         "step": access.step,
-        "function": line.function.rpartition(".")[2] if line else "nobody",
-        "where": f"{line.file}:{line.line}" if line else "",
+        "how": "write" if access.write else "read",
+        "site": _site(access.lines) or {"function": "nobody"},
     }
+
+
+def _task(task: TaskDigests) -> Message:
+    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(task.lines)}
+
+
+def _site(lines: Sequence[SourceLine]) -> Message | None:
+    """Return the innermost line; of a nested function its own name."""
+    if not lines:
+        return None
+    return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}

@@ -5,11 +5,18 @@ Several live in one process; the first takes seconds, each further one a fifth o
 
 import gc
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
+from workers.targets.vllm.inside.recorder import StepRecorder
+from workers.targets.vllm.inside.session import Session, submit_of
+from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
 # Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.
@@ -22,12 +29,26 @@ LOOKUP_MIN, LOOKUP_MAX = 1, 3
 class Engines:
     """The engines of this process, least recently used first."""
 
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
+    def __init__(self, cache: Path, runner: RunnerName, is_device: bool) -> None:
+        self._cache, self.runner, self._is_device = cache, runner, is_device
         self._engines: OrderedDict[str, Any] = OrderedDict()
         self._num_made = 0
+        self._num_opened = 0
 
-    def take(self, spec: EngineSpec) -> Any:
+    def open(self, spec: EngineSpec, observed: bool) -> Session:
+        """Begin a trace on an idle engine of a specification, with its steps observed or not."""
+        engine = self._take(spec)
+        assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
+        # What no request has a seed for is drawn from here, whatever was drawn before.
+        torch.manual_seed(0)
+        np.random.seed(0)
+        self._num_opened += 1
+        return Session(engine, self._num_opened, self._recorder if observed else None, partial(self._put_back, spec))
+
+    def _recorder(self, engine: Any) -> StepRecorder:
+        return StepRecorder(engine, self.runner, self._is_device, submit_of)
+
+    def _take(self, spec: EngineSpec) -> Any:
         """Return an idle engine of a specification, which is nobody else's until it is put back."""
         engine = self._engines.pop(spec.model_dump_json(), None)
         if engine is not None:
@@ -39,7 +60,7 @@ class Engines:
         self._num_made += 1
         return self._made(spec)
 
-    def put_back(self, spec: EngineSpec, engine: Any) -> None:
+    def _put_back(self, spec: EngineSpec, engine: Any) -> None:
         """Keep an engine that has nothing left to do."""
         assert spec.model_dump_json() not in self._engines, "two engines of one specification"
         self._engines[spec.model_dump_json()] = engine

@@ -3,10 +3,25 @@
 from typing import Any
 
 import torch
+import vllm.platforms
 from vllm.platforms.cpu import CpuPlatform
 from vllm.platforms.interface import PlatformEnum
 
+from workers.targets.child.inside.simulated_device import SimulatedDevice
+
 DEVICE = torch.device("sim", 0)
+# Kernels for a CPU that are registered for every device.
+_KERNELS = (
+    "compute_slot_mapping_kernel_impl",
+    "copy_and_expand_eagle_inputs_kernel_impl",
+    "eagle_prepare_inputs_padded_kernel_impl",
+    "eagle_prepare_next_token_padded_kernel_impl",
+    "eagle_step_slot_mapping_metadata_kernel_impl",
+    "expand_kernel_impl",
+    "rejection_greedy_sample_kernel_impl",
+    "rejection_random_sample_kernel_impl",
+    "sample_recovered_tokens_kernel_impl",
+)
 
 
 class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
@@ -37,3 +52,11 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
     def is_pin_memory_available(cls) -> bool:
         """Return that memory can be pinned."""
         return True
+
+
+def install(device: SimulatedDevice) -> None:
+    """Make a device known to vLLM, of which nothing is loaded yet."""
+    platforms: Any = vllm.platforms
+    platforms._current_platform = SimulatedPlatform()
+    SimulatedPlatform.import_kernels()
+    device.queue_ops("_C", _KERNELS)

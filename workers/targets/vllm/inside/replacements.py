@@ -1,21 +1,16 @@
-"""Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched.
+"""Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched."""
 
-A version that lacks one of the names is refused by that name: what was replaced for a reason must
-not silently run as it is.
-"""
-
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import wraps
-from importlib import import_module
 from typing import Any
 
 import torch
 
-from workers.targets.child.messages import RunnerName
+from workers.targets.child.inside.interpreter import INTERPRETED
+from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.triton_tasks import CHECKED, queued, remember_pointers
+from workers.targets.simulated_torch.triton_tasks import remember_pointers
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -23,50 +18,17 @@ from workers.targets.vllm.inside.hybrid import (
     prompts_convolved,
     tokens_convolved,
 )
+from workers.targets.vllm.runner_name import RunnerName
 
-# Seen to run here.
-KNOWN = ("0.32.0",)
 _COUNTS_A_DRAW = 4
 
 
-class Unknown(Exception):
-    """A version of vLLM that lacks a name we replace."""
-
-
 @dataclass(frozen=True, slots=True)
-class Replacement:
-    """One name, `module` and a path of attributes in it: why it is replaced, by what made of what it was, and where."""
+class RunnerReplacement(Replacement):
+    """A name that is replaced on some devices, for some model runners."""
 
-    module: str
-    name: str
-    reason: str
-    made: Callable[[Any], Any]
     devices: tuple[str, ...] = ("cpu",)
     runners: tuple[RunnerName, ...] = ("v1",)
-    versions: tuple[str, ...] = KNOWN
-    # Earlier ones have no such name, and nothing that it would be replaced for.
-    since: str = ""
-
-    def is_due(self, version: str) -> bool:
-        """Tell whether a version has what it is replaced for."""
-        return not self.since or _numbers(version) >= _numbers(self.since)
-
-    def apply(self, version: str) -> None:
-        """Replace it."""
-        *path, last = self.name.split(".")
-        try:
-            holder = import_module(self.module)
-            for part in path:
-                holder = getattr(holder, part)
-            before = getattr(holder, last)
-        except (ImportError, AttributeError) as error:
-            known = ", ".join(self.versions)
-            raise Unknown(f"vLLM {version} has no {self.module}.{self.name}; known are {known}") from error
-        setattr(holder, last, self.made(before))
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _keeping_asynchrony(before: Any) -> Any:
@@ -192,157 +154,133 @@ def _remembering_pointers(before: Any) -> Any:
 
 
 _STATES = StatesCopied()
-REPLACEMENTS: tuple[Replacement, ...] = (
-    Replacement(
+REPLACEMENTS: tuple[RunnerReplacement, ...] = (
+    RunnerReplacement(
         "vllm.platforms.cpu",
         "CpuPlatform.check_and_update_config",
         "asynchronous scheduling is silently switched off on a CPU",
         _keeping_asynchrony,
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.platforms.cpu",
         "CpuPlatform.register_triton_kernel_overrides",
         "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
         _once,
-        ("cpu", "sim"),
-        ("v1", "v2"),
+        devices=("cpu", "sim"),
+        runners=("v1", "v2"),
         since="0.31.0",
     ),
-    Replacement(
+    RunnerReplacement(
         "torch",
         "zeros",
         "ngram_gpu asks for pinned memory, of which a CPU build has none",
         _unpinned,
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.sample.rejection_sampler",
         "expand_batch_to_tokens",
         "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
         _expanded,
-        ("cpu", "sim"),
+        devices=("cpu", "sim"),
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_rejection_random_sample_kernel_impl",
         "its kernel for CPUs may accept a draft that only fills up a row: docs/findings/padded_drafts.md",
         _rejecting_padding,
-        ("cpu", "sim"),
+        devices=("cpu", "sim"),
     ),
-    Replacement(
+    RunnerReplacement(
         "torch",
         "Generator",
         "a seeded request whose prompt comes in chunks ends the engine on a CPU: docs/findings/seeded_chunks.md",
         lambda before: RewindableGenerator,
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "TopKTopPSampler.forward_cpu",
         "the same: what is taken back is kept before each draw",
         _remembering,
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "apply_top_k_only",
         "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
         _of_some,
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.model_executor.layers.rotary_embedding.base",
         "RotaryEmbedding.forward_cpu",
         "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
         _rotating_all_heads,
     ),
     *(
-        Replacement(
+        RunnerReplacement(
             "vllm.model_executor.layers.mamba.short_conv",
             name,
             "a hybrid model's kernels for a GPU are Triton's: those for a CPU are tasks of the device in their place",
             made,
-            ("sim",),
+            devices=("sim",),
         )
         for name, made in (("causal_conv1d_fn", prompts_convolved), ("causal_conv1d_update", tokens_convolved))
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.worker.utils",
         "KVBlockZeroer.__init__",
         "a kernel follows pointers in its table: it knows what these point to from here on",
         caches_remembered,
-        ("sim",),
-        ("v1", "v2"),
+        devices=("sim",),
+        runners=("v1", "v2"),
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.worker.utils",
         "_zero_kv_blocks_kernel",
         "a kernel of Triton's alone: a hybrid model's new blocks are zeroed, as states may have been in them",
         BlocksZeroed,
-        ("sim",),
+        devices=("sim",),
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.worker.mamba_utils",
         "preprocess_mamba",
         "a kernel that copies states follows pointers into caches: it knows which from here on",
         _STATES.prepared,
-        ("sim",),
+        devices=("sim",),
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_batch_memcpy_impl",
         "what takes its place on a CPU copies at once: a launch is a task of the device",
         _STATES.launched,
-        ("sim",),
+        devices=("sim",),
     ),
-    Replacement(
-        "triton.runtime.interpreter",
-        "InterpretedFunction.run",
-        "an interpreted kernel would run at once: its launch is a task of the device",
-        queued,
-        ("sim",),
-        ("v2",),
-    ),
-    *(
-        Replacement(
-            "triton.runtime.interpreter",
-            f"InterpreterBuilder.{name}",
-            "what a kernel touches is held against what its launch declared",
-            made,
-            ("sim",),
-            ("v2",),
-        )
-        for name, made in CHECKED.items()
-    ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",
         "get_accelerator_view_from_cpu_tensor",
         "only CUDA's devices and their like have views of pinned memory (UVA)",
         lambda before: activate().device_view,
-        ("sim",),
-        ("v2",),
+        devices=("sim",),
+        runners=("v2",),
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.worker.gpu.block_table",
         "BlockTables._make_ptr_tensor",
         "kernels follow pointers in its tensors: they know what these point to from here on",
         _remembering_pointers,
-        ("sim",),
-        ("v2",),
+        devices=("sim",),
+        runners=("v2",),
     ),
-    Replacement(
+    RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "HAS_TRITON",
         "its kernel for top-k and top-p does not run in the interpreter ('int' object has no attribute 'to')",
         lambda before: False,
-        ("sim",),
-        ("v2",),
+        devices=("sim",),
+        runners=("v2",),
     ),
 )
 
 
-def apply_all(version: str, device: str, runner: RunnerName) -> None:
-    """Replace every name that is replaced on a device for a model runner.
-
-    Raises:
-        Unknown: this version lacks one of them.
-    """
-    for replacement in REPLACEMENTS:
-        if device in replacement.devices and runner in replacement.runners and replacement.is_due(version):
-            replacement.apply(version)
+def replacements_on(device: str, runner: RunnerName) -> list[Replacement]:
+    """Return what is replaced on a device for a model runner."""
+    interpreted = INTERPRETED if runner == "v2" and device == "sim" else ()
+    return [*interpreted, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]

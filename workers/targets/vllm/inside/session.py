@@ -5,28 +5,31 @@ the prefix cache is reset; or what the scheduler does to itself: a request is pr
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
-from workers.targets.child.inside.simulated_device import SimulatedDevice
-from workers.targets.child.messages import Message, RunnerName
+from workers.targets.child.answers import Delivery
+from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.grammars import text_of
-from workers.targets.vllm.inside.observer import StepObserver
+from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
+
+# Bounds on the requests that run; releases before 0.31.0 have the first alone.
+_LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
 
 
 class Session:
     """The requests of a trace on an engine; `ids` are those of the engine, by the name that bears them now.
 
-    An engine has seen every id once: names may come again.
+    An engine has seen every id once: names may come again. `give_back` takes the engine of a session that has drained.
     """
 
     def __init__(
-        self, engine: Any, runner: RunnerName, number: int, device: SimulatedDevice | None, observed: bool
+        self, engine: Any, number: int, observe: Callable[[Any], StepRecorder] | None, give_back: Callable[[Any], None]
     ) -> None:
-        self._device = device
         self.engine = engine
+        self._give_back = give_back
         self.probes: Counter[str] = Counter()
         self._number = number
         self._ids: dict[str, str] = {}
@@ -47,17 +50,24 @@ class Session:
         scheduler._preempt_request = self._counted_preemption
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
-        self._observer = StepObserver(engine, runner, device is not None, _submit_of) if observed else None
+        self._recorder = observe(engine) if observe is not None else None
 
-    def release(self) -> Any:
-        """Return the engine as it was given."""
+    @property
+    def memory(self) -> Mapping[str, object]:
+        """The model runner."""
+        return {"runner": runner_of(self.engine)}
+
+    def close(self) -> None:
+        """Give the engine back as it was given, if it has drained."""
+        if not self.drained():
+            return
         scheduler = self.engine.scheduler
         del scheduler.schedule, scheduler._preempt_request
         if self._validate is not None:
             del self.engine.structured_output_manager.validate_tokens
-        if self._observer is not None:
-            self._observer.release()
-        return self.engine
+        if self._recorder is not None:
+            self._recorder.release()
+        self._give_back(self.engine)
 
     def happen(self, event: AnyEvent) -> None:
         """Let an event happen, between two steps."""
@@ -79,29 +89,26 @@ class Session:
             case _:
                 raise ValueError(f"{event.do} is no event of this engine")
 
-    def step(self) -> Message:
-        """Do one step; return the new tokens of each request, and whether anything is left to do."""
-        engine = self.engine
-        if self._device is not None:
-            self._device.step(self._tick)
-        outputs, executed = engine.step_fn()
-        engine.post_step(executed)
+    def step(self) -> list[Delivery]:
+        """Do one step; return the new tokens of each request."""
+        outputs, executed = self.engine.step_fn()
+        self.engine.post_step(executed)
         self._tick += 1
         told = [self._told(output) for per_client in (outputs or {}).values() for output in per_client.outputs]
-        if self._observer is not None:
-            self._observer.stepped()
-        return {"outputs": told, "drained": self.drained(), "seen": self.seen()}
+        if self._recorder is not None:
+            self._recorder.stepped()
+        return told
 
     def seen(self) -> list[Message]:
         """Return what was observed since the last call."""
-        if self._observer is None:
+        if self._recorder is None:
             return []
-        return self._observer.take()
+        return self._recorder.take()
 
     def ended(self) -> None:
         """Observe what is left, if nothing is to be done any more."""
-        if self._observer is not None and self.drained():
-            self._observer.drained()
+        if self._recorder is not None and self.drained():
+            self._recorder.drained()
 
     def drained(self) -> bool:
         """Tell whether the engine has nothing left to do."""
@@ -184,12 +191,14 @@ class Session:
         waiting = [request for request in scheduler.waiting if request.request_id in stalled]
         scheduler.running = [request for request in before if request.request_id not in stalled]
         scheduler.waiting.remove_requests(waiting)
-        limits = scheduler.max_num_running_reqs, scheduler.max_num_active_reqs
-        scheduler.max_num_running_reqs, scheduler.max_num_active_reqs = (limit - len(hidden) for limit in limits)
+        limits = {name: getattr(scheduler, name) for name in _LIMITS if hasattr(scheduler, name)}
+        for name, limit in limits.items():
+            setattr(scheduler, name, limit - len(hidden))
         try:
             plan = self._schedule(*arguments)
         finally:
-            scheduler.max_num_running_reqs, scheduler.max_num_active_reqs = limits
+            for name, limit in limits.items():
+                setattr(scheduler, name, limit)
             still = {request.request_id for request in (*scheduler.running, *hidden)}
             old = [request for request in before if request.request_id in still]
             new = [request for request in scheduler.running if request not in before]
@@ -201,8 +210,8 @@ class Session:
 
     def _count(self, plan: Any) -> None:
         """Count what is seen in a step that has been scheduled."""
-        if self._observer is not None:
-            self._observer.scheduled(plan)
+        if self._recorder is not None:
+            self._recorder.scheduled(plan)
         self.probes["empty_step"] += not plan.total_num_scheduled_tokens
         requests = self.engine.scheduler.requests
         # The second runner is told of a request that is resumed as of a new one.
@@ -214,7 +223,7 @@ class Session:
         self.probes["discard"] += len(chunks)
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
-    def _told(self, output: Any) -> list[Any]:
+    def _told(self, output: Any) -> Delivery:
         """Return one request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat."""
         request_id = output.request_id
         reason = None if output.finish_reason is None else str(output.finish_reason)
@@ -230,7 +239,13 @@ class Session:
         if output.new_prompt_logprobs_tensors is not None:
             tensors = output.new_prompt_logprobs_tensors
             of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
-        return [self._names[request_id], list(output.new_token_ids), reason, flat, of_prompt]
+        return Delivery(
+            request=self._names[request_id],
+            tokens=tuple(output.new_token_ids),
+            finish_reason=reason,
+            logprobs=tuple(flat),
+            prompt_logprobs=tuple(of_prompt),
+        )
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
@@ -238,7 +253,7 @@ def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
     return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
 
 
-def _submit_of(request_id: str) -> int:
+def submit_of(request_id: str) -> int:
     """Return the number of the request of the trace that bears an id of the engine."""
     return int(request_id.rpartition("-")[2])
 

@@ -1,4 +1,4 @@
-"""Observer of an engine's steps: what was planned, what the model was given, and what was made of it, from outside.
+"""Recorder of an engine's steps: what was planned, what the model was given, and what was made of it, from outside.
 
 What lies on the device is copied by a task of the engine's own stream, which orders nothing and is no access to the
 race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import torch
 
-from workers.targets.child.messages import Message, RunnerName
+from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
+from workers.targets.vllm.runner_name import RunnerName
 
 # Tensors that hold one value after the other of their rows.
 Parts = Sequence[torch.Tensor]
@@ -36,6 +37,11 @@ class RunnerObserver(Protocol):
 
     def held(self) -> dict[str, int]:
         """Return how much is held of each kind."""
+
+
+def runner_of(engine: Any) -> Any:
+    """Return the model runner of an engine."""
+    return engine.model_executor.driver_worker.worker.model_runner
 
 
 def first_layers(config: Any) -> list[str]:
@@ -183,7 +189,7 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 }
 
 
-class StepObserver:
+class StepRecorder:
     """Observations of one session; `number_of` tells which request of the trace an engine's id is."""
 
     def __init__(self, engine: Any, runner: RunnerName, is_device: bool, number_of: Callable[[str], int]) -> None:
@@ -203,7 +209,7 @@ class StepObserver:
         }
         self._note("opened", [], **sizes)
         self._scheduler.update_from_output = self._observed_update
-        self._runner = _RUNNERS[runner](engine.model_executor.driver_worker.worker.model_runner, self._inputs)
+        self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
 
     def release(self) -> None:
         """Leave the engine as it was."""

@@ -1,0 +1,70 @@
+"""A tiny engine inside a process of its own: each token is the sum of all before it, modulo the vocabulary."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.spec import EngineSpec
+from workers.targets.child.answers import Delivery
+from workers.targets.child.inside.host import Host
+from workers.targets.child.inside.main import serve
+from workers.targets.child.messages import Message
+
+
+class AdderSession:
+    """One trace; `ahead` says whether it takes a token for granted that it has not computed yet, and so is wrong."""
+
+    def __init__(self, spec: EngineSpec, ahead: bool) -> None:
+        self.probes: Counter[str] = Counter()
+        self.memory: Mapping[str, object] = {}
+        self._vocab_size, self._ahead = spec.vocab_size, ahead and spec.depth > 1
+        self._live: dict[str, tuple[list[int], int]] = {}
+
+    def happen(self, event: AnyEvent) -> None:
+        match event:
+            case Submit(request=name, prompt=tuple(prompt)):
+                self._live[name] = [*prompt], len(prompt) + event.max_tokens
+            case Abort(request=name):
+                self.probes["abort"] += self._live.pop(name, None) is not None
+            case _:
+                raise ValueError(f"{event.do} is no event of this engine")
+
+    def step(self) -> Sequence[Delivery]:
+        found = []
+        for name, (tokens, length) in [*self._live.items()]:
+            tokens.append(sum(tokens[: -1 if self._ahead else None]) % self._vocab_size)
+            reason = "length" if len(tokens) == length else None
+            new = (tokens[-1],)
+            found.append(Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=()))
+            if reason is not None:
+                del self._live[name]
+        return found
+
+    def drained(self) -> bool:
+        return not self._live
+
+    def ended(self) -> None:
+        """Nothing is observed."""
+
+    def seen(self) -> list[Message]:
+        return []
+
+    def close(self) -> None:
+        """No engine is kept."""
+
+
+class Adders:
+    """Engines that are made for each trace."""
+
+    def __init__(self, ahead: bool) -> None:
+        self._ahead = ahead
+
+    def open(self, spec: EngineSpec, observed: bool) -> AdderSession:
+        return AdderSession(spec, self._ahead)
+
+    def forget(self) -> None:
+        """None is kept."""
+
+
+if __name__ == "__main__":
+    serve(lambda arguments: (Host(Adders(arguments == ["ahead"])), "1"))

@@ -1,0 +1,95 @@
+"""A tiny PyTorch engine inside a process of its own, on the simulated device: each token is the sum of all before it.
+
+Its sums come back by a copy to pinned memory; `unordered` reads them before the copy is known to be done.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from scenarios.events import AnyEvent, Submit
+from scenarios.spec import EngineSpec
+from workers.targets.child.answers import Delivery
+from workers.targets.child.inside.host import Host
+from workers.targets.child.inside.main import serve
+from workers.targets.child.inside.simulated_device import SimulatedDevice
+from workers.targets.child.messages import Message
+
+
+class Buffers:
+    """Memory of the engine, which reports name by its attributes."""
+
+    def __init__(self) -> None:
+        self.sums = torch.zeros(1, dtype=torch.int64, device="sim")
+        # Buffers that are used in turn.
+        self.results = [torch.zeros(1, dtype=torch.int64, pin_memory=True) for _ in range(2)]
+
+
+class Runner:
+    """What is named: it has no memory of its own."""
+
+    def __init__(self) -> None:
+        self.buffers = Buffers()
+
+
+class RacerSession:
+    """One trace, of one request at a time."""
+
+    def __init__(self, runner: Runner, vocab_size: int, unordered: bool) -> None:
+        self.probes: Mapping[str, int] = {}
+        self.memory = {"runner": runner}
+        self._buffers, self._vocab_size, self._unordered = runner.buffers, vocab_size, unordered
+        self._live: dict[str, tuple[list[int], int]] = {}
+
+    def happen(self, event: AnyEvent) -> None:
+        assert isinstance(event, Submit)
+        assert isinstance(event.prompt, tuple)
+        self._live[event.request] = [*event.prompt], len(event.prompt) + event.max_tokens
+
+    def step(self) -> Sequence[Delivery]:
+        name, (tokens, length) = next(iter(self._live.items()))
+        self._buffers.sums.fill_(sum(tokens))
+        result = self._buffers.results[len(tokens) % 2]
+        result.copy_(self._buffers.sums, non_blocking=True)
+        if not self._unordered:
+            torch.cuda.current_stream().synchronize()
+        tokens.append(int(result[0]) % self._vocab_size)
+        reason = "length" if len(tokens) == length else None
+        if reason is not None:
+            del self._live[name]
+        new = (tokens[-1],)
+        return [Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=())]
+
+    def drained(self) -> bool:
+        return not self._live
+
+    def ended(self) -> None:
+        """Nothing is observed."""
+
+    def seen(self) -> list[Message]:
+        return []
+
+    def close(self) -> None:
+        """The buffers stay."""
+
+
+class Racers:
+    """One engine, whose buffers are kept."""
+
+    def __init__(self, unordered: bool) -> None:
+        self._runner, self._unordered = Runner(), unordered
+
+    def open(self, spec: EngineSpec, observed: bool) -> RacerSession:
+        return RacerSession(self._runner, spec.vocab_size, self._unordered)
+
+    def forget(self) -> None:
+        self._runner = Runner()
+
+
+def host(arguments: Sequence[str]) -> tuple[Host, str]:
+    device = SimulatedDevice(own=(__name__,), pools=("results",))
+    return Host(Racers(arguments == ["unordered"]), device), torch.__version__
+
+
+if __name__ == "__main__":
+    serve(host)

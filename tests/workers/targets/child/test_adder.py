@@ -1,0 +1,68 @@
+"""An engine of a few lines in a process of its own, judged as any other: nothing but these two files knows of it."""
+
+import sys
+from pathlib import Path
+
+from scenarios.capabilities import Capabilities, lacking
+from scenarios.codec import loads
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.run.check import check
+from workers.shrink.fingerprint import signature_of
+from workers.targets.child.keeper import Keeper
+from workers.targets.child.process import Launch
+from workers.targets.child.target import ChildKind
+from workers.targets.target import RunConfig
+
+ROOT = Path(__file__).resolve().parents[4]
+TRACE = loads(
+    """
+spec: {depth: 2, num_speculative_tokens: 0}
+events:
+  - {tick: 0, do: submit, request: a, prompt: [3, 5], max_tokens: 6}
+  - {tick: 1, do: submit, request: b, prompt: [7, 2, 9], max_tokens: 8}
+  - {tick: 4, do: abort, request: a}
+expect: {abort: 1}
+""",
+    "adder.yaml",
+)
+
+
+class Adder(ChildKind):
+    """The kind of the tiny engine, with its mistake or without."""
+
+    name = "adder"
+    capabilities = Capabilities(
+        events=("abort",),
+        places=("before_schedule",),
+        spec={"depth": (1, 2), "num_speculative_tokens": (0,), "layers": ()},
+        probes=("abort",),
+    )
+
+    def __init__(self, *arguments: str) -> None:
+        command = (sys.executable, "-m", "tests.workers.targets.child.adder_child", *arguments)
+        self.keeper = Keeper(self.name, lambda: Launch(command, {}, ROOT))
+
+    def _keeper(self, config: RunConfig) -> Keeper:
+        return self.keeper
+
+
+def judged(kind: Adder) -> Verdict:
+    assert lacking(TRACE, kind.capabilities) is None
+    try:
+        return check(TRACE, Tapes(), kind=kind)
+    finally:
+        kind.keeper.stop()
+
+
+def test_an_engine_in_a_process_of_its_own_agrees_with_itself_run_otherwise() -> None:
+    verdict = judged(Adder())
+    assert isinstance(verdict, Agreed)
+    assert (verdict.stats.requests, verdict.stats.captures, verdict.stats.probes) == (2, 3, {"abort": 1})
+
+
+def test_a_mistake_of_the_asynchronous_engine_is_found() -> None:
+    verdict = judged(Adder("ahead"))
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.variable, verdict.difference.position) == ("tokens", 0)
+    assert signature_of(verdict, TRACE) is not None

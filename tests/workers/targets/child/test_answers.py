@@ -1,0 +1,106 @@
+"""Answers are taken as they were meant or not at all: a field of another type, or none, is refused by its place."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scenarios.spec import Value
+from workers.targets.child.answers import Failed, Greeting, Harm, Nothing, Reported, Stepped, answer_in
+from workers.targets.child.messages import MessageError
+
+_SIDE = {"who": "main", "how": "read", "op": "copy", "step": 2, "function": "forward", "where": "model.py:1"}
+_SEEN: dict[str, dict[str, Any]] = {
+    "opened": {"vocab_size": 32, "block_size": 4, "state_sizes": [4]},
+    "scheduled": {
+        "scheduled_computed": [0],
+        "planned_drafts": [0],
+        "begun": [[0, [1, 2]]],
+        "blocks": [[0, [3]]],
+        "states": [[0, [[4]]]],
+    },
+    "inputs": {"input_ids": [1, 2], "tables": [[3], [4]], "goes_on_1": [True]},
+    "corrected": {"mirror_computed": [2]},
+    "processed": {"sampled": [[5]]},
+    "drained": {"leaks": {"blocks": 1}},
+}
+SEEN = [{"point": point, "step": 0, "requests": [0], "values": values} for point, values in _SEEN.items()]
+_DELIVERY = {
+    "request": "a",
+    "tokens": [1],
+    "finish_reason": "length",
+    "logprobs": [1, -0.5],
+    "prompt_logprobs": [2, -1.5],
+}
+ANSWERS: dict[type[Value], dict[str, Any]] = {
+    Greeting: {"version": "1"},
+    Nothing: {},
+    Stepped: {"deliveries": [_DELIVERY], "drained": False, "probes": {"admit": 1}, "seen": SEEN},
+    Reported: {
+        "races": [{"memory": "rows", "count": 1, "first": _SIDE, "second": _SIDE}],
+        "counts": {"tasks": 1},
+        "seen": SEEN,
+    },
+    Harm: {"harm": "benign"},
+}
+# Of another type than any field, and than any item of one.
+WRONG = ({"wrong": "x"}, [["x", "x"]], 1.5, True, None)
+# What may be anything of these, or is an item of something that is.
+ALSO = {"finish_reason": (None,), "logprobs": (1.5,), "goes_on_1": (True,)}
+
+
+def spoilt(answer: Any, field: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield an answer with one value after the other of a wrong type, and one key after the other missing."""
+    for value in WRONG:
+        is_same = type(value) is type(answer) or (isinstance(answer, bool) and isinstance(value, bool))
+        if not is_same and not any(value is also or value == also for also in ALSO.get(field, ())):
+            yield f"{field} {value}", value
+    if isinstance(answer, dict):
+        for name, value in answer.items():
+            if field not in ("probes", "counts", "leaks") and "input_ids" not in answer:
+                yield f"no {name}", {key: other for key, other in answer.items() if key != name}
+            inner = "logprobs" if name.endswith("logprobs") else name
+            yield from ((what, {**answer, name: other}) for what, other in spoilt(value, inner))
+    if isinstance(answer, list):
+        for index, value in enumerate(answer):
+            for what, other in spoilt(value, field):
+                yield f"{what} at {index}", [*answer[:index], other, *answer[index + 1 :]]
+
+
+def line_of(answer: Any) -> bytes:
+    return json.dumps({"number": 3, "answer": answer}).encode()
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_is_taken_as_it_was_meant(kind: type[Value]) -> None:
+    taken = answer_in(line_of(ANSWERS[kind]), 3, kind)
+    assert isinstance(taken, kind)
+    assert taken.model_dump(mode="json") == ANSWERS[kind]
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_with_a_value_of_a_wrong_type_or_a_key_too_few_is_refused(kind: type[Value]) -> None:
+    tried = list(spoilt(ANSWERS[kind]))
+    assert len(tried) >= len(WRONG) - 1
+    taken = []
+    for what, answer in tried:
+        try:
+            answer_in(line_of(answer), 3, kind)
+        except MessageError:
+            continue
+        taken.append(what)
+    assert taken == []
+
+
+def test_what_the_engine_failed_with_is_taken_for_any_answer() -> None:
+    line = json.dumps({"number": 3, "error": "RuntimeError: no", "where": "core.py:1"}).encode()
+    assert answer_in(line, 3, Stepped) == Failed(number=3, error="RuntimeError: no", where="core.py:1")
+    with pytest.raises(MessageError, match="an answer to question 3, not to 4"):
+        answer_in(line, 4, Stepped)
+
+
+def test_a_misfit_is_said_in_one_line_with_its_place() -> None:
+    answer = {**ANSWERS[Stepped], "deliveries": [{**_DELIVERY, "tokens": ["x"]}]}
+    with pytest.raises(MessageError, match=r"^deliveries\.0\.tokens\.0: Input should be a valid integer$"):
+        answer_in(line_of(answer), 3, Stepped)

@@ -1,0 +1,156 @@
+"""Whatever a process does at whatever question, it ends in a verdict, or in a refusal at the start, in time."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from scenarios.capabilities import Capabilities
+from scenarios.codec import loads
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
+from workers.run.check import Options, check
+from workers.targets.child import process
+from workers.targets.child.keeper import Keeper
+from workers.targets.child.process import Launch, Seconds
+from workers.targets.child.target import ChildKind
+from workers.targets.target import DeviceError, RunConfig
+
+CHILD = Path(__file__).with_name("misbehaving.py")
+QUESTIONS = ("open", "step", "report", "harm", "close")
+TRACE = loads(
+    "spec: {depth: 1, num_speculative_tokens: 0}\n"
+    "events:\n  - {tick: 0, do: submit, request: a, prompt: [1], max_tokens: 3}\n",
+    "x",
+)
+# What is waited for in vain, and for how long.
+IN_VAIN = {
+    "says nothing": Seconds(start=0.3, answer=0.3),
+    "says half a line": Seconds(start=0.3, answer=0.3),
+    "says byte after byte": Seconds(start=0.3, answer=0.3),
+    "closes its output": Seconds(end=0.1),
+}
+SECONDS = {**IN_VAIN, "closes its input": Seconds(end=0.1)}
+SECONDS_MAX = 60.0
+# By how the process misbehaves, at any question, what is said of it.
+SAID = {
+    "dies of SIGKILL": "died of SIGKILL",
+    "dies of SIGSEGV": "died of SIGSEGV",
+    "ends with exit code 0": "died with exit code 0",
+    "ends with exit code 1": "died with exit code 1",
+    "raises": "RuntimeError: no",
+    "says half a line and ends": "died with exit code 1",
+    "says a line without an end": "said a line longer than 65536 bytes",
+    "says no JSON": "a line that is no JSON: b'no JSON'",
+    "says no number": "number: Field required",
+    "says another number": "an answer to question",
+    "answers with fields of wrong types": "",
+    "answers with a field too few": "",
+    "answers with a field too many": "more: Extra inputs are not permitted",
+    "answers twice": "with more than one line",
+    "answers the next question too": "with more than one line",
+}
+# The same, at a step alone: what follows does not depend on the question.
+SAID_AT_A_STEP = {
+    "dies of a signal without a name": "died of signal 35",
+    "says an empty line": "a line that is no JSON: b''",
+    "says no UTF-8": "a line that is no JSON",
+    "says half a character": "a line that is no JSON",
+    "says no object": "a line that is no JSON object: b'[1]'",
+    "says a deep list": "a line that is no JSON",
+    "says a long number": "a line that is no JSON",
+    "says no answer": "answer: Field required",
+    "says answer and error": "answer: Extra inputs are not permitted",
+    "raises without a place": "where: Field required",
+    "raises what is no text": "error: Input should be a valid string",
+    "answers with a list": "answer: Input should be a valid dictionary",
+    "delivers to nobody": "delivered to 'z', who was never submitted",
+    "says nothing": "gave no answer in 0.3 s",
+    "says half a line": "gave no answer in 0.3 s",
+    "says byte after byte": "gave no answer in 0.3 s",
+    "closes its output": "closed its output and lived on",
+    "closes its input": "closed its input and lived on",
+}
+
+
+class Misbehaving(ChildKind):
+    """An engine that answers one question as it should not."""
+
+    name = "misbehaving"
+    capabilities = Capabilities(spec={"depth": (1,), "num_speculative_tokens": (0,), "layers": ()})
+
+    def __init__(self, at: str, how: str, races: bool = False) -> None:
+        command = (sys.executable, "-S", "-E", str(CHILD), at, how, *(("races",) if races else ()))
+        launch = Launch(command, {}, CHILD.parent)
+        self.keeper = Keeper(self.name, lambda: launch, SECONDS.get(how, process.SECONDS))
+
+    def _keeper(self, config: RunConfig) -> Keeper:
+        return self.keeper
+
+
+def judged(kind: Misbehaving) -> Verdict:
+    """Check the trace, races and their harm too, and leave no process behind."""
+    begun = monotonic()
+    try:
+        return check(TRACE, Tapes(), Options(blame=True), kind=kind)
+    finally:
+        kind.keeper.stop()
+        assert monotonic() - begun < SECONDS_MAX
+
+
+@contextmanager
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "LINE_BYTES_MAX", 1 << 16)
+        yield
+
+
+def test_a_process_that_behaves_is_judged_by_what_it_computes() -> None:
+    assert isinstance(judged(Misbehaving("never", "")), Agreed)
+    raced = judged(Misbehaving("never", "", races=True))
+    assert isinstance(raced, Diverged)
+    assert (raced.difference.plane, raced.difference.actual) == ("races", "no order; benign")
+
+
+@pytest.mark.parametrize("how", SAID)
+@pytest.mark.parametrize("at", QUESTIONS)
+def test_whatever_a_process_does_at_a_question_is_a_crash(at: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_lines(monkeypatch):
+        verdict = judged(Misbehaving(at, how, races=at == "harm"))
+    assert isinstance(verdict, Crashed)
+    assert SAID[how] in verdict.error
+    assert verdict.where == ("core.py:1" if how == "raises" else "its process")
+
+
+@pytest.mark.parametrize("how", SAID_AT_A_STEP)
+def test_whatever_a_process_does_at_a_step_is_a_crash(how: str) -> None:
+    verdict = judged(Misbehaving("step", how))
+    assert isinstance(verdict, Crashed)
+    assert SAID_AT_A_STEP[how] in verdict.error
+    assert verdict.where == "its process"
+
+
+@pytest.mark.parametrize(
+    "how", [*SAID, "says nothing", "says half a line", "says byte after byte", "closes its output"]
+)
+def test_whatever_a_process_does_at_its_start_refuses_the_engine(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_lines(monkeypatch), pytest.raises(DeviceError, match=r"^engine misbehaving: ") as refused:
+        judged(Misbehaving("greet", how))
+    assert (SAID | SAID_AT_A_STEP)[how] in str(refused.value)
+
+
+@pytest.mark.parametrize("how", [*SAID, *IN_VAIN])
+def test_a_process_that_fails_to_forget_its_engines_is_replaced(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_lines(monkeypatch):
+        verdict = judged(Misbehaving("forget", how, races=True))
+    # The race is a finding, which is verified on new engines: those of a new process.
+    assert isinstance(verdict, Diverged)
+
+
+def test_an_engine_that_cannot_be_started_is_refused() -> None:
+    launch = Launch(("/nowhere/python",), {}, CHILD.parent)
+    with pytest.raises(DeviceError, match="engine nobody: /nowhere/python cannot be started"):
+        Keeper("nobody", lambda: launch).process()

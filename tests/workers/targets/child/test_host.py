@@ -1,0 +1,94 @@
+"""The host of an engine's process: what goes wrong inside is answered with its place, and the next trace is run."""
+
+from typing import Any
+
+import pytest
+
+from scenarios.events import Schedule
+from scenarios.spec import EngineSpec
+from tests.workers.targets.child.adder_child import Adders
+from workers.targets.child.inside.host import Host, failure
+
+OPEN = {
+    "do": "open",
+    "spec": EngineSpec().model_dump_json(),
+    "schedule": Schedule().model_dump_json(),
+    "races": True,
+    "steps": False,
+}
+SUBMIT = {"do": "submit", "tick": 0, "request": "a", "prompt": [3, 5], "max_tokens": 2}
+STALL = {"do": "stall", "tick": 0, "request": "a", "ticks": 1}
+
+
+class Recorded:
+    """A device that writes down what it is asked for; its tasks are the labels of steps."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def idle(self) -> None:
+        self.calls.append("idle")
+
+    def begin(self, memory: object, schedule: Schedule, races: bool, digests: bool) -> None:
+        self.calls.append(f"begin {schedule.policy}{' races' * races}{' digests' * digests}")
+
+    def step(self, tick: int) -> None:
+        self.calls.append(f"step {tick}")
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
+
+    def report(self) -> dict[str, Any]:
+        return {"races": [], "counts": {}}
+
+    def race(self, number: int) -> int:
+        return number
+
+    def digests(self) -> list[str]:
+        return [call for call in self.calls if call.startswith("step")]
+
+    def harm(self, race: int, eager: list[str], lazy: list[str]) -> str:
+        return f"{race}: {len(eager)} {len(lazy)}"
+
+
+def test_a_trace_is_answered_step_by_step() -> None:
+    host = Host(Adders(ahead=False))
+    assert host.answer(OPEN) == {}
+    first = host.answer({"do": "step", "events": [SUBMIT]})
+    assert (first["deliveries"][0]["tokens"], first["drained"]) == ((8,), False)
+    last = host.answer({"do": "step", "events": []})
+    assert (last["deliveries"][0]["finish_reason"], last["drained"]) == ("length", True)
+    assert host.answer({"do": "report"}) == {"races": [], "counts": {}, "seen": []}
+    assert host.answer({"do": "close"}) == {}
+    assert host.answer(OPEN) == {}
+
+
+def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_lazy() -> None:
+    device = Recorded()
+    host = Host(Adders(ahead=False), device)
+    host.answer(OPEN)
+    for events in ([SUBMIT], []):
+        host.answer({"do": "step", "events": events})
+    assert host.answer({"do": "harm", "race": 3}) == {"harm": "3: 4 6"}
+    again = ["idle", "begin {} digests", "step 0", "step 1"]
+    first = ["idle", "begin eager races", "step 0", "step 1"]
+    assert device.calls == [*first, *(call.format(policy) for policy in ("eager", "lazy") for call in again)]
+
+
+def test_what_an_engine_raises_is_told_with_its_place_and_the_next_trace_runs() -> None:
+    device = Recorded()
+    host = Host(Adders(ahead=False), device)
+    host.answer(OPEN)
+    with pytest.raises(ValueError, match="stall is no event of this engine") as raised:
+        host.answer({"do": "step", "events": [STALL]})
+    told = failure(raised.value)
+    assert told["error"] == "ValueError: stall is no event of this engine"
+    assert told["where"].startswith("happen in adder_child.py:")
+    host.abandon()
+    assert device.calls[-1] == "abandon"
+    assert host.answer(OPEN) == {}
+
+
+def test_an_unknown_message_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="message 'sing'; known are open, step"):
+        Host(Adders(ahead=False)).answer({"do": "sing"})

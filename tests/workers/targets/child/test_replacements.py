@@ -1,0 +1,122 @@
+"""Names are replaced or refused by name, hooks are found wherever a class has them, sources are laid over others."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workers.targets.child.inside.overlay import Overlay
+from workers.targets.child.inside.replacements import Hooks, Replacement, Unknown, Version, apply_all, check_all
+
+ENGINE = """
+from dataclasses import dataclass
+from functools import wraps
+
+def wrapped(function):
+    @wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+    return call
+
+@dataclass
+class Plan:
+    rows: int
+
+class Base:
+    def __init__(self):
+        self.waiting = []
+
+class Scheduler(Base):
+    @wrapped
+    def begin(self):
+        self.running = []
+        local = self.waiting
+
+    def schedule(self):
+        return "theirs"
+"""
+VERSION = Version("engine", "1.4.0", ("1.4.0", "1.5.0"))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package that is installed, and gone from this process afterwards."""
+    package = tmp_path / "installed" / "tiny_engine"
+    (package / "core").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "core" / "__init__.py").write_text("WHERE = 'installed'\n")
+    (package / "core" / "scheduler.py").write_text(ENGINE)
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tiny_engine"]:
+        del sys.modules[name]
+
+
+def ours(before: Any) -> Any:
+    return lambda self: f"ours, then {before(self)}"
+
+
+def replacement(name: str, since: str = "") -> Replacement:
+    return Replacement("tiny_engine.core.scheduler", name, "a test wants it", ours, since)
+
+
+def test_a_name_is_replaced_by_what_is_made_of_it(installed: Path) -> None:
+    apply_all([replacement("Scheduler.schedule")], VERSION)
+    from tiny_engine.core.scheduler import Scheduler  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    assert Scheduler().schedule() == "ours, then theirs"
+
+
+@pytest.mark.parametrize("name", ["Scheduler.plan", "Planner.schedule", "plan"])
+def test_a_name_to_replace_that_a_version_lacks_is_refused_unless_it_is_older(name: str, installed: Path) -> None:
+    missing = rf"engine 1\.4\.0 has no tiny_engine\.core\.scheduler\.{name}; known are 1\.4\.0, 1\.5\.0"
+    with pytest.raises(Unknown, match=missing):
+        apply_all([replacement(name, since="1.4")], VERSION)
+    apply_all([replacement(name, since="1.4.1")], VERSION)
+
+
+def hooks(holder: str, *names: str, module: str = "scheduler", since: str = "") -> list[Hooks]:
+    return [Hooks(f"tiny_engine.core.{module}", holder, " ".join(names), since)]
+
+
+def test_a_hook_is_a_method_a_field_or_an_attribute_that_a_method_sets(installed: Path) -> None:
+    check_all(hooks("Scheduler", "schedule", "begin", "running", "waiting"), VERSION)
+    check_all(hooks("Plan", "rows"), VERSION)
+    check_all(hooks("", "Plan", "wrapped"), VERSION)
+
+
+@pytest.mark.parametrize(
+    ("missing", "lacking"),
+    [
+        ("scheduler.Scheduler.local", hooks("Scheduler", "schedule", "local")),
+        ("scheduler.Base.running", hooks("Base", "running")),
+        ("scheduler.Plan.columns", hooks("Plan", "columns")),
+        ("scheduler.Planner", hooks("Planner", "schedule")),
+        ("scheduler.plan", hooks("", "plan")),
+        ("planner", hooks("Scheduler", "schedule", module="planner")),
+    ],
+)
+def test_a_hook_that_a_version_lacks_is_refused_by_its_name(
+    missing: str, lacking: list[Hooks], installed: Path
+) -> None:
+    with pytest.raises(Unknown, match=rf"^engine 1\.4\.0 has no tiny_engine\.core\.{missing}; known are 1\.4\.0, "):
+        check_all(lacking, VERSION)
+
+
+def test_what_only_later_versions_have_is_no_hook_of_this_one(installed: Path) -> None:
+    check_all(hooks("Planner", "schedule", since="1.10.0"), VERSION)
+
+
+def test_a_tree_of_sources_lies_over_the_installed_package_and_leaves_the_rest(installed: Path) -> None:
+    over = installed / "over" / "tiny_engine" / "core"
+    over.mkdir(parents=True)
+    (over / "__init__.py").write_text("WHERE = 'laid over'\n")
+    (over / "more.py").write_text("WHERE = 'laid over'\n")
+    sys.meta_path.insert(0, Overlay("tiny_engine", installed / "over"))
+    from tiny_engine.core import WHERE, more, scheduler  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    assert (WHERE, more.WHERE) == ("laid over", "laid over")
+    assert scheduler.Scheduler().schedule() == "theirs"

@@ -1,0 +1,200 @@
+"""Answers of an engine's process as values: what is of another shape or type is refused before anybody reads it."""
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
+from pydantic_core import from_json
+
+from scenarios.spec import Value
+from workers.record.evidence import Harm, MissingOrder, Site
+from workers.targets.child.messages import MessageError
+
+Integers: TypeAlias = list[StrictInt]
+Numbers: TypeAlias = tuple[StrictInt | StrictFloat, ...]
+
+
+class Failed(Value):
+    """The engine raised: what it said, and where; no answer to any question."""
+
+    number: StrictInt
+    error: StrictStr
+    where: Site
+
+
+class Answered(Value):
+    """An answer that is yet to be read."""
+
+    number: StrictInt
+    answer: dict[str, Any]
+
+
+class Greeting(Value):
+    """An engine is there, of a version."""
+
+    version: StrictStr
+
+
+class Nothing(Value):
+    """It was done."""
+
+
+class Delivery(Value):
+    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
+
+    request: StrictStr
+    tokens: tuple[StrictInt, ...]
+    finish_reason: StrictStr | None
+    logprobs: Numbers
+    prompt_logprobs: Numbers
+
+
+class OpenedValues(Value):
+    """Sizes of an engine; those of `state_sizes` are the tokens behind which a group of layers takes a new block."""
+
+    vocab_size: StrictInt
+    block_size: StrictInt
+    state_sizes: Integers
+
+
+class ScheduledValues(Value):
+    """A plan, row by row, and blocks and states by the number of the request."""
+
+    scheduled_computed: Integers
+    planned_drafts: Integers
+    begun: list[tuple[StrictInt, Integers]]
+    blocks: list[tuple[StrictInt, Integers]]
+    states: list[tuple[StrictInt, list[Integers]]]
+
+
+class CorrectedValues(Value):
+    """The host's counts, row by row, once they are corrected."""
+
+    mirror_computed: Integers
+
+
+class ProcessedValues(Value):
+    """The tokens that a step sampled, row by row."""
+
+    sampled: list[Integers]
+
+
+class DrainedValues(Value):
+    """How much is held of each kind that should be given back."""
+
+    leaks: dict[StrictStr, StrictInt]
+
+
+class _Seen(Value):
+    """Values at a point of a step; `requests` are the numbers of the requests in its rows."""
+
+    step: StrictInt
+    requests: tuple[StrictInt, ...]
+
+
+class Opened(_Seen):
+    """What an engine says of itself before its first step."""
+
+    point: Literal["opened"]
+    values: OpenedValues
+
+
+class Scheduled(_Seen):
+    """The plan of a step."""
+
+    point: Literal["scheduled"]
+    values: ScheduledValues
+
+
+class Inputs(_Seen):
+    """What the model was given in a step, by the names of its tensors; of a group of layers with a state by number."""
+
+    point: Literal["inputs"]
+    values: dict[StrictStr, Integers | list[Integers] | list[StrictBool]]
+
+
+class Corrected(_Seen):
+    """Counts of the host that are corrected behind the launch of a step."""
+
+    point: Literal["corrected"]
+    values: CorrectedValues
+
+
+class Processed(_Seen):
+    """The results of a step, where they come back."""
+
+    point: Literal["processed"]
+    values: ProcessedValues
+
+
+class Drained(_Seen):
+    """What is held once nothing is left to do."""
+
+    point: Literal["drained"]
+    values: DrainedValues
+
+
+Seen: TypeAlias = Annotated[Opened | Scheduled | Inputs | Corrected | Processed | Drained, Field(discriminator="point")]
+
+
+class _Shown(Value):
+    """What was observed since the last answer, if that was asked for."""
+
+    seen: tuple[Seen, ...]
+
+
+class Stepped(_Shown):
+    """One step was done: what it delivered, whether nothing is left to do, and how often what has happened so far."""
+
+    deliveries: tuple[Delivery, ...]
+    drained: StrictBool
+    probes: dict[StrictStr, StrictInt]
+
+
+class Race(Value):
+    """Two accesses of the same memory that nothing orders, and how often."""
+
+    order: MissingOrder
+    count: StrictInt
+
+
+class Reported(_Shown):
+    """Everything has run: the races of the trace, and what the device counted."""
+
+    races: tuple[Race, ...]
+    counts: dict[StrictStr, StrictInt]
+
+
+class Harmed(Value):
+    """What a race did."""
+
+    harm: Harm
+
+
+A = TypeVar("A", bound=Value)
+
+
+def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
+    """Return the answer of a kind to the question of a number that is in a line, or what the engine failed with.
+
+    Raises:
+        MessageError: there is none, or it is of another shape.
+    """
+    try:
+        message = from_json(line)
+    except ValueError as error:
+        raise MessageError(f"a line that is no JSON: {line[:80]!r}") from error
+    if not isinstance(message, dict):
+        raise MessageError(f"a line that is no JSON object: {line[:80]!r}")
+    try:
+        said: Failed | Answered = (Failed if "error" in message else Answered).model_validate(message)
+        if said.number != number:
+            raise MessageError(f"an answer to question {said.number}, not to {number}")
+        return said if isinstance(said, Failed) else kind.model_validate(said.answer)
+    except ValidationError as error:
+        raise MessageError(_misfit(error)) from error
+
+
+def _misfit(error: ValidationError) -> str:
+    """Say what is first wrong with an answer, and where in it."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

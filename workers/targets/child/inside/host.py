@@ -1,0 +1,132 @@
+"""Host of an engine's process: answers messages, one session at a time on engines that are kept."""
+
+import re
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from scenarios.events import AnyEvent, Policy, Schedule
+from scenarios.spec import EngineSpec
+from workers.targets.child.inside.session import Device, Engines, Session
+from workers.targets.child.messages import Message
+
+_INSTALLED = re.compile(r"/\S*/site-packages/")
+# Under these a race is looked for harm; a trace may then take so many steps more.
+_ORDERS: tuple[Policy, ...] = ("eager", "lazy")
+_STEPS_MORE = 100
+_EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
+
+
+class Host:
+    """Answers messages about `engines`, on the device of this process if it is a simulated one."""
+
+    def __init__(self, engines: Engines, device: Device | None = None) -> None:
+        self.engines = engines
+        self.session: Session | None = None
+        self._device = device
+        self._spec = EngineSpec()
+        self._happened: list[Sequence[AnyEvent]] = []
+
+    def answer(self, message: Message) -> Message:
+        """Return the answer to a message."""
+        match message["do"]:
+            case "open":
+                schedule = Schedule.model_validate_json(message["schedule"])
+                spec = EngineSpec.model_validate_json(message["spec"])
+                self.open(spec, schedule, message["races"], message["steps"])
+                return {}
+            case "step":
+                return self._step(_EVENTS.validate_python(message["events"]))
+            case "report":
+                return self._report()
+            case "close":
+                self.close()
+                return {}
+            case "harm":
+                return {"harm": self._harm(message["race"])}
+            case "forget":
+                self.engines.forget()
+                return {}
+            case what:
+                raise ValueError(f"message {what!r}; known are open, step, report, harm, close and forget")
+
+    def abandon(self) -> None:
+        """Give up the session, and its engine with it: whatever went wrong may go on."""
+        self.session = None
+        if self._device is not None:
+            self._device.abandon()
+
+    def open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool, digests: bool = False) -> None:
+        """Begin a session on an engine under a schedule."""
+        assert self.session is None, "a session is open"
+        if self._device is not None:
+            self._device.idle()
+        self.session = self.engines.open(spec, steps)
+        self._spec, self._happened = spec, []
+        if self._device is not None:
+            self._device.begin(self.session.memory, schedule, races, digests)
+
+    def close(self) -> None:
+        """End the session."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+
+    def _step(self, events: Sequence[AnyEvent]) -> Message:
+        session = self.session
+        assert session is not None, "no session is open"
+        tick = len(self._happened)
+        self._happened.append(events)
+        for event in events:
+            session.happen(event)
+        if self._device is not None:
+            self._device.step(tick)
+        deliveries = [delivery.model_dump() for delivery in session.step()]
+        shown = {"drained": session.drained(), "seen": session.seen(), "probes": dict(session.probes)}
+        return {"deliveries": deliveries, **shown}
+
+    def _report(self) -> Message:
+        report = self._device.report() if self._device is not None else {"races": [], "counts": {}}
+        if self.session is None:
+            return {**report, "seen": []}
+        self.session.ended()
+        return {**report, "seen": self.session.seen()}
+
+    def _harm(self, number: int) -> Message:
+        """Return the harm of a race of the last report: run the last session again, under eager and under lazy."""
+        assert self._device is not None, "races are the device's"
+        race, happened, spec = self._device.race(number), self._happened, self._spec
+        self.close()
+        runs: list[Any] = []
+        for policy in _ORDERS:
+            try:
+                runs.append(self._again(spec, Schedule(policy=policy), happened))
+            except Exception as error:
+                self.abandon()
+                return {"kind": "harmful", "policy": policy, "error": failure(error)["error"]}
+            self.close()
+        return self._device.harm(race, *runs)
+
+    def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
+        """Run a session again under a schedule; return what each task read and wrote."""
+        assert self._device is not None, "tasks are the device's"
+        self.open(spec, schedule, races=False, steps=False, digests=True)
+        for events in happened:
+            self._step(events)
+        for _ in range(_STEPS_MORE):
+            if self.session is not None and not self.session.drained():
+                self._step([])
+        return self._device.digests()
+
+
+def failure(error: BaseException) -> Message:
+    """Return how an exception is told: what it says, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # Of what raises within torch, who called it there says more.
+    where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
+    place = {"function": where.name, "file": where.filename.rsplit("/", 1)[-1], "line": where.lineno or 0}
+    # A path of this machine belongs to no finding.
+    text = _INSTALLED.sub("", str(error))
+    return {"error": f"{type(error).__name__}: {text}", "where": place}

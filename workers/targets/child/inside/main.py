@@ -1,0 +1,53 @@
+"""Process of an engine: reads questions on its standard input and answers each on its standard output."""
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from workers.targets.child.inside.host import Host, failure
+from workers.targets.child.messages import FILES, GREETING, line_of, read_message, write_message
+
+
+def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
+    """Answer questions until there are no more.
+
+    `start` is given the arguments of the command line, loads the engine, and returns its host and its version.
+    """
+    # What the engine's libraries print would be read as an answer.
+    answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    try:
+        host, version = start(sys.argv[1:])
+    except Exception as error:
+        write_message(answers, {"number": GREETING, **failure(error)})
+        raise
+    write_message(answers, {"number": GREETING, "answer": {"version": version}})
+    while (question := read_message(sys.stdin.buffer)) is not None:
+        number = question.pop("number")
+        try:
+            line = line_of({"number": number, "answer": host.answer(question)})
+        except Exception as error:
+            host.abandon()
+            line = line_of({"number": number, **failure(error)})
+        answers.write(line)
+        answers.flush()
+    _remove_files()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that judges has died: its engine may never come back to read."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    _remove_files()
+    os._exit(1)
+
+
+def _remove_files() -> None:
+    """Remove what this process's libraries have left: nobody else lives to do it."""
+    if FILES in os.environ:
+        shutil.rmtree(os.environ[FILES], ignore_errors=True)

@@ -1,0 +1,141 @@
+"""Names of an engine that are replaced from outside, or hooked: a version that lacks one is refused by that name.
+
+What is replaced for a reason must not silently run as it is, and what is hooked by a name that is gone would look like
+a mistake of the engine's.
+"""
+
+import dis
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from types import CodeType
+from typing import Any
+
+
+class Unknown(Exception):
+    """A version of an engine that lacks a name that we replace or hook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A package as it is installed, and the versions of it that were seen to run."""
+
+    package: str
+    number: str
+    known: tuple[str, ...]
+
+    def has(self, since: str) -> bool:
+        """Tell whether it is as new as a version; all are as new as none."""
+        return not since or _numbers(self.number) >= _numbers(since)
+
+    def lacks(self, name: str) -> Unknown:
+        """Return the refusal for a name."""
+        return Unknown(f"{self.package} {self.number} has no {name}; known are {', '.join(self.known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One name, `module` and a path of attributes in it: why it is replaced, and by what made of what it was.
+
+    Versions before `since` have no such name, and nothing that it would be replaced for.
+    """
+
+    module: str
+    name: str
+    reason: str
+    made: Callable[[Any], Any]
+    since: str = ""
+
+    def apply(self, version: Version) -> None:
+        """Replace it.
+
+        Raises:
+            Unknown: the version lacks it.
+        """
+        *path, last = self.name.split(".")
+        try:
+            holder = import_module(self.module)
+            for part in path:
+                holder = getattr(holder, part)
+            before = getattr(holder, last)
+        except (ImportError, AttributeError) as error:
+            raise version.lacks(f"{self.module}.{self.name}") from error
+        setattr(holder, last, self.made(before))
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Names that are wrapped, overridden, called or read: those of a module, or of a class in it.
+
+    `names` have spaces between them. Of a class they are its attributes, or those that one of its methods sets.
+    Versions before `since` have no such names, and run without what is hooked by them.
+    """
+
+    module: str
+    holder: str
+    names: str
+    since: str = ""
+
+    def check(self, version: Version) -> None:
+        """Check that every name is there.
+
+        Raises:
+            Unknown: the version lacks one.
+        """
+        holder: Any
+        try:
+            holder = import_module(self.module)
+        except ImportError as error:
+            raise version.lacks(self.module) from error
+        place = self.module
+        if self.holder:
+            place = f"{self.module}.{self.holder}"
+            holder = getattr(holder, self.holder, None)
+            if holder is None:
+                raise version.lacks(place)
+        for name in self.names.split():
+            if not hasattr(holder, name) and name not in _attributes_set(holder):
+                raise version.lacks(f"{place}.{name}")
+
+
+def apply_all(replacements: Iterable[Replacement], version: Version) -> None:
+    """Replace every name that a version is to have.
+
+    Raises:
+        Unknown: it lacks one of them.
+    """
+    for replacement in replacements:
+        if version.has(replacement.since):
+            replacement.apply(version)
+
+
+def check_all(hooks: Iterable[Hooks], version: Version) -> None:
+    """Check every name that a version is to have.
+
+    Raises:
+        Unknown: it lacks one of them.
+    """
+    for each in hooks:
+        if version.has(each.since):
+            each.check(version)
+
+
+def _attributes_set(holder: Any) -> set[str]:
+    """Return the fields of a class, and the attributes that its methods set."""
+    found: set[str] = set()
+    for each in getattr(holder, "__mro__", ()):
+        found |= {*vars(each).get("__annotations__", ())}
+        functions = (inspect.unwrap(value) for value in vars(each).values() if callable(value))
+        found |= {name for function in functions if inspect.isfunction(function) for name in _stored(function.__code__)}
+    return found
+
+
+def _stored(code: CodeType) -> set[str]:
+    """Return the names of attributes that a function sets, of whatever object."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]

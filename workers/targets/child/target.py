@@ -1,0 +1,212 @@
+"""Targets in a process of their own: one trace is driven by messages, on an engine that the process keeps between them.
+
+A kind of engine derives from `ChildKind`; what its process answers is of `workers.targets.child.inside`. Whatever the
+process does is an `EngineFailed` of the message it was asked with, at the latest once it has had its time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.record.evidence import MissingOrder
+from workers.record.log import Entry
+from workers.record.observation import Observation, Output
+from workers.targets.child.answers import Delivery, Harmed, Nothing, Reported, Seen, Stepped
+from workers.targets.child.keeper import Keeper
+from workers.targets.child.messages import Message
+from workers.targets.child.process import EngineProcess
+from workers.targets.target import DeviceError, EngineFailed, Progress, RunConfig, Target, TargetKind, Watch
+
+# Counts the races of a run that are known.
+KNOWN_RACE = "known_race"
+_DEVICES = {"sim": "sim (streams and pinned memory, simulated)"}
+
+A = TypeVar("A", bound=Value)
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What a client has of one request."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[int | float] = field(default_factory=list)
+    prompt_logprobs: list[int | float] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+class ChildTarget(Target):
+    """One trace on an engine in a process of its own; races that `is_known` are counted, not reported again."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        process: EngineProcess,
+        watch: Watch,
+        is_known: Callable[[MissingOrder], bool] = lambda race: False,
+    ) -> None:
+        self.probes: Mapping[str, int] = {}
+        self._process = process
+        self._is_known = is_known
+        self._depth = trace.spec.depth
+        self._watch = watch
+        self._reported: Reported | None = None
+        self._delivered: dict[str, Delivered] = {}
+        self._pending: list[Message] = []
+        self._is_drained = True
+        self._has_failed = False
+        self._num_requests = 0
+        self._num_outputs = 0
+        self._seen: list[Observation] = []
+        opened = {"spec": trace.spec.model_dump_json(), "schedule": trace.schedule.model_dump_json()}
+        self._ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps}, Nothing)
+
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        """Take a request in."""
+        assert script == [], "its drafts are not scripted"
+        before = self._delivered.get(event.request)
+        if before is None or before.finish_reason is not None:
+            self._num_requests += 1
+            self._delivered[event.request] = Delivered()
+            self._pending.append(event.model_dump(mode="json"))
+
+    def abort(self, event: Abort) -> None:
+        """Abort the live request with the event's name."""
+        request = self._delivered.get(event.request)
+        if request is not None and request.finish_reason is None:
+            request.finish_reason = "abort"
+            self._pending.append(event.model_dump(mode="json"))
+
+    def apply(self, event: AnyEvent) -> None:
+        """Let any other event happen."""
+        self._pending.append(event.model_dump(mode="json"))
+
+    def step(self, happen: Callable[[Place], None]) -> None:
+        """Do one step, unless there is nothing to do."""
+        happen("before_schedule")
+        if self.drained():
+            return
+        events, self._pending = self._pending, []
+        answer = self._ask({"do": "step", "events": events}, Stepped)
+        for delivery in answer.deliveries:
+            self._deliver(delivery)
+        self._is_drained = answer.drained
+        self.probes = answer.probes
+        self._seen += _observations(answer.seen)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        request = self._delivered.get(delivery.request)
+        if request is None:
+            self._has_failed = True
+            raise self._process.refuse(f"delivered to {delivery.request!r}, who was never submitted")
+        self._num_outputs += 1
+        if request.finish_reason is None:
+            request.tokens += delivery.tokens
+            request.logprobs += delivery.logprobs
+            request.prompt_logprobs += delivery.prompt_logprobs
+            request.finish_reason = delivery.finish_reason
+
+    def drained(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self._is_drained and not self._pending
+
+    def outputs(self) -> dict[str, Output]:
+        """Return what the client has of each request so far."""
+        return {
+            name: Output(
+                tuple(request.tokens),
+                request.finish_reason,
+                tuple(request.logprobs),
+                tuple(request.prompt_logprobs),
+            )
+            for name, request in self._delivered.items()
+        }
+
+    def progress(self) -> Progress:
+        """Return how far the engine has come."""
+        return Progress(self._num_requests, self._num_outputs, self._depth - 1)
+
+    def take_log(self) -> list[Entry | Observation]:
+        """Return what was observed of its steps since the last call, if that was asked for."""
+        taken, self._seen = self._seen, []
+        return [*taken]
+
+    def drain(self) -> None:
+        """Have the process report on the trace, if it was to watch anything of it."""
+        if self._watch.races or self._watch.steps:
+            self._reported = self._ask({"do": "report"}, Reported)
+            self._seen += _observations(self._reported.seen)
+            known = sum(self._is_known(race.order) for race in self._reported.races)
+            self.probes = {**self.probes, KNOWN_RACE: known}
+
+    def races(self) -> tuple[MissingOrder, ...]:
+        """Return the races of the run that are not known, the first with its harm if that is asked for."""
+        if self._reported is None:
+            self.drain()
+        reported = self._reported.races if self._reported is not None else ()
+        new = [number for number, race in enumerate(reported) if not self._is_known(race.order)]
+        found = [reported[number].order for number in new]
+        if new and self._watch.blame:
+            harm = self._ask({"do": "harm", "race": new[0]}, Harmed).harm
+            found[0] = found[0].model_copy(update={"harm": harm})
+        return tuple(found)
+
+    def close(self) -> None:
+        """Give the engine back to its process, which keeps it if it has drained.
+
+        Raises:
+            EngineFailed: that failed, and nothing before it.
+        """
+        if not self._has_failed:
+            self._ask({"do": "close"}, Nothing)
+
+    def _ask(self, question: Message, kind: type[A]) -> A:
+        try:
+            return self._process.ask(question, kind)
+        except EngineFailed:
+            # Whatever went wrong, the process has given the trace up, or ended.
+            self._has_failed = True
+            raise
+
+
+def _observations(seen: tuple[Seen, ...]) -> list[Observation]:
+    """Return what a process says that it has seen as observations."""
+    return [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
+
+
+class ChildKind(TargetKind):
+    """A kind of engine that runs in a process of its own, kept from trace to trace; `_keeper` says by whom."""
+
+    def is_known(self, race: MissingOrder) -> bool:
+        """Tell whether a race is one that is counted, not reported again."""
+        return False
+
+    def unmet(self, trace: Trace) -> str | None:
+        """Return None: no fault can be switched on in it."""
+        return None
+
+    def require(self, config: RunConfig) -> None:
+        """Make sure that it can be started on the device of a configuration."""
+        if config.device not in self.capabilities.devices:
+            allowed = " and ".join(_DEVICES.get(device, device) for device in self.capabilities.devices)
+            raise DeviceError(f"{config.device}: engine {self.name} runs on {allowed}")
+        self._keeper(config).launch()
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
+        """Start a trace on an engine as it specifies."""
+        return ChildTarget(trace, self._keeper(config).process(), watch, self.is_known)
+
+    def renew(self, config: RunConfig) -> bool:
+        """Give up all engines that are kept; a process that fails to has none left either, for it is ended."""
+        keeper = self._keeper(config)
+        try:
+            keeper.process().ask({"do": "forget"}, Nothing)
+        except EngineFailed:
+            keeper.stop()
+        return True
+
+    def _keeper(self, config: RunConfig) -> Keeper:
+        """Return the keeper of the process for a configuration."""
+        raise NotImplementedError(f"engine {self.name} says nothing of its process")

