@@ -222,7 +222,7 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.targets.devices", "workers.judge.checker"),
         ("workers.targets.vllm.inside.session", "workers.record.observation"),
         ("workers.targets.child.inside.host", "workers.targets.child.process"),
-        ("workers.targets.child.target", "workers.targets.vllm.known_races"),
+        ("workers.targets.child.target", "workers.targets.vllm.known"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),
         ("cluster.storage.store", "cluster.campaigns.hunt.hunt"),

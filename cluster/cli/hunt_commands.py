@@ -108,7 +108,7 @@ def hunt(
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     begun_from = _corpus(corpus, out)
-    history = FindingHistory(known_folder(known, engine), is_night=False)
+    history = FindingHistory(known_folder(known, engine), engine, is_night=False)
     address = ray_address(ray, workers, config)
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
@@ -161,7 +161,7 @@ def nightly(
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = _corpus(corpus, out)
-    history = FindingHistory(known_folder(known, engine, is_night=True))
+    history = FindingHistory(known_folder(known, engine, is_night=True), engine)
     tonight = part_of_the_faults(seed, nights, config)
     address = ray_address(ray, workers, config)
     print(division(hours, len(tonight)), file=sys.stderr)

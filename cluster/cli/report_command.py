@@ -63,8 +63,9 @@ def write_report(
     campaigns = [campaign for each in folders for campaign in read_campaigns(each)]
     findings = [group.finding for group in groups_of(campaigns)]
     engines = {finding.config.engine for finding in findings}
-    known = known if known is not None else known_folder(None, engines.pop() if len(engines) == 1 else SPECSTORM)
-    nights = read_nights(known, [finding.bug for finding in findings], date.today())
+    engine = engines.pop() if len(engines) == 1 else SPECSTORM
+    known = known if known is not None else known_folder(None, engine)
+    nights = read_nights(known, engine, [finding.bug for finding in findings], date.today())
     total = overall(campaigns, nights)
     write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
     write_atomically(folder / "junit.xml", junit_xml(campaigns))

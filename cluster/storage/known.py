@@ -16,6 +16,8 @@ from scenarios import strict_yaml
 from scenarios.codec import KNOWN_SUFFIX, SUFFIX
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError
+from workers.shrink.fingerprint import known_name
+from workers.targets.registry import kind_of
 
 SEEN = "seen.json"
 
@@ -52,6 +54,21 @@ class Sighting(Value):
 
 
 _SIGHTINGS = TypeAdapter(dict[str, Sighting])
+
+
+def known_findings(folder: Path, engine: str) -> dict[str, KnownFinding]:
+    """Return the known findings of an engine by fingerprint: its own known bugs, and those of a folder.
+
+    Raises:
+        ScenarioError: as `read_known`.
+    """
+    own = {
+        known_name(bug.name): KnownFinding(
+            bug=known_name(bug.name), upstream=bug.upstream, status="expected", note=bug.note
+        )
+        for bug in kind_of(engine).known_bugs()
+    }
+    return own | read_known(folder)
 
 
 def read_known(folder: Path) -> dict[str, KnownFinding]:

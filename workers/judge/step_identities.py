@@ -61,6 +61,7 @@ class StepIdentities(Judge):
     sees = ("log",)
 
     def __init__(self) -> None:
+        self.observations: list[Observation] = []
         self._vocab_size, self._block_size = 0, 0
         # Tokens behind which each group of layers with states goes on in its next block.
         self._state_sizes: list[int] = []
@@ -73,6 +74,7 @@ class StepIdentities(Judge):
         """Keep the observations of a step; they are judged at the end."""
         for seen in log:
             assert isinstance(seen, Observation), "its decisions are its own"
+            self.observations.append(seen)
             match seen.point:
                 case "opened":
                     self._vocab_size, self._block_size = seen.values["vocab_size"], seen.values["block_size"]

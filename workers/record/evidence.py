@@ -64,11 +64,17 @@ class Harm(Value):
 
 
 class MissingOrder(Value):
-    """Two accesses of the same memory, at least one a write, that nothing orders."""
+    """Two accesses of the same memory, at least one a write, that nothing orders.
+
+    `memory` names it for the first access, `reused_as` for the second if it was handed out again in between;
+    `allocated` is where, of memory without a name.
+    """
 
     first: Access
     second: Access
     memory: str
+    reused_as: str = ""
+    allocated: Site | None = None
     harm: "Harm | None" = None
 
 

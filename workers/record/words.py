@@ -107,7 +107,8 @@ def _place(site: Site) -> str:
 
 def missing_order_text(order: MissingOrder) -> str:
     """Return which two accesses nothing orders."""
-    return f"nothing orders {access_text(order.first)} before {access_text(order.second)} (both use {order.memory})"
+    memory = f"{order.memory}, handed out again as {order.reused_as}" if order.reused_as else order.memory
+    return f"nothing orders {access_text(order.first)} before {access_text(order.second)} (both use {memory})"
 
 
 def elsewhere_text(elsewhere: Elsewhere) -> str:

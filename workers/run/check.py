@@ -82,7 +82,7 @@ def _judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, conf
         run = Run(trace, tapes, options, kind, config)
         keeps = kept_by(run, options.compared)
         found = run.to_end()
-        stats, outputs = run.stats(), run.target.outputs()
+        stats, outputs, steps = run.stats(), run.target.outputs(), run.panel.observations
         if isinstance(found, NotDrained):
             return Stuck(stats=stats, waits=found)
         if found is None and keeps is not None:
@@ -110,7 +110,7 @@ def _judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, conf
         found = found.model_copy(update={"elsewhere": comparison.elsewhere(found, outputs)})
     if found is None:
         return _as_expected(trace, stats)
-    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, trace, stats)}))
+    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, trace, steps)}))
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:

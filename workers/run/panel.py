@@ -60,6 +60,12 @@ class Panel:
         """Planes in which something was compared so far."""
         return {plane for judge in self.judges for plane in judge.planes}
 
+    @property
+    def observations(self) -> list[Observation]:
+        """What an engine whose decisions are its own has shown of its steps."""
+        judges = (judge for judge in self.judges if isinstance(judge, StepIdentities))
+        return [seen for judge in judges for seen in judge.observations]
+
     def look(self, target: Target) -> Difference | None:
         """Show the judges what is new behind a step; return the first difference."""
         log = target.take_log()

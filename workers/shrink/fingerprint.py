@@ -46,7 +46,7 @@ class Signature(Value):
     def bug(self) -> str:
         """Return what makes this one bug among others: a missing order counts before what comes of it."""
         if self.known:
-            return f"known {self.known}"
+            return known_name(self.known)
         if self.lanes:
             return f"lanes {' before '.join(self.lanes)}"
         unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
@@ -64,6 +64,11 @@ class Signature(Value):
     @property
     def _cause(self) -> tuple[object, ...]:
         return self.plane, self.variable, self.rule, self.reference, self.known
+
+
+def known_name(bug: str) -> str:
+    """Return what makes a known bug one bug among others."""
+    return f"known {bug}"
 
 
 def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:

@@ -5,7 +5,7 @@ the judges that its capabilities allow.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -17,7 +17,6 @@ from workers.lanes.lane import Observer, Watcher
 from workers.record.evidence import Access, Difference, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.record.verdict import Stats
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
 # Those of our own engine.
@@ -89,6 +88,14 @@ class Watch:
     observer: Observer | None = None
     races: bool = True
     steps: bool = False
+
+
+class KnownBug(NamedTuple):
+    """A bug of an engine that is known: its name, where it is dealt with, and what it is."""
+
+    name: str
+    upstream: str
+    note: str
 
 
 class Progress(NamedTuple):
@@ -220,9 +227,16 @@ class TargetKind(Protocol):
         """Give up the engines that are kept between runs; tell whether any might be."""
         return False
 
-    def known(self, found: Difference, trace: Trace, stats: Stats) -> str:
-        """Return the name of the known bug of the engine that a difference is, an empty one if it is none."""
+    def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
+        """Return the name of the known bug that a difference is, an empty one if it is none.
+
+        `steps` is what the engine has shown of its steps.
+        """
         return ""
+
+    def known_bugs(self) -> Sequence[KnownBug]:
+        """Return the known bugs of the engine."""
+        return ()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
         """Start an engine as an explicit trace specifies it, under its schedule and with its faults.

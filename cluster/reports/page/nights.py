@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cluster.campaigns.recurrence import Recurrence, recurrence
-from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
+from cluster.storage.known import KnownFinding, Sighting, known_findings, read_seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Nights:
         return "; ".join(parts)
 
 
-def read_nights(folder: Path, bugs: Sequence[str], today: date) -> Nights | None:
-    """Return the state of a report's findings by a folder of known ones; None if there is no such folder.
+def read_nights(folder: Path, engine: str, bugs: Sequence[str], today: date) -> Nights | None:
+    """Return the state of a report's findings by those known of an engine; None if nothing is.
 
     Raises:
         ScenarioError: a file in it is not what it must be.
     """
-    if not folder.is_dir():
+    known, seen = known_findings(folder, engine), read_seen(folder)
+    if not known and not folder.is_dir():
         return None
-    known, seen = read_known(folder), read_seen(folder)
     return Nights(recurrence(bugs, known, seen, today), known, seen)

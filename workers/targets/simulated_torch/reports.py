@@ -57,6 +57,7 @@ class Race:
     first: Access
     second: Access
     count: int
+    allocated: tuple[SourceLine, ...] = ()
 
     def __str__(self) -> str:
         memory = f"both use {self.buffer}, {self.place}"
@@ -147,6 +148,7 @@ def race_of(native: NativeRace, root: Path) -> Race:
         _access(first, root),
         _access(second, root),
         native["count"],
+        source_lines(first["allocated"], root) if not first["buffer"] else (),
     )
 
 

@@ -1,12 +1,16 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from workers.record.evidence import MissingOrder
+from collections.abc import Sequence
+
+from scenarios.trace import Trace
+from workers.record.evidence import Difference, MissingOrder
+from workers.record.observation import Observation
 from workers.targets.child.keeper import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import VLLM, KnownBug, RunConfig
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import ModelRunner, keeper_of
-from workers.targets.vllm.known_races import is_known
+from workers.targets.vllm.known import KNOWN_BUGS, is_known_race, known_bug
 
 FIRST_RUNNER = ModelRunner("v1", VLLM, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 
@@ -21,7 +25,15 @@ class Vllm(ChildKind):
 
     def is_known(self, race: MissingOrder) -> bool:
         """Tell whether a race is one of vLLM's known ones."""
-        return is_known(race.first.actor, race.second.actor, race.memory)
+        return is_known_race(race)
+
+    def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
+        """Return the name of the known bug of vLLM that a difference is."""
+        return known_bug(found, trace, steps)
+
+    def known_bugs(self) -> Sequence[KnownBug]:
+        """Return the known bugs of vLLM, less races, which are counted."""
+        return [bug for bug, _ in KNOWN_BUGS]
 
     def _keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner)

@@ -151,9 +151,8 @@ def _shown(report: Report) -> Message:
 
 def _race(race: Race) -> Message:
     """Return a race as evidence: who, where, of what memory."""
-    memory = race.buffer if race.reused_as is None else f"{race.buffer}, handed out again as {race.reused_as}"
-    order = {"memory": memory, "first": _access(race.first), "second": _access(race.second)}
-    return {"order": order, "count": race.count}
+    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated)}
+    return {"order": {**memory, "first": _access(race.first), "second": _access(race.second)}, "count": race.count}
 
 
 def _access(access: Access) -> Message:

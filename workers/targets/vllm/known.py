@@ -1,0 +1,172 @@
+"""Known bugs of vLLM: races and wrong outputs, each read in its source and written about in `docs/findings/`.
+
+A known race is counted, not reported again; a known wrong output is reported under the name of its page. Each is
+recognised by its mechanism, as far as a run shows it: what else goes wrong in the same place is new.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from scenarios.events import ResetPrefixCache, Submit
+from scenarios.trace import Trace
+from workers.record.evidence import Difference, Fact, MissingOrder, Reference
+from workers.record.observation import Observation
+from workers.targets.target import KnownBug
+
+_SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
+_SAMPLING_STATES = "runner.sampler.sampling_states."
+
+
+class KnownRace(NamedTuple):
+    """Two functions of the engine, an empty name for any, and a test of the memory that they use; the page."""
+
+    first: str
+    second: str
+    is_of: Callable[[MissingOrder], bool]
+    page: str
+
+
+KNOWN_RACES: tuple[KnownRace, ...] = (
+    KnownRace(
+        "copy_to_gpu",
+        "prepare_next_token_ids_padded",
+        lambda race: race.memory == "runner.drafter.backup_next_token_ids.cpu",
+        "vllm_backup_tokens_staging",
+    ),
+    KnownRace(
+        "_prepare_inputs",
+        "correct_spec_decode_token_counts",
+        lambda race: race.memory == "runner.input_batch.num_computed_tokens_cpu_tensor",
+        "vllm_computed_counts_in_flight",
+    ),
+    # The next owner of the memory writes it, whichever that is.
+    KnownRace(
+        "_copy_valid_sampled_token_count",
+        "",
+        lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
+        "vllm_counts_without_record_stream",
+    ),
+    KnownRace(
+        "_copy_request_inputs",
+        "copy_to_uva",
+        lambda race: (
+            race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
+        ),
+        "vllm_v2_sampling_states_in_flight",
+    ),
+)
+
+
+def is_known_race(race: MissingOrder) -> bool:
+    """Tell whether a race is known."""
+    return any(
+        known.first in ("", race.first.actor) and known.second in ("", race.second.actor) and known.is_of(race)
+        for known in KNOWN_RACES
+    )
+
+
+def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request with a grammar stands behind one of which the device cut drafts: its mask is another's."""
+    is_breach = (found.plane, found.variable) == ("contracts", "grammar") and _is_kept_elsewhere(found)
+    is_unlike = found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS
+    if not (is_breach or is_unlike) or trace.spec.drafter != "ngram_gpu":
+        return False
+    submits = trace.submits()
+    return any(
+        submits[row].request == found.request and submits[row].params.grammar and submits[before].params.grammar
+        for before, row in _behind_cut_drafts(steps)
+    )
+
+
+def _behind_cut_drafts(steps: Sequence[Observation]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of requests of a step: one of which the runner cut drafts that were planned, and one behind it."""
+    planned: dict[int, dict[int, int]] = {}
+    for seen in steps:
+        if seen.point == "scheduled":
+            planned[seen.step] = dict(zip(seen.requests, seen.values["planned_drafts"], strict=True))
+        elif seen.point == "inputs":
+            for place, request in enumerate(seen.requests):
+                if seen.values["drafts"][place] < planned.get(seen.step, {}).get(request, 0):
+                    yield from ((request, behind) for behind in seen.requests[place + 1 :])
+
+
+def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request stopped as many tokens before its minimum as placeholders of one step stand for."""
+    submit = _submit_of(found, trace)
+    if (found.plane, found.variable) != ("contracts", "min_tokens") or submit is None or found.position is None:
+        return False
+    missing = submit.params.min_tokens - found.position
+    is_in_flight = trace.spec.depth > 1 and 0 < missing <= 1 + trace.spec.num_speculative_tokens
+    return is_in_flight and trace.spec.num_speculative_tokens > 0 and _is_kept_elsewhere(found)
+
+
+def _min_tokens_bonus(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a stop token was passed over that accepted drafts of one step lead up to, from below the minimum."""
+    submit = _submit_of(found, trace)
+    if found.reference is not Reference.WITHOUT_SPECULATION or submit is None or found.position is None:
+        return False
+    least = submit.params.min_tokens
+    is_in_reach = least <= found.position < least + trace.spec.num_speculative_tokens
+    return found.variable == "tokens" and bool(least) and found.expected in submit.stop and is_in_reach
+
+
+def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
+    submit = _submit_of(found, trace)
+    if found.variable != "prompt_logprobs" or submit is None or not _is_kept_elsewhere(found):
+        return False
+    resets = [event for event in trace.events if isinstance(event, ResetPrefixCache) and event.running]
+    are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0
+    return are_missing and any(event.tick >= submit.tick for event in resets)
+
+
+def _is_kept_elsewhere(found: Difference) -> bool:
+    """Tell whether the synchronous engine keeps the contract."""
+    return found.elsewhere is not None and found.elsewhere.how == "keeps"
+
+
+def _submit_of(found: Difference, trace: Trace) -> Submit | None:
+    return next((submit for submit in trace.submits() if submit.request == found.request), None)
+
+
+_Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
+
+KNOWN_BUGS: tuple[tuple[KnownBug, _Matcher], ...] = (
+    (
+        KnownBug(
+            "vllm_grammar_rows",
+            "https://github.com/vllm-project/vllm/issues/49694",
+            "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
+        ),
+        _grammar_rows,
+    ),
+    (
+        KnownBug(
+            "vllm_min_tokens_asynchronous",
+            "docs/findings/vllm_min_tokens_asynchronous.md",
+            "vLLM 0.32.0 takes optimistic placeholders for tokens.",
+        ),
+        _min_tokens_asynchronous,
+    ),
+    (
+        KnownBug(
+            "vllm_min_tokens_bonus",
+            "docs/findings/vllm_min_tokens_bonus.md",
+            "vLLM 0.32.0 masks stop tokens at the bonus position.",
+        ),
+        _min_tokens_bonus,
+    ),
+    (
+        KnownBug(
+            "vllm_prompt_logprobs_dropped",
+            "docs/findings/vllm_prompt_logprobs_dropped.md",
+            "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
+        ),
+        _prompt_logprobs_dropped,
+    ),
+)
+
+
+def known_bug(found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
+    """Return the name of the known bug that a difference is, an empty one if it is none."""
+    return next((bug.name for bug, matches in KNOWN_BUGS if matches(found, trace, steps)), "")
