@@ -44,18 +44,23 @@ def _text(counts: Counter[str]) -> str:
     return ", ".join(f"{contract} {count}" for contract, count in counts.most_common()) or "-"
 
 
+class OutputsAlone(Specstorm):
+    """Our engine as one of which nobody sees more than its outputs."""
+
+    capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
+
+
 def seen_of(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | str]:
     """Run a trace with nothing looked at but its outputs; return the contract they break, and the outputs."""
-    kind = Specstorm()
     try:
-        run = OutputRun(trace, tapes, kind)
-        if not run.to_end(STEPS_MAX, watches=True):
-            return None, "it does not end"
-        breach = run.feed.breach()
+        run = Run(trace, tapes, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
+        found = run.to_end()
     except Exception as error:
         # A fault may crash its engine, which is seen without any judge.
         return None, type(error).__name__
-    return (breach.contract if breach is not None else None), run.target.outputs()
+    if isinstance(found, NotDrained):
+        return None, "it does not end"
+    return (found.variable if found is not None else None), run.target.outputs()
 
 
 def row_of(fault: str | None, num_traces: int, tapes: Tapes) -> Row:

@@ -213,8 +213,8 @@ def _killed_by(verdict: Verdict) -> str:
             return f"{difference.plane}: {difference.variable}"
         case Crashed(error=error):
             return error
-        case Stuck(reason=reason):
-            return reason
+        case Stuck():
+            return reason_text(verdict)
     raise AssertionError(f"{verdict.kind} is not a finding")
 
 

@@ -54,13 +54,15 @@ def run_without(first_seed: int, accepted_counts: Configuration, wait: Wait) -> 
         trace = trace_of(seed, accepted_counts)
         clean = Run(trace, _tapes(), Options(races=False))
         wanted = clean.to_end()
+        digest = clean.stats().digest
         run = Run(trace, _tapes(), Options(without=frozenset({wait})))
         seen = run.to_end()
         assert run.detector is not None
-        if not (isinstance(wanted, Agreed) and isinstance(seen, Agreed) and seen.stats.digest == wanted.stats.digest):
-            return counts, f"seed {seed} without {wait}: {seen}; with it: {wanted}"
+        stats = run.stats()
+        if wanted is not None or seen is not None or stats.digest != digest:
+            return counts, f"seed {seed} without {wait}: {seen}, {stats.digest}; with it: {wanted}, {digest}"
         counts.update(traces=1, waiting=wait in ours(clean.target).machine.seen_waits)
-        counts.update(steps=seen.stats.steps, accesses=run.detector.num_accesses)
+        counts.update(steps=stats.steps, accesses=run.detector.num_accesses)
     return counts, ""
 
 

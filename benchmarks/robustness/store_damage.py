@@ -28,6 +28,7 @@ from cluster.storage.errors import StoreError
 from cluster.storage.store import Store
 from scenarios.events import Submit
 from scenarios.trace import Trace
+from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Judgement, Stats
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
@@ -51,7 +52,7 @@ class InstantJudge:
             digest="00ff",
             probes={"preemption": 2},
         )
-        crashed = Crashed(stats=stats, error=f"IndexError: row {trace.seed}", where="prepare_inputs")
+        crashed = Crashed(stats=stats, error=f"IndexError: row {trace.seed}", where=Site(function="prepare_inputs"))
         verdict = Agreed(stats=stats) if trace.seed % 8 else crashed
         return Judgement(verdict=verdict, trace=trace, schedules=46)
 

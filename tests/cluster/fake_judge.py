@@ -4,20 +4,22 @@ import os
 import time
 from collections.abc import Callable
 
-from scenarios.events import Submit
+from scenarios.events import Schedule, Submit
 from scenarios.shards import Shard
 from scenarios.trace import Trace
+from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site, fact
 from workers.record.verdict import (
     Agreed,
     Crashed,
-    Difference,
     Diverged,
     Judgement,
+    NotDrained,
     Outcome,
     Stats,
     Stuck,
     Vacuous,
     Verdict,
+    Waiting,
 )
 from workers.run.shard import ShardReport
 from workers.shrink.fingerprint import Signature
@@ -46,8 +48,8 @@ class FakeJudge:
             case "raise":
                 raise ValueError("the worker is broken\nin two lines")
         outcomes = (
-            Outcome(schedule="eager", agrees=True, result="agreed"),
-            Outcome(schedule="lazy", agrees=False, result="diverged: tokens"),
+            Outcome(schedule=Schedule(), kind="agreed"),
+            Outcome(schedule=Schedule(policy="lazy"), kind="diverged", variable="tokens", commit="a/0/7", step=9),
         )
         verdict = _verdict(first.request)
         found = verdict.kind in ("diverged", "crashed", "stuck")
@@ -100,11 +102,11 @@ def _verdict(request: str) -> Verdict:
         case "diverge":
             return Diverged(stats=stats, difference=difference(request))
         case "crash":
-            return Crashed(stats=stats, error="IndexError: row 4\nof 4", where="prepare_inputs@3")
+            return Crashed(stats=stats, error="IndexError: row 4\nof 4", where=Site(function="prepare_inputs", file="runner.py", line=3))
         case "stuck":
-            return Stuck(stats=stats, reason="r0 waits for a block")
+            return Stuck(stats=stats, waits=NotDrained(steps=12, waiting=(Waiting(request="r0", reason="blocks"),)))
         case "vacuous":
-            return Vacuous(stats=stats, missing=("preemption: wanted 1, seen 0",))
+            return Vacuous(stats=stats, missing=(fact("probe", probe="preemption", least=1, seen=0),))
         case _:
             return Agreed(stats=stats)
 
@@ -120,8 +122,15 @@ def difference(request: str) -> Difference:
         position=3,
         expected="02c7",
         actual="8f31",
-        writers=("compute:recurrent_update@9", "compute:state_copy@8"),
-        missing_order="copy_counts@7 and condense@8",
+        writers=(
+            Access(lane="compute", op="recurrent_update", step=9),
+            Access(lane="compute", op="state_copy", step=8),
+        ),
+        missing_order=MissingOrder(
+            first=Access(lane="d2h_counts", op="copy_counts", step=7),
+            second=Access(lane=HOST, op="access", step=8, how="read"),
+            memory="accepted_counts",
+        ),
     )
 
 

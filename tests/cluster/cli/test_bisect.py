@@ -9,6 +9,7 @@ from cluster.cli import bisect_command
 from cluster.cli import main as cli
 from cluster.reports.documents import BisectDocument
 from scenarios.trace import Trace
+from workers.record.evidence import Site
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Verdict
 from workers.targets.target import RunConfig
 from workers.targets.vllm.releases import InstallError
@@ -17,8 +18,8 @@ TRACE = """spec: {layers: attention, sampling: standard, block_size: 32}
 events: [{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}]
 """
 AGREED = Agreed(stats=NO_STATS)
-CRASHED = Crashed(stats=NO_STATS, error="IndexError: 3", where="step in core.py:7")
-OTHER = Crashed(stats=NO_STATS, error="TypeError: no", where="load in core.py:9")
+CRASHED = Crashed(stats=NO_STATS, error="IndexError: 3", where=Site(function="step", file="core.py", line=7))
+OTHER = Crashed(stats=NO_STATS, error="TypeError: no", where=Site(function="load", file="core.py", line=9))
 
 
 class Releases:

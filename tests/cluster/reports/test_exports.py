@@ -16,6 +16,7 @@ from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import groups_of, overall
 from cluster.reports.sarif import sarif_json
 from tests.cluster.reports.page.campaigns import campaign_of, judged
+from workers.record.evidence import Site
 from workers.record.verdict import NO_STATS, Crashed
 
 HOSTILE = "]]>&<a>\x00\x1b[31m\ud800::error::%0A,file=x:\r\nsecond line"
@@ -25,7 +26,7 @@ ALL = ("agree", "diverge", "crash", "stuck", "vacuous")
 def everything(folder: Path) -> Path:
     """Write a campaign with one scenario of each verdict and a crash with a hostile message."""
     judgements = {f"{'x' * at}{name}": judged(name) for at, name in enumerate(ALL)}
-    crash = Crashed(stats=NO_STATS, error=HOSTILE.replace("\ud800", ""), where="here")
+    crash = Crashed(stats=NO_STATS, error=HOSTILE.replace("\ud800", ""), where=Site(function="here"))
     return campaign_of(folder, {**judgements, "a hostile one, \u202e": judged("crash", crash)})
 
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from cluster.storage.artefact import artefact_name, artefact_text, write_artefact, write_atomically
 from scenarios import codec
 from scenarios.codec import comment
+from scenarios.events import Schedule
 from tests.cluster.fake_judge import FakeJudge, difference, trace
+from workers.record.evidence import Site
 from workers.record.verdict import Crashed, Diverged, Judgement, Outcome, Stats, plane
 from workers.record.words import outcome_lines
 from workers.targets.target import RunConfig
@@ -35,25 +37,30 @@ def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None
         "# request diverge at position 3, commit diverge/0/7, step 9",
         "# state is 8f31, expected 02c7   (plane: recurrent)",
         "# last writers, newest first: compute:recurrent_update@9, compute:state_copy@8",
-        "# missing order: copy_counts@7 and condense@8",
+        "# missing order: nothing orders the write by d2h_counts:copy_counts@7 before the read by host:access@8 "
+        "(both use accepted_counts)",
         "# shows under: lazy",
         "# does not show under: eager",
         "# under eager: agreed",
-        "# under lazy: diverged: tokens",
+        "# under lazy: diverged: tokens of a/0/7 at step 9",
         f"# replay: specstorm replay {artefact_name(judgement)}",
     ]
 
 
-def test_the_command_in_the_comment_says_what_the_run_was_on() -> None:
+def test_what_a_finding_was_found_on_is_in_the_command_and_in_keys_of_the_file(tmp_path: Path) -> None:
     judgement = FakeJudge().judge(trace("diverge"), True)
-    text = artefact_text(judgement, "a.yaml", RunConfig(engine="other", device="cuda"))
-    assert f"# replay: specstorm replay --engine other --device cuda {artefact_name(judgement)}\n" in text
+    path = write_artefact(tmp_path, judgement, "a.yaml", RunConfig(engine="other", device="cuda"))
+    command = f"specstorm replay --engine other --device cuda {artefact_name(judgement)}"
+    assert f"# replay: {command}\n" in path.read_text()
+    assert codec.run_on(path) == {"engine": "other", "device": "cuda"}
+    assert codec.load(path) == judgement.trace
+    assert codec.run_on(write_artefact(tmp_path, judgement, "a.yaml")) == {}
 
 
 @given(st.text(max_size=200), st.text(max_size=40))
-def test_no_text_in_a_finding_can_break_out_of_the_comment(error: str, schedule: str) -> None:
-    outcomes = (Outcome(schedule=schedule, agrees=True, result=error),)
-    crashed = Crashed(stats=STATS, error=error, where="op")
+def test_no_text_in_a_finding_can_break_out_of_the_comment(error: str, name: str) -> None:
+    outcomes = (Outcome(schedule=Schedule(), kind="diverged", variable=error, commit=name, step=1),)
+    crashed = Crashed(stats=STATS, error=error, where=Site(function=name, file=error, line=3))
     judgement = Judgement(verdict=crashed, trace=trace("r0").explicit(), schedules=1, outcomes=outcomes)
     assert codec.loads(artefact_text(judgement, "a.yaml"), "artefact") == judgement.trace
 
@@ -84,12 +91,14 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_finding_that_depends_on_two_lanes_says_in_which_order_it_shows() -> None:
-    orders = {" > ".join(order): order for order in permutations(("host", "compute", "h2d"))}
     outcomes = tuple(
-        Outcome(schedule=name, agrees=order.index("h2d") < order.index("host"), result="")
-        for name, order in orders.items()
+        Outcome(
+            schedule=Schedule(policy="lane_order", order=order),
+            kind="agreed" if order.index("h2d") < order.index("host") else "diverged",
+        )
+        for order in permutations(("host", "compute", "h2d"))
     )
-    lazy = Outcome(schedule="lazy", agrees=False, result="")
+    lazy = Outcome(schedule=Schedule(policy="lazy"), kind="crashed")
     assert outcome_lines((lazy, *outcomes)) == [
         "shows under: lazy, 3 lane orders",
         "does not show under: 3 lane orders",

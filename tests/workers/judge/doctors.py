@@ -1,4 +1,4 @@
-"""Logs of clean runs with one decision changed: how each is changed, and how its refusal begins."""
+"""Logs of clean runs with one decision changed: how each is changed, and which rule refuses it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
+from workers.record.evidence import Rule, Violation
 from workers.record.log import (
     Aborted,
     Corrected,
@@ -61,8 +62,26 @@ class Place:
         return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
 
 
-# With a prefix cache it is known which blocks are due.
-GIVEN, BACK = r"|blocks \(.*\) are given, due are", r"|gives back .* it owns"
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One of some rules that is broken, the first without a prefix cache, and what it says of the decision."""
+
+    rules: tuple[Rule, ...]
+    values: Mapping[str, object]
+
+    def is_of(self, broken: object) -> bool:
+        """Tell whether a violation is this one."""
+        if not isinstance(broken, Violation) or broken.rule not in self.rules:
+            return False
+        is_first = broken.rule is self.rules[0]
+        return not is_first or all(broken.values[name] == value for name, value in self.values.items())
+
+
+def refused(*rules: Rule, **values: object) -> Refusal:
+    """Return the refusal by any of some rules; `values` are those of the first."""
+    return Refusal(rules, values)
+
+
 # What to judge instead of the entry at a place (the last of them is to be refused), or None: not possible there.
 Doctor: TypeAlias = Callable[[Place], list[Entry] | None]
 
@@ -242,159 +261,162 @@ def sample_taken(place: Place, row: Any, truth: Truth) -> dict[str, Any] | None:
     return None if asked or is_chunk(row, truth) else sample_is_taken(row, True)
 
 
-REFUSED: Mapping[str, tuple[str, Doctor]] = {
-    "past the budget": (r"\d+ tokens are scheduled, \d+ are due \(budget left", on(Scheduled, past_the_budget)),
-    "one token too many": (r"\d+ tokens are scheduled", on_row(0, lambda p, row, t: {"n": row.n + 1})),
-    "one token too few": (r"\d+ tokens are scheduled", on_row(-1, lambda p, row, t: {"n": row.n - 1})),
-    "one draft too many": (r"\d+ drafts are scheduled", on_row(-1, lambda p, row, t: {"d": row.d + 1})),
+REFUSED: Mapping[str, tuple[Refusal, Doctor]] = {
+    "past the budget": (refused(Rule.NUM_TOKENS), on(Scheduled, past_the_budget)),
+    "one token too many": (refused(Rule.NUM_TOKENS), on_row(0, lambda p, row, t: {"n": row.n + 1})),
+    "one token too few": (refused(Rule.NUM_TOKENS), on_row(-1, lambda p, row, t: {"n": row.n - 1})),
+    "one draft too many": (refused(Rule.NUM_DRAFTS), on_row(-1, lambda p, row, t: {"d": row.d + 1})),
     "one draft too few": (
-        r"\d+ drafts are scheduled",
+        refused(Rule.NUM_DRAFTS),
         on_row(0, lambda p, row, t: {"d": row.d - 1} if row.d else None),
     ),
     "a chunk with drafts": (
-        r"1 drafts are sched",
+        refused(Rule.NUM_DRAFTS, count=1),
         on_row(-1, lambda p, row, t: {"d": 1} if is_chunk(row, t) else None),
     ),
-    "another epoch": (r"epoch is \d+, it was preempted", on_row(0, lambda p, row, t: {"epoch": row.epoch + 1})),
+    "another epoch": (refused(Rule.EPOCH), on_row(0, lambda p, row, t: {"epoch": row.epoch + 1})),
     "padded while it runs": (
-        "it was padded with drafts, but",
+        refused(Rule.PADDED),
         on_row(0, lambda p, row, t: {"padded": True} if t.running else None),
     ),
     "padded and not said so": (
-        "it joins a uniform batch, but was not padded",
+        refused(Rule.NOT_PADDED),
         on_row(-1, lambda p, row, t: {"padded": False} if row.padded else None),
     ),
     "more drafts to propose": (
-        r"\d+ drafts are proposed, the events say",
+        refused(Rule.DRAFTS_PROPOSED),
         on(Scheduled, lambda p, e: [replace(e, k_step=e.k_step + 1)]),
     ),
-    "rows swapped": (r"rows are \[.*\], due are", on(Scheduled, swapped_rows)),
-    "a newcomer before those that run": ("rows are", on(Scheduled, newcomer_first)),
+    "rows swapped": (refused(Rule.ROWS), on(Scheduled, swapped_rows)),
+    "a newcomer before those that run": (refused(Rule.ROWS), on(Scheduled, newcomer_first)),
     "scheduled and left out": (
-        "scheduled or skipped are requests",
+        refused(Rule.NAMED_REQUESTS),
         on(Scheduled, lambda p, e: [replace(e, skipped=((e.rows[0].request, "budget"),))] if e.rows else None),
     ),
     "scheduled twice": (
-        "scheduled or skipped are requests",
+        refused(Rule.NAMED_REQUESTS),
         on(Scheduled, lambda p, e: [replace(e, rows=(*e.rows, e.rows[0]))] if e.rows else None),
     ),
     "forgotten": (
-        "scheduled or skipped are requests",
+        refused(Rule.NAMED_REQUESTS),
         on(Scheduled, lambda p, e: [replace(e, rows=e.rows[:-1])] if e.rows else None),
     ),
     "left out without being there": (
-        "scheduled or skipped are requests",
+        refused(Rule.NAMED_REQUESTS),
         on(Scheduled, lambda p, e: [replace(e, skipped=(*e.skipped, (99, "budget")))]),
     ),
-    "a block of another request": (r"block \d+ is given to it, but belongs to r\d" + GIVEN, on_row(-1, taken_block)),
+    "a block of another request": (refused(Rule.BLOCK_OWNED, Rule.BLOCKS), on_row(-1, taken_block)),
     "a block twice": (
-        r"block \d+ is given to it, but belongs to r\d" + GIVEN,
+        refused(Rule.BLOCK_OWNED, Rule.BLOCKS),
         on_row(
             -1,
             lambda p, row, t: given(row, new=row.blocks.new[:1] * len(row.blocks.new)) if row.blocks.new[1:] else None,
         ),
     ),
     "a block past the pool": (
-        "block .* belongs to nobody: there is no such block" + GIVEN,
+        refused(Rule.BLOCK_OWNED, Rule.BLOCKS, owner=None),
         on_row(
             0, lambda p, row, t: given(row, new=(*row.blocks.new[1:], p.spec.num_blocks)) if row.blocks.new else None
         ),
     ),
     "a negative block": (
-        "block -1 .* belongs to nobody: there is no such block" + GIVEN,
+        refused(Rule.BLOCK_OWNED, Rule.BLOCKS, block=-1, owner=None),
         on_row(0, lambda p, row, t: given(row, new=(*row.blocks.new[1:], -1)) if row.blocks.new else None),
     ),
     "one block too few": (
-        r"\d+ blocks were given",
+        refused(Rule.NUM_BLOCKS),
         on_row(-1, lambda p, row, t: given(row, new=row.blocks.new[1:]) if row.blocks.new else None),
     ),
-    "one block too many": (r"\d+ blocks were given", on_row(-1, one_block_more)),
-    "the state slot of another request": (r"state slot \d+ is given to it, but", on_row(-1, taken_slot)),
-    "a state slot past the last": ("state slot", on_row(0, lambda p, row, t: {"state_slot": p.spec.max_num_seqs})),
-    "a negative state slot": ("state slot -1 is given to it", on_row(0, lambda p, row, t: {"state_slot": -1})),
-    "a sample taken away": ("its sample was taken away, but no event asks", on_row(-1, sample_taken)),
+    "one block too many": (refused(Rule.NUM_BLOCKS), on_row(-1, one_block_more)),
+    "the state slot of another request": (refused(Rule.SLOT_OWNED, Rule.SLOT_CHANGED), on_row(-1, taken_slot)),
+    "a state slot past the last": (
+        refused(Rule.SLOT_OWNED),
+        on_row(0, lambda p, row, t: {"state_slot": p.spec.max_num_seqs}),
+    ),
+    "a negative state slot": (refused(Rule.SLOT_OWNED, slot=-1), on_row(0, lambda p, row, t: {"state_slot": -1})),
+    "a sample taken away": (refused(Rule.SAMPLE_TAKEN), on_row(-1, sample_taken)),
     "preempted for nothing": (
-        r"preempted for want of blocks are requests \[\d\], due are \[\]",
+        refused(Rule.VICTIMS, due=()),
         on(Scheduled, preempted_for_nothing),
     ),
     "another victim": (
-        r"request \d was preempted, but it is not the (one admitted last|least urgent)",
+        refused(Rule.VICTIM),
         on(Scheduled, victim_admitted_first),
     ),
-    "preempted without an event": ("preempt of request", on(Scheduled, lambda p, e: unasked(p, e, Preempt))),
+    "preempted without an event": (refused(Rule.PREEMPT_UNASKED), on(Scheduled, lambda p, e: unasked(p, e, Preempt))),
     "preempted into another epoch": (
-        r"request r\d was preempted into epoch \d",
+        refused(Rule.PREEMPTED_WHILE_WAITING),
         on(Preempted, lambda p, e: [replace(e, epoch=e.epoch + 1)]),
     ),
-    "aborted without an event": ("abort of request", on(Scheduled, lambda p, e: unasked(p, e, Abort))),
-    "aborted twice": (r"abort of request r\d at tick \d+, but no event", on(Aborted, lambda p, e: [e, e])),
-    "launched out of order": (r"step \d+ was launched after", on(Launched, lambda p, e: [replace(e, step=e.step + 1)])),
-    "launched twice": (r"step \d+ was launched after", on(Launched, lambda p, e: [e, e])),
+    "aborted without an event": (refused(Rule.ABORT_UNASKED), on(Scheduled, lambda p, e: unasked(p, e, Abort))),
+    "aborted twice": (refused(Rule.ABORT_UNASKED), on(Aborted, lambda p, e: [e, e])),
+    "launched out of order": (refused(Rule.LAUNCH_ORDER), on(Launched, lambda p, e: [replace(e, step=e.step + 1)])),
+    "launched twice": (refused(Rule.LAUNCH_ORDER), on(Launched, lambda p, e: [e, e])),
     "launched but not scheduled": (
-        r"step \d+ was launched, but not the last one scheduled",
+        refused(Rule.NOT_THE_LAST_SCHEDULED),
         on(Scheduled, lambda p, e: [p.log[p.at + 1]]),
     ),
     "launched without a row": (
-        r"step \d+ runs requests",
+        refused(Rule.ROW_ORDER),
         on(Launched, lambda p, e: [replace(e, order=e.order[1:])] if e.order else None),
     ),
     "one row of padding too many": (
-        "the batch is padded to",
+        refused(Rule.SHAPE),
         on(Launched, lambda p, e: [replace(e, num_rows=e.num_rows + 1)]),
     ),
     "one token of padding too many": (
-        "the batch is padded to",
+        refused(Rule.SHAPE),
         on(Launched, lambda p, e: [replace(e, num_tokens=e.num_tokens + 1)]),
     ),
     "a dummy step that no event asks for": (
-        "the batch is padded to 1 rows",
+        refused(Rule.SHAPE, rows=1),
         on(Launched, lambda p, e: None if e.num_rows else [replace(e, num_rows=1, num_tokens=p.spec.token_multiple)]),
     ),
     "a dummy step that does not run": (
-        "the batch is padded to 0 rows and 0 tokens, due are 1",
+        refused(Rule.SHAPE, rows=0, tokens=0, due_rows=1),
         on(Launched, lambda p, e: [replace(e, num_rows=0, num_tokens=0)] if e.num_rows and not e.order else None),
     ),
-    "too many in flight": (r"\d steps are in flight, depth is \d", on(Processed, one_too_many_in_flight)),
-    "processed out of order": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [Processed(e.step + 1)])),
-    "processed twice": (r"step \d+ was processed, next is", on(Processed, lambda p, e: [e, e])),
+    "too many in flight": (refused(Rule.TOO_MANY_IN_FLIGHT), on(Processed, one_too_many_in_flight)),
+    "processed out of order": (refused(Rule.PROCESS_ORDER), on(Processed, lambda p, e: [Processed(e.step + 1)])),
+    "processed twice": (refused(Rule.PROCESS_ORDER), on(Processed, lambda p, e: [e, e])),
     "processed before it was launched": (
-        r"step \d+ is not launched yet",
+        refused(Rule.BEFORE_LAUNCH),
         on(Launched, lambda p, e: [Processed(e.step)]),
     ),
     "corrected out of turn": (
-        r"step \d+ was corrected out of turn",
+        refused(Rule.CORRECTED_OUT_OF_TURN),
         on(Corrected, lambda p, e: [Corrected(e.step + 1)]),
     ),
     "corrected before the next launch": (
-        r"step 0 was corrected out of turn",
+        refused(Rule.CORRECTED_OUT_OF_TURN, step=0),
         on(Launched, lambda p, e: [e, Corrected(0)] if e.step == 0 else None),
     ),
-    "corrected twice": (r"step \d+ was corrected out of turn", on(Corrected, lambda p, e: [e, e])),
+    "corrected twice": (refused(Rule.CORRECTED_OUT_OF_TURN), on(Corrected, lambda p, e: [e, e])),
     "never corrected": (
-        r"step \d+ was launched, but step \d+ was not corrected",
+        refused(Rule.LAUNCHED_UNCORRECTED),
         on(Corrected, never_corrected),
     ),
     "freed by another": (
-        r"block \d+ is given back by request \d, but belongs to r\d" + BACK,
+        refused(Rule.BLOCK_FREED, Rule.OTHER_BLOCKS_FREED),
         on(Freed, freed_by_another),
     ),
     "freed twice": (
-        r"(block|state slot) \d+ is given back by request",
+        refused(Rule.BLOCK_FREED, Rule.SLOT_FREED),
         on(Freed, lambda p, e: [e, e] if e.blocks else None),
     ),
-    "the state slot of another freed": (r"state slot \d+ is given back", on(Freed, freed_slot_of_another)),
+    "the state slot of another freed": (refused(Rule.SLOT_FREED), on(Freed, freed_slot_of_another)),
     "not all blocks freed": (
-        r"request r\d gives back .* it owns",
+        refused(Rule.OTHER_BLOCKS_FREED),
         on(Freed, lambda p, e: [replace(e, blocks=e.blocks[1:])] if e.blocks else None),
     ),
-    "freed while it runs": (r"request r\d gives its blocks back while it runs", on(Scheduled, freed_while_running)),
-    "submitted before another": (r"request \d was submitted out of order", on(Submitted, submitted_before_another)),
+    "freed while it runs": (refused(Rule.FREED_WHILE_RUNNING), on(Scheduled, freed_while_running)),
+    "submitted before another": (refused(Rule.SUBMITTED_OUT_OF_ORDER), on(Submitted, submitted_before_another)),
     **{
-        f"left out for {reason} while it runs": (f"request r\\d was left out for '{reason}'", left_out(reason, True))
+        f"left out for {reason} while it runs": (refused(Rule.SKIPPED, reason=reason), left_out(reason, True))
         for reason in ("stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted")
     },
     **{
-        f"left out for {reason} at the door": (f"request r\\d was left out for '{reason}'", left_out(reason, False))
+        f"left out for {reason} at the door": (refused(Rule.SKIPPED, reason=reason), left_out(reason, False))
         for reason in ("stalled", "limit", "model_length", "budget", "blocks", "rows", "stale", "preempted")
     },
 }

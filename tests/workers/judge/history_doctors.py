@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from scenarios.events import NoValidToken
-from tests.workers.judge.doctors import BACK, Doctor, Place, given, is_chunk, on, on_row, sample_is_taken
+from tests.workers.judge.doctors import Doctor, Place, Refusal, given, is_chunk, on, on_row, refused, sample_is_taken
 from workers.oracle.truth import Truth
+from workers.record.evidence import Rule
 from workers.record.log import (
     Aborted,
     CacheReset,
@@ -130,42 +131,45 @@ def with_its_step(change: Callable[[Preempted], Preempted]) -> Doctor:
     return on(Preempted, doctor)
 
 
-def about(request: int) -> dict[str, tuple[str, Doctor]]:
+def about(request: int) -> dict[str, tuple[Refusal, Doctor]]:
     """Return doctors that put an unknown request into each kind of entry."""
-    doctors: dict[str, tuple[str, Doctor]] = {
-        "aborted": ("was never submitted", on(Scheduled, lambda p, e: [Aborted(request, e.tick)])),
-        "preempted": ("was never submitted", on(Scheduled, lambda p, e: [Preempted(request, 1, "event", e.tick)])),
-        "freed": ("was never submitted", on(Freed, lambda p, e: [replace(e, request=request)])),
-        "submitted": ("was submitted out of order", on(Submitted, lambda p, e: [replace(e, request=request)])),
-        "scheduled": ("scheduled or skipped are", on_row(-1, lambda p, row, t: {"request": request})),
+    doctors: dict[str, tuple[Refusal, Doctor]] = {
+        "aborted": (refused(Rule.NEVER_SUBMITTED), on(Scheduled, lambda p, e: [Aborted(request, e.tick)])),
+        "preempted": (
+            refused(Rule.NEVER_SUBMITTED),
+            on(Scheduled, lambda p, e: [Preempted(request, 1, "event", e.tick)]),
+        ),
+        "freed": (refused(Rule.NEVER_SUBMITTED), on(Freed, lambda p, e: [replace(e, request=request)])),
+        "submitted": (refused(Rule.SUBMITTED_OUT_OF_ORDER), on(Submitted, lambda p, e: [replace(e, request=request)])),
+        "scheduled": (refused(Rule.NAMED_REQUESTS), on_row(-1, lambda p, row, t: {"request": request})),
         "left out": (
-            "scheduled or skipped are",
+            refused(Rule.NAMED_REQUESTS),
             on(Scheduled, lambda p, e: [replace(e, skipped=(*e.skipped, (request, "budget")))]),
         ),
-        "launched": (r"step \d+ runs requests", on(Launched, lambda p, e: [replace(e, order=(*e.order, request))])),
+        "launched": (refused(Rule.ROW_ORDER), on(Launched, lambda p, e: [replace(e, order=(*e.order, request))])),
     }
-    return {f"unknown request {request} is {what}": refused for what, refused in doctors.items()}
+    return {f"unknown request {request} is {what}": doctor for what, doctor in doctors.items()}
 
 
-REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
+REFUSED_BY_HISTORY: Mapping[str, tuple[Refusal, Doctor]] = {
     "a running request gets another state slot": (
-        r"state slot \d+ is given to it, but it has its own",
+        refused(Rule.SLOT_CHANGED),
         on(Scheduled, another_slot_while_running),
     ),
     "a request is admitted before one that came first": (
-        r"rows are \[.*\], due are",
+        refused(Rule.ROWS),
         on(Scheduled, later_newcomer_first),
     ),
     "a request is admitted in a step that preempts another": (
-        "was scheduled, it has to wait: 'preempted'",
+        refused(Rule.SCHEDULED, due="preempted"),
         on(Scheduled, admitted_beside_a_preemption),
     ),
     **{
-        f"scheduled, but {reason}": (f"was scheduled, it has to wait: '{reason}'", scheduled_all_the_same(reason))
+        f"scheduled, but {reason}": (refused(Rule.SCHEDULED, due=reason), scheduled_all_the_same(reason))
         for reason in ("stalled", "limit", "budget", "blocks", "rows", "stale", "preempted")
     },
     "left out for another reason": (
-        "was left out for 'rows', the reason is 'stalled'",
+        refused(Rule.SKIPPED, reason="rows", due="stalled"),
         on(
             Scheduled,
             lambda p, e: (
@@ -176,50 +180,50 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         ),
     ),
     "a commit key counts one step too many": (
-        r"it is its step \d+, it was scheduled \d+ times",
+        refused(Rule.STEP_IN_EPOCH),
         on_row(0, lambda p, row, t: {"step_in_epoch": row.step_in_epoch + 1}),
     ),
-    "a ragged batch is called uniform": ("the batch is called uniform", on(Launched, another_layout)),
+    "a ragged batch is called uniform": (refused(Rule.UNIFORM), on(Launched, another_layout)),
     "rows in another order": (
-        r"step \d+ runs requests .*, due in row order are",
+        refused(Rule.ROW_ORDER),
         on(Launched, lambda p, e: [replace(e, order=e.order[::-1])] if len(e.order) > 1 else None),
     ),
     "a request is submitted at another tick than its event's": (
-        r"submitted at tick \d+, its event is due at tick",
+        refused(Rule.SUBMITTED_AT),
         on(Submitted, lambda p, e: [replace(e, tick=e.tick + 3)]),
     ),
     "a request is submitted before its event": (
-        "request r. was submitted before its event",
+        refused(Rule.SUBMITTED_EARLY),
         on(Scheduled, submitted_early),
     ),
     "a step says another tick": (
-        r"it is step \d+ at tick \d+, next is",
+        refused(Rule.STEP_NUMBER),
         on(Scheduled, lambda p, e: [replace(e, tick=e.tick + 1)]),
     ),
     "a step says another number": (
-        r"it is step \d+ at tick \d+, next is",
+        refused(Rule.STEP_NUMBER),
         on(Scheduled, lambda p, e: [replace(e, step=e.step + 1)]),
     ),
-    "a submit is not heard": ("request r. was not submitted, its event was due", on(Submitted, not_heard)),
-    "an abort is not heard": ("request r. goes on, its abort was due", on(Aborted, not_heard)),
-    "a preemption is not heard": ("request r. runs on, its preemption was due", on(Preempted, not_heard)),
+    "a submit is not heard": (refused(Rule.SUBMIT_MISSING), on(Submitted, not_heard)),
+    "an abort is not heard": (refused(Rule.ABORT_MISSING), on(Aborted, not_heard)),
+    "a preemption is not heard": (refused(Rule.PREEMPT_MISSING), on(Preempted, not_heard)),
     "a preemption for blocks at another tick": (
-        r"request \d was preempted at tick \d+, next is",
+        refused(Rule.VICTIM_TICK),
         by_blocks(lambda e: [replace(e, tick=e.tick + 1)]),
     ),
     "a preemption by an event in the other mode": (
-        "preempt of request r. at tick",
+        refused(Rule.PREEMPT_UNASKED),
         on(
             Preempted,
             lambda p, e: [replace(e, mode="deliver" if e.mode == "drop" else "drop")] if e.cause == "event" else None,
         ),
     ),
     "a preemption for blocks that drops results": (
-        r"request \d was preempted for blocks in mode drop",
+        refused(Rule.VICTIM_MODE, mode="drop"),
         by_blocks(lambda e: [replace(e, mode="drop")]),
     ),
     "a block taken over too many": (
-        r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
+        refused(Rule.HITS),
         on_row(
             -1,
             lambda p, row, t: (
@@ -230,11 +234,11 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         ),
     ),
     "a block taken over too few": (
-        r"blocks \(.*\) are taken over \(\d+ tokens\), due are",
+        refused(Rule.HITS),
         on_row(-1, lambda p, row, t: given(row, shared=row.blocks.shared[:-1]) if row.blocks.shared else None),
     ),
     "another block than the next one": (
-        r"blocks \(.*\) are given, due are",
+        refused(Rule.BLOCKS),
         on_row(
             0,
             lambda p, row, t: (
@@ -243,47 +247,47 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         ),
     ),
     "a reset that nobody asked for": (
-        "the prefix cache was reset at tick",
+        refused(Rule.RESET_UNASKED),
         on(
             Scheduled,
             lambda p, e: [CacheReset(e.tick)] if not any(event.do[:5] == "reset" for event in p.trace.events) else None,
         ),
     ),
-    "a reset is not heard": ("the prefix cache was not reset, its event was due", on(CacheReset, not_heard)),
+    "a reset is not heard": (refused(Rule.RESET_MISSING), on(CacheReset, not_heard)),
     "a reset before those that run are preempted": (
-        "the prefix cache was reset at tick",
+        refused(Rule.RESET_UNASKED),
         on(Preempted, lambda p, e: [CacheReset(e.tick)] if e.cause == "reset" else None),
     ),
     "a reset that preempts in deliver mode": (
-        "preempt of request r. at tick",
+        refused(Rule.PREEMPT_UNASKED),
         on(Preempted, lambda p, e: [replace(e, mode="deliver")] if e.cause == "reset" else None),
     ),
     "blocks of this step given back by a victim that got none": (
-        r"request r. gives blocks .* of this step back, \d+ are due",
+        refused(Rule.RETURNED_BLOCKS),
         with_its_step(lambda e: replace(e, returned=(*e.returned, 0))),
     ),
     "results between preemptions and their step": (
-        r"requests were preempted for step \d+, which is not scheduled yet",
+        refused(Rule.BEFORE_SCHEDULE),
         by_blocks(lambda e: [e, Processed(0)]),
     ),
     "a sample is not taken away": (
-        "its sample was not taken away, an event asks",
+        refused(Rule.SAMPLE_LEFT),
         on_row(
             0,
             lambda p, row, t: sample_is_taken(row, False) if row.spoils.no_valid_token else None,
         ),
     ),
-    "one event takes two samples": ("its sample was taken away, but no event asks", on_row(0, second_sample_taken)),
+    "one event takes two samples": (refused(Rule.SAMPLE_TAKEN), on_row(0, second_sample_taken)),
     "processed too early": (
-        r"step \d+ was processed with 1 in flight, depth is 2",
+        refused(Rule.PROCESSED_EARLY, count=1, depth=2),
         on(Processed, lambda p, e: [e, Processed(e.step + 1)] if p.spec.depth > 1 else None),
     ),
     "a block past the pool freed": (
-        r"block \d+ is given back by request \d, but belongs to nobody" + BACK,
+        refused(Rule.BLOCK_FREED, Rule.OTHER_BLOCKS_FREED, owner=None),
         on(Freed, lambda p, e: [replace(e, blocks=(*e.blocks, p.spec.num_blocks))]),
     ),
     "a negative state slot freed": (
-        "state slot -1 is given back",
+        refused(Rule.SLOT_FREED, slot=-1),
         on(Freed, lambda p, e: [replace(e, state_slot=-1)]),
     ),
     **about(-1),

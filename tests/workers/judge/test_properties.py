@@ -15,6 +15,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
+from tests.workers.judge.doctors import Refusal, refused
 from workers.engine.request import PlanWorkspace, Request
 from workers.engine.scheduler import Scheduler
 from workers.judge.contracts.judge import Contracts
@@ -23,6 +24,7 @@ from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, Share, Standing
 from workers.oracle import state_oracle, tape
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Rule, Violation, violation
 from workers.record.log import (
     Aborted,
     Entry,
@@ -111,7 +113,7 @@ def last_come_first(patch: Patch) -> None:
     """Admit the request that came last."""
     judge = Referee.judge
 
-    def of_the_judge(referee: Referee, entry: Entry) -> str | None:
+    def of_the_judge(referee: Referee, entry: Entry) -> Violation | None:
         wrong = judge(referee, entry)
         if isinstance(entry, Submitted) and wrong is None:
             referee._queue.rotate()
@@ -215,31 +217,30 @@ def keeps_blocks_back(patch: Patch) -> None:
 
 
 # What both sides get wrong, and what the properties say of it.
-PAIRS: dict[str, tuple[Callable[[Patch], None], str]] = {
-    "requests end a token late": (limit_is_off_by(1), "which is its length"),
-    "requests end a token early": (limit_is_off_by(-1), "it ends with"),
-    "a token of the budget is never used": (short_budget, "is cut short, 1 are left|runs and is left out, 1 tokens"),
-    "a request is left out for nothing": (skips_a_request, "runs and is left out"),
-    "a request waits for its limit too early": (skips_near_the_limit, "runs and is left out"),
-    "who came last is admitted first": (last_come_first, "which came first"),
-    "a row is never used": (one_row_less, "and a row left"),
-    "chunks of prompts are a token short": (shorter_chunks, "is cut short"),
-    "nobody is admitted beside another": (admits_nobody, "and a row left"),
-    "half of the blocks are kept back": (keeps_blocks_back, "and a row left"),
+PAIRS: dict[str, tuple[Callable[[Patch], None], Refusal]] = {
+    "requests end a token late": (limit_is_off_by(1), refused(Rule.GOES_ON_AT_LIMIT)),
+    "requests end a token early": (limit_is_off_by(-1), refused(Rule.ENDS_BELOW_LIMIT)),
+    "a token of the budget is never used": (short_budget, refused(Rule.CUT_SHORT, Rule.LEFT_OUT, left=1)),
+    "a request is left out for nothing": (skips_a_request, refused(Rule.LEFT_OUT)),
+    "a request waits for its limit too early": (skips_near_the_limit, refused(Rule.LEFT_OUT)),
+    "who came last is admitted first": (last_come_first, refused(Rule.OVERTAKEN)),
+    "a row is never used": (one_row_less, refused(Rule.COULD_RUN)),
+    "chunks of prompts are a token short": (shorter_chunks, refused(Rule.CUT_SHORT)),
+    "nobody is admitted beside another": (admits_nobody, refused(Rule.COULD_RUN)),
+    "half of the blocks are kept back": (keeps_blocks_back, refused(Rule.COULD_RUN)),
 }
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_mistake_of_engine_and_referee_breaks_a_property(name: str, monkeypatch: Patch) -> None:
-    apply, message = PAIRS[name]
+    apply, broken = PAIRS[name]
     traces = [trace_of(seed) for seed in SEEDS]
     apply(monkeypatch)
     others = 0
     for trace in traces:
         verdict = check(trace, Tapes(), Options(races=False))
         if isinstance(verdict, Diverged):
-            said = verdict.difference.actual
-            if any(part in said for part in message.split("|")):
+            if broken.is_of(verdict.difference.actual):
                 return
             others += 1
     pytest.fail(f"{name}: no property says so in {len(traces)} traces, {others} differ otherwise")
@@ -247,11 +248,11 @@ def test_a_mistake_of_engine_and_referee_breaks_a_property(name: str, monkeypatc
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_without_properties_and_contracts_nobody_sees_it(name: str, monkeypatch: Patch) -> None:
-    apply, message = PAIRS[name]
+    apply, broken = PAIRS[name]
     traces = [trace_of(seed) for seed in SEEDS]
     with monkeypatch.context() as patch:
         apply(patch)
-        guilty = next(trace for trace in traces if _says(trace, message))
+        guilty = next(trace for trace in traces if _breaks(trace, broken))
         patch.setattr(Properties, "judge", lambda properties, entry: None)
         patch.setattr(Properties, "processed", lambda properties, observed: None)
         # Where a request ends follows from it alone, too.
@@ -260,9 +261,9 @@ def test_without_properties_and_contracts_nobody_sees_it(name: str, monkeypatch:
     assert isinstance(verdict, Agreed), verdict
 
 
-def _says(trace: Trace, message: str) -> bool:
+def _breaks(trace: Trace, broken: Refusal) -> bool:
     verdict = check(trace, Tapes(), Options(races=False))
-    return isinstance(verdict, Diverged) and any(part in verdict.difference.actual for part in message.split("|"))
+    return isinstance(verdict, Diverged) and broken.is_of(verdict.difference.actual)
 
 
 def row(n: int, d: int = 0, blocks: tuple[int, ...] = (), request: int = 0, epoch: int = 0) -> ScheduledRow:
@@ -284,57 +285,63 @@ SMALL = Trace(
 )
 FIRST = (Submitted(0, 0, 0), step(0, row(3, 0, (0, 1))))
 DONE = (*FIRST, Processed(0))
+
+
+def of_a(rule: Rule, **values: object) -> Violation:
+    """Return what breaks a rule about request a."""
+    return violation(rule, **values).model_copy(update={"request": "a"})
+
+
 # What is logged and observed, and what the last of it breaks.
-BROKEN: dict[str, tuple[tuple[Entry | Observation, ...], str]] = {
-    "a step past its budget": ((Submitted(0, 0, 0), step(0, row(5))), "1 tokens more than the budget"),
-    "a block that is held": ((*FIRST, step(1, row(1, 0, (0,)))), "block 0 is given to request a, but somebody holds"),
+BROKEN: dict[str, tuple[tuple[Entry | Observation, ...], Violation]] = {
+    "a step past its budget": ((Submitted(0, 0, 0), step(0, row(5))), violation(Rule.BUDGET, count=1)),
+    "a block that is held": ((*FIRST, step(1, row(1, 0, (0,)))), violation(Rule.BLOCK_HELD, block=0, name="a")),
     "more requests than rows": (
         (Submitted(0, 0, 0), Submitted(1, 1, 0), step(0, row(3), row(1, request=1))),
-        "2 requests run, at most 1 may",
+        violation(Rule.TOO_MANY_RUN, count=2, due=1),
     ),
     "a token computed again": (
         (*DONE, results(0, (7,)), step(1, row(4, 2)), Processed(1), results(1, (8,))),
-        "request a: 5 tokens are computed before its drafts, 4 are known",
+        of_a(Rule.COMPUTED_BEFORE_DRAFTS, count=5, due=4),
     ),
     "a token left out": (
         (*DONE, results(0, (7,)), step(1, row(2, 2)), Processed(1), results(1, (8,))),
-        "request a: 3 tokens are computed before its drafts, 4 are known",
+        of_a(Rule.COMPUTED_BEFORE_DRAFTS, count=3, due=4),
     ),
     "a chunk that samples": (
         (Submitted(0, 0, 0), step(0, row(2), skipped=()), Processed(0), results(0, (7,))),
-        "request a gets 2 tokens and is cut short",
+        violation(Rule.CUT_SHORT, name="a", count=2, left=2),
     ),
-    "more tokens than drafts and one": ((*DONE, results(0, (7, 8))), "request a: 2 tokens come from 0 drafts"),
-    "a sample without a token": ((*DONE, results(0, ())), "request a: a row that samples brings no token"),
+    "more tokens than drafts and one": ((*DONE, results(0, (7, 8))), of_a(Rule.TOO_MANY_TOKENS, count=2, drafts=0)),
+    "a sample without a token": ((*DONE, results(0, ())), of_a(Rule.NO_TOKEN)),
     "tokens for a request that has ended": (
         (*FIRST, Aborted(0, 1), Processed(0), results(0, (7,))),
-        "request a has ended and gets 1 tokens",
+        violation(Rule.GOES_ON_ENDED, name="a", count=1),
     ),
     "tokens of an epoch that was dropped": (
         (*FIRST, Preempted(0, 1, "event", 1, "drop"), Processed(0), results(0, (7,))),
-        "request a: 1 tokens of epoch 0 are delivered, which was dropped",
+        of_a(Rule.DROPPED_DELIVERED, count=1, epoch=0),
     ),
     "tokens past the limit": (
         (*DONE, results(0, (7,)), step(1, row(3, 2)), Processed(1), results(1, (8, 9, 9))),
-        "request a: it goes on with 7 tokens, which is its length",
+        of_a(Rule.GOES_ON_AT_LIMIT, count=7),
     ),
     "nothing runs while a request waits": (
         (Submitted(0, 0, 0), *(each for n in range(9) for each in (step(n, skipped=(0,)), Processed(n)))),
-        "request a waits, with 4 tokens, 8 blocks and a row left",
+        violation(Rule.COULD_RUN, name="a", left=4, blocks=8),
     ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_property_is_named(name: str) -> None:
-    history, message = BROKEN[name]
+    history, broken = BROKEN[name]
     properties = Properties(SMALL)
     for each in history:
         wrong = properties.processed(each) if isinstance(each, Observation) else properties.judge(each)
         if wrong is not None:
             break
-    assert wrong is not None
-    assert wrong.startswith(message)
+    assert wrong == broken
 
 
 def test_nobody_waits_for_ever_where_there_is_no_room() -> None:
@@ -343,4 +350,4 @@ def test_nobody_waits_for_ever_where_there_is_no_room() -> None:
     said = [properties.judge(Submitted(0, 0, 0))]
     for number in range(4):
         said += [properties.judge(step(number, skipped=(0,))), properties.judge(Processed(number))]
-    assert said.index("3 steps in a row run nothing, while requests wait") == len(said) - 4
+    assert said.index(violation(Rule.IDLE, count=3)) == len(said) - 4

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from workers.judge.step_identities import Breach, StepIdentities, difference_of
+from workers.judge.judge import End
+from workers.judge.step_identities import StepIdentities
+from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
 
 VOCABULARY, BLOCK = 32, 4
@@ -71,9 +73,11 @@ def steps() -> list[Step]:
     ]
 
 
-def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Breach | None:
+def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Difference | None:
     judge = StepIdentities()
-    judge.see([Observation("opened", -1, (), {"vocab_size": VOCABULARY, "block_size": BLOCK, "state_sizes": [64, 64]})])
+    judge.see_log(
+        [Observation("opened", -1, (), {"vocab_size": VOCABULARY, "block_size": BLOCK, "state_sizes": [64, 64]})]
+    )
     # A step comes back once the next has been launched.
     order = [(number, point) for number in range(len(run)) for point in ("scheduled", "inputs", "corrected")]
     for number in range(len(run)):
@@ -82,9 +86,9 @@ def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Breach | Non
     for number, point in order:
         if point in run[number]:
             values = run[number][point]
-            judge.see([Observation(point, number, tuple(run[number]["scheduled"]["requests"]), values)])
-    judge.see([Observation("drained", len(run), (), {"leaks": leaks or {}})])
-    return judge.breach()
+            judge.see_log([Observation(point, number, tuple(run[number]["scheduled"]["requests"]), values)])
+    judge.see_log([Observation("drained", len(run), (), {"leaks": leaks or {}})])
+    return judge.at_end(End(len(run), {}))
 
 
 def test_steps_that_keep_all_identities_are_passed_over() -> None:
@@ -105,6 +109,11 @@ def _move(run: list[Step]) -> None:
 
 def _lose(run: list[Step]) -> None:
     del run[1]["inputs"]
+
+
+def name_of(request: int | None) -> str:
+    """Return what a difference calls a request of that number, or none."""
+    return "" if request is None else f"submit {request}"
 
 
 WRONG: dict[str, tuple[Callable[[list[Step]], None], tuple[str, int | None, int, int | None]]] = {
@@ -140,7 +149,9 @@ def test_a_value_that_breaks_an_identity_is_told_with_request_step_and_position(
     change(run)
     breach = judged(run)
     assert breach is not None
-    assert (breach.variable, breach.request, breach.step, breach.position) == expected, breach
+    variable, request, step, position = expected
+    seen = (breach.variable, breach.request, breach.step, breach.position)
+    assert seen == (variable, name_of(request), step, position), breach
 
 
 def test_a_block_that_two_requests_write_is_told_even_if_it_was_planned_so() -> None:
@@ -150,19 +161,14 @@ def test_a_block_that_two_requests_write_is_told_even_if_it_was_planned_so() -> 
     run[1]["inputs"]["slots"][3] = 8 * BLOCK
     breach = judged(run)
     assert breach is not None
-    assert (breach.plane, breach.variable, breach.request) == ("blocks", "tables", 0)
+    assert (breach.plane, breach.variable, breach.request) == ("blocks", "tables", name_of(0))
 
 
-def test_what_is_held_at_the_end_is_told_and_a_breach_is_a_difference() -> None:
-    breach = judged(steps(), {"blocks": 2})
-    assert breach is not None
-    told = difference_of(breach)
-    assert (told.plane, told.variable, told.expected, told.actual) == (
-        "books",
-        "leaks",
-        "no blocks held at the end",
-        "2",
-    )
+def test_what_is_held_at_the_end_is_told() -> None:
+    told = judged(steps(), {"blocks": 2})
+    assert told is not None
+    assert (told.plane, told.variable, told.request) == ("books", "leaks", "")
+    assert (told.expected, told.actual) == (fact("none_held", what="blocks"), 2)
 
 
 def test_a_resumed_request_begins_again_from_what_it_is_given() -> None:
@@ -215,4 +221,6 @@ def test_a_state_lies_in_a_block_of_its_request_alone_which_goes_on_from_it_unle
     change(run)
     breach = judged(run)
     assert breach is not None
-    assert (breach.plane, breach.variable, breach.request, breach.step, breach.position) == expected, breach
+    plane, variable, request, step, position = expected
+    seen = (breach.plane, breach.variable, breach.request, breach.step, breach.position)
+    assert seen == (plane, variable, name_of(request), step, position), breach

@@ -19,7 +19,8 @@ from workers.lanes.base import OpFailed
 from workers.lanes.lane import Deadlock
 from workers.lanes.policies import Eager, LaneOrder, Policy
 from workers.lanes.simulated import SimulatedMachine
-from workers.lanes.timeline import Task, TimelineRecorder
+from workers.lanes.timeline import Task, TimelineRecorder, Use
+from workers.record.evidence import Access, MissingOrder
 
 
 def recorded_machine(policy: Policy) -> tuple[SimulatedMachine, TimelineRecorder]:
@@ -54,9 +55,9 @@ def test_what_events_order_is_recorded_with_buffers_and_names(policy: Policy) ->
     copied_to_the_host(made)
     assert lanes_and_ops(recorder.tasks) == [(1, "fill"), (2, "copy"), (0, "wait copied"), (0, "read")]
     fill_task, copy_task, wait, read = sorted(recorder.tasks, key=lambda task: task.ran or 0)
-    assert (fill_task.reads, fill_task.writes) == ((), ("cells",))
-    assert (copy_task.reads, copy_task.writes) == (("cells:head",), ("output:0-2",))
-    assert read.reads == ("output",)
+    assert (fill_task.reads, fill_task.writes) == ((), (Use("cells"),))
+    assert (copy_task.reads, copy_task.writes) == ((Use("cells", "head"),), (Use("output", "0-2"),))
+    assert read.reads == (Use("output"),)
     assert {task.step for task in recorder.tasks} == {3}
     flows = [(flow.before, flow.after, flow.event) for flow in recorder.flows]
     assert flows == [(fill_task.index, copy_task.index, "filled"), (copy_task.index, wait.index, "copied")]
@@ -80,7 +81,7 @@ def test_an_op_that_uses_memory_of_its_own_lane_alone_is_recorded_too() -> None:
     made, recorder = recorded_machine(Eager())
     own = made.buffer("own", pinned(made, "other")._data.copy(), lane="a")
     made.lane("a").launch(fill, Fill(own.all, 1))
-    assert [(task.op, task.writes, task.ran) for task in recorder.tasks] == [("fill", ("own",), 1)]
+    assert [(task.op, task.writes, task.ran) for task in recorder.tasks] == [("fill", (Use("own"),), 1)]
 
 
 def test_an_op_that_raises_or_never_runs_is_recorded() -> None:
@@ -105,7 +106,8 @@ def test_the_race_detector_behind_it_gets_every_call() -> None:
     made.lane("c").launch(fill, Fill(cells.all, 3))
     detector = recorder.watcher
     assert isinstance(detector, RaceDetector)
-    assert str(detector.race) == ("nothing orders the write by a:fill@3 before the write by c:fill@3 (both use cells)")
+    first, second = (Access(lane=lane, op="fill", step=3) for lane in ("a", "c"))
+    assert detector.race == MissingOrder(first=first, second=second, memory="cells")
 
 
 def test_a_host_that_can_never_go_on_leaves_its_tasks() -> None:

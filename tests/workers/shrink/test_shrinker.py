@@ -16,6 +16,7 @@ from scenarios.trace import Trace, problems
 from tests.workers.faults.seeds import FOUND_AT
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Site
 from workers.record.verdict import Crashed, Diverged, Stats, Stuck, plane
 from workers.run.check import check
 from workers.run.shard import first_alike
@@ -28,7 +29,7 @@ TAPES = Tapes()
 ACCEPTED = "vllm-38556-accepted-counts"
 EAGER = Schedule()
 NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
-CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where="condense in engine.py:9")
+CRASH = Crashed(stats=NOTHING, error="KeyError: 3", where=Site(function="condense", file="engine.py", line=9))
 
 
 def attempt(candidates: list[Trace], target: Signature) -> Tried:

@@ -110,7 +110,7 @@ def test_a_hunt_says_which_findings_are_new_and_known_ones_do_not_count(
     assert run(*again) == EXIT_FOUND
     assert f"findings over nights: 1 new, 0 seen before, 0 known\n  NEW    {finding.bug}\n" in capsys.readouterr().out
     known = f"bug: {finding.bug}\nupstream: https://example.org/17\nstatus: expected\n"
-    (tmp_path / "counts.yaml").write_text(known)
+    (tmp_path / "counts.known.yaml").write_text(known)
     assert run(*again) == EXIT_AGREED
     assert f"  known  {finding.bug}: expected, https://example.org/17\n" in capsys.readouterr().out
     assert run(*again, "--json") == EXIT_AGREED

@@ -14,7 +14,7 @@ from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import overall
 from scenarios import codec
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
-from workers.record.evidence import Difference
+from workers.record.evidence import Access, Difference, MissingOrder, Site, fact
 from workers.record.verdict import NO_STATS, Crashed, Diverged
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e'\""
@@ -28,6 +28,8 @@ PAIRS = [
 
 def hostile_verdicts() -> dict[str, Diverged | Crashed]:
     """Return findings whose every text is hostile."""
+    hostile = Site(function=HOSTILE, file=HOSTILE, line=3)
+    access = Access(lane=HOSTILE, op=HOSTILE, step=3, site=hostile)
     difference = Difference(
         plane="tokens",
         variable=HOSTILE,
@@ -35,13 +37,13 @@ def hostile_verdicts() -> dict[str, Diverged | Crashed]:
         commit=HOSTILE,
         step=3,
         position=1,
-        expected=HOSTILE,
+        expected=fact("failed", error=HOSTILE),
         actual=HOSTILE,
-        writers=(HOSTILE,),
-        missing_order=HOSTILE,
+        writers=(access,),
+        missing_order=MissingOrder(first=access, second=access, memory=HOSTILE),
     )
     diverged = Diverged(stats=NO_STATS, difference=difference)
-    return {HOSTILE: diverged, "b": Crashed(stats=NO_STATS, error=HOSTILE, where=HOSTILE)}
+    return {HOSTILE: diverged, "b": Crashed(stats=NO_STATS, error=HOSTILE, where=hostile)}
 
 
 def test_text_of_a_finding_never_becomes_markup(tmp_path: Path) -> None:

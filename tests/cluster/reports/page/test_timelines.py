@@ -13,7 +13,8 @@ from cluster.reports.page.timelines import draw_timelines
 from scenarios import codec
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.lanes.timeline import Timeline
-from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement
+from workers.record.evidence import Site
+from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, missing_order_of
 from workers.run.timeline import record_timeline
 from workers.targets.target import RunConfig
 
@@ -32,7 +33,7 @@ def picture() -> Picture:
     """Return its picture."""
     judgement, timeline = moved_counts()
     assert isinstance(judgement.verdict, Diverged)
-    return picture_of(timeline, judgement.verdict.difference)
+    return picture_of(timeline, judgement.verdict.difference, judgement.verdict.difference.missing_order)
 
 
 def test_the_missing_order_is_an_arrow_between_the_two_tasks() -> None:
@@ -65,7 +66,7 @@ def test_a_box_shows_op_step_buffers_and_what_it_waited_for() -> None:
 
 def trace_of(timeline: Timeline) -> list[dict[str, Any]]:
     """Return the events of the exported trace."""
-    document = json.loads(perfetto_trace(timeline, "a finding"))
+    document = json.loads(perfetto_trace(timeline, "a finding", missing_order_of(moved_counts()[0].verdict)))
     events: list[dict[str, Any]] = document["traceEvents"]
     return events
 
@@ -108,7 +109,7 @@ def finding(judgement: Judgement, folder: Path, **changes: Any) -> Finding:
 
 def test_a_finding_that_cannot_be_replayed_says_why(tmp_path: Path) -> None:
     judgement, _ = moved_counts()
-    killer = Crashed(stats=NO_STATS, error="died", where="worker process")
+    killer = Crashed(stats=NO_STATS, error="died", where=Site(function="worker process"))
     agrees = judgement.model_copy(update={"trace": judgement.trace.model_copy(update={"faults": ()})})
     findings = [
         finding(judgement.model_copy(update={"verdict": killer}), tmp_path, bug="a"),

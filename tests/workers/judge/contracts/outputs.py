@@ -25,13 +25,13 @@ def judged(
     submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
 ) -> Breach | None:
     """Return the first contract that an output of a request breaks."""
-    deliveries = Contracts(terms_of(Trace(spec=spec, events=(submit,)), words_from_prompt))
-    deliveries.submitted(submit, None, None)
-    return deliveries.at_end({} if output is None else {"a": output})
+    contracts = Contracts(terms_of(Trace(spec=spec, events=(submit,)), words_from_prompt))
+    contracts.submitted(submit, None, None)
+    return contracts.first_breach({} if output is None else {"a": output})
 
 
-def deliveries_of(*events: AnyEvent) -> Contracts:
-    """Return deliveries under the terms of a trace of these events, of which nothing was heard yet."""
+def contracts_of(*events: AnyEvent) -> Contracts:
+    """Return a judge of contracts under the terms of a trace of these events, of which nothing was heard yet."""
     return Contracts(terms_of(Trace(spec=SPEC, events=events), True))
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from scenarios.events import Abort, NanLogits, Submit
-from tests.workers.judge.contracts.outputs import SPEC, broken, deliveries_of, judged, submit_of
+from tests.workers.judge.contracts.outputs import SPEC, broken, contracts_of, judged, submit_of
+from workers.record.evidence import fact
 from workers.record.observation import Output
 
 # Two states; the second ends.
@@ -103,14 +104,14 @@ def test_a_contract_is_kept_or_broken_where_it_is(case: str) -> None:
 def test_a_breach_says_what_was_demanded_and_what_was_delivered() -> None:
     found = judged(submit_of(stop=(5,), min_tokens=2), Output((0, 5), "stop"))
     assert found is not None
-    assert (found.expected, found.actual) == ("no stop token among the first 2", "token 5")
-    for bias, demand in ((100.0, "a token with a bias of 100"), (-100.0, "a token without a bias of -100")):
+    assert (found.expected, found.actual) == (fact("no_stop_among", count=2), fact("token", token=5))
+    for bias, demand in ((100.0, "a_pulled_token"), (-100.0, "no_pushed_token")):
         found = judged(submit_of(logit_bias=((3, bias),)), Output((3 if bias < 0 else 4,), "length"))
         assert found is not None
-        assert found.expected == demand
+        assert found.expected == fact(demand)
     found = judged(submit_of(), Output((0, 8), "stop"))
     assert found is not None
-    assert (found.expected, found.actual) == ("0 to 7", "token 8")
+    assert (found.expected, found.actual) == (fact("of_vocabulary", last=7), fact("token", token=8))
 
 
 def test_a_bad_word_may_begin_in_the_prompt_or_not_as_the_engine_means_it() -> None:
@@ -142,18 +143,18 @@ def test_spoiled_logits_excuse_an_error_and_nothing_else(
     tokens: tuple[int, ...], reason: str, expected: tuple[str, int] | None
 ) -> None:
     submit = submit_of()
-    deliveries = deliveries_of(submit, NanLogits(tick=1, request="a"))
-    deliveries.submitted(submit, None, None)
-    found = deliveries.at_end({"a": Output(tokens, reason)})
+    contracts = contracts_of(submit, NanLogits(tick=1, request="a"))
+    contracts.submitted(submit, None, None)
+    found = contracts.first_breach({"a": Output(tokens, reason)})
     assert (None if found is None else (found.contract, found.position)) == expected
 
 
 def given_up(had: Output, has: Output, max_tokens: int = 4) -> tuple[str, int | None] | None:
     """Return which contract breaks who had one output when it was given up, and has another in the end."""
-    submit, deliveries = submit_of(max_tokens=max_tokens, stop=(5,)), deliveries_of()
-    deliveries.submitted(submit, None, None)
-    deliveries.aborted(Abort(tick=1, request="a"), had)
-    found = deliveries.at_end({"a": has})
+    submit, contracts = submit_of(max_tokens=max_tokens, stop=(5,)), contracts_of()
+    contracts.submitted(submit, None, None)
+    contracts.aborted(Abort(tick=1, request="a"), had)
+    found = contracts.first_breach({"a": has})
     return None if found is None else (found.contract, found.position)
 
 
@@ -174,10 +175,10 @@ def test_who_had_ended_before_it_was_given_up_keeps_its_reason() -> None:
 
 def test_each_request_is_judged_by_its_own_terms() -> None:
     one, other = submit_of(stop=(5,)), submit_of(stop=(6,)).model_copy(update={"request": "b"})
-    deliveries = deliveries_of()
+    contracts = contracts_of()
     for submit in (one, other):
-        deliveries.submitted(submit, None, None)
-    found = deliveries.at_end({"a": Output((0, 5), "stop"), "b": Output((0, 5), "stop")})
+        contracts.submitted(submit, None, None)
+    found = contracts.first_breach({"a": Output((0, 5), "stop"), "b": Output((0, 5), "stop")})
     assert found is not None
     assert (found.contract, found.request) == ("stop", "b")
 
@@ -185,10 +186,10 @@ def test_each_request_is_judged_by_its_own_terms() -> None:
 def test_an_answer_that_is_missing_and_one_that_nobody_asked_for_are_breaches() -> None:
     submit = submit_of()
     assert broken(submit, None) == ("answer", None)
-    deliveries = deliveries_of()
-    deliveries.submitted(submit, None, None)
+    contracts = contracts_of()
+    contracts.submitted(submit, None, None)
     outputs = {"a": Output((0, 0, 0, 0), "length"), "z": Output((), None)}
-    found = deliveries.at_end(outputs)
+    found = contracts.first_breach(outputs)
     assert found is not None
     assert (found.contract, found.request) == ("answer", "z")
 
