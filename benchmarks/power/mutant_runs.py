@@ -26,6 +26,7 @@ from scenarios.shards import TRACES_PER_SHARD, Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Verdict
+from workers.record.words import reason_text
 from workers.run.check import check
 
 # What a trace may take; the longest takes a tenth of it.

@@ -16,7 +16,6 @@ from scenarios.events import Schedule
 from scenarios.random_trace import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import ours
 

@@ -102,7 +102,11 @@ def _verdict(request: str) -> Verdict:
         case "diverge":
             return Diverged(stats=stats, difference=difference(request))
         case "crash":
-            return Crashed(stats=stats, error="IndexError: row 4\nof 4", where=Site(function="prepare_inputs", file="runner.py", line=3))
+            return Crashed(
+                stats=stats,
+                error="IndexError: row 4\nof 4",
+                where=Site(function="prepare_inputs", file="runner.py", line=3),
+            )
         case "stuck":
             return Stuck(stats=stats, waits=NotDrained(steps=12, waiting=(Waiting(request="r0", reason="blocks"),)))
         case "vacuous":

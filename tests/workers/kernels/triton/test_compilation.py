@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from workers.run.warm_up import is_compiled, marker, warm_up
 
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.kv_write.arguments import KvWrite
@@ -13,6 +12,7 @@ from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.run import rehearsal
 from workers.targets.target import DeviceError, RunConfig
+from workers.targets.warm_up import is_compiled, marker, warm_up
 
 
 def test_a_launch_that_another_launcher_takes_writes_nothing_and_forbids_fused_products() -> None:
