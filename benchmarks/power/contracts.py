@@ -8,7 +8,7 @@ traces the outputs of both differ. Exit code 1 if an engine without faults break
 import argparse
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scenarios.shards import fitted
 from scenarios.strategies import random_trace
@@ -16,6 +16,8 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import Outputs, compare_outputs
 from workers.oracle.tape import Tapes
+from workers.record.verdict import NotDrained
+from workers.run.engine_run import Options, Run
 from workers.run.process import prepare_process
 from workers.run.references import synchronous
 from workers.targets.specstorm import Specstorm

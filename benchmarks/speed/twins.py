@@ -2,10 +2,10 @@
 
 Run with `python -m benchmarks.speed.twins`, or with the names of ops behind it. The requests are those of
 `benchmarks.speed.checked_steps`, which keep four rows full, here with every feature of a request; specifications are
-the default one but for what launches ops of its own, as each drafter does. Of each op and trace every eighth call in a step
-of four rows is taken. It is timed on the memory that the engine called the op with, which is put back before; an op's
-time is the mean of its calls' medians. Ops that are their definition are not listed. Exit code 1 if a twin is slower
-than it has to be.
+the default one but for what launches ops of its own, as each drafter does. Of each op and trace every eighth call in a
+step of four rows is taken. It is timed on the memory that the engine called the op with, which is put back before; an
+op's time is the mean of its calls' medians. Ops that are their definition are not listed. Exit code 1 if a twin is
+slower than it has to be.
 """
 
 import statistics

@@ -6,7 +6,18 @@ import pytest
 
 from scenarios.events import Abort, Submit
 from scenarios.trace import Trace
-from workers.record.evidence import HOST, Access, Difference, MissingOrder, Reference, Rule, Site, fact, violation
+from workers.record.evidence import (
+    HOST,
+    Access,
+    Difference,
+    MissingOrder,
+    Reference,
+    Rule,
+    Site,
+    Violation,
+    fact,
+    violation,
+)
 from workers.record.verdict import (
     Agreed,
     Crashed,
@@ -43,8 +54,8 @@ def diverged(variable: str, plane: str, step: int, **more: object) -> Diverged:
     return Diverged(stats=STATS, difference=Difference(plane=plane, variable=variable, step=step, **values))  # type: ignore[arg-type]
 
 
-def broken(entry: str, rule: Rule, request: str = "", **values: object) -> Diverged:
-    found = violation(rule, **values).model_copy(update={"entry": entry, "request": request})
+def broken(entry: str, found: Violation, name: str = "") -> Diverged:
+    found = found.model_copy(update={"entry": entry, "request": name})
     return diverged("log", "books", 1, actual=found)
 
 
@@ -61,8 +72,8 @@ def test_variables_planes_and_rules_tell_bugs_apart() -> None:
     verdicts: list[Verdict] = [
         diverged("accepted", "counts", 1),
         diverged("valid", "counts", 1),
-        broken("scheduled", Rule.NUM_DRAFTS, "a", count=3, due=2),
-        broken("freed", Rule.BLOCK_FREED, block=3, request=0, owner=None),
+        broken("scheduled", violation(Rule.NUM_DRAFTS, count=3, due=2), "a"),
+        broken("freed", violation(Rule.BLOCK_FREED, block=3, request=0, owner=None)),
         Crashed(stats=STATS, error="KeyError: 4", where=CONDENSE),
         Stuck(stats=STATS, waits=NotDrained(steps=70, waiting=(Waiting(request="a", reason="blocks"),))),
         Stuck(stats=STATS, waits=LanesWait(host="d2h_counts")),
@@ -77,7 +88,7 @@ def test_variables_planes_and_rules_tell_bugs_apart() -> None:
 
 def test_names_of_requests_numbers_and_lines_of_code_do_not_count() -> None:
     found = {
-        signature_of(broken("scheduled", Rule.NUM_DRAFTS, name, count=count, due=count - 1), trace(name))
+        signature_of(broken("scheduled", violation(Rule.NUM_DRAFTS, count=count, due=count - 1), name), trace(name))
         for name, count in (("r1", 3), ("a-b", 1))
     }
     assert len(found) == 1
@@ -95,7 +106,7 @@ def test_how_long_a_stuck_run_was_and_who_waited_does_not_count() -> None:
 def test_how_many_things_a_message_lists_does_not_count_nor_what_would_have_been_due() -> None:
     hits: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = (((3,), 4, ()), ((3, 4, 17), 12, (3, 4)))
     found = {
-        signature_of(broken("scheduled", Rule.HITS, "a", blocks=blocks, tokens=tokens, due=due), trace("a"))
+        signature_of(broken("scheduled", violation(Rule.HITS, blocks=blocks, tokens=tokens, due=due), "a"), trace("a"))
         for blocks, tokens, due in hits
     }
     assert len(found) == 1

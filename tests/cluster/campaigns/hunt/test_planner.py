@@ -115,7 +115,7 @@ def test_a_hunt_says_which_findings_are_new_and_known_ones_do_not_count(
     assert f"  known  {finding.bug}: expected, https://example.org/17\n" in capsys.readouterr().out
     assert run(*again, "--json") == EXIT_AGREED
     assert document_of("hunt", capsys.readouterr().out)["known"] == [finding.bug]
-    assert [path.name for path in tmp_path.iterdir()] == ["counts.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.known.yaml"]
     assert run(*hunt, "--known", tmp_path / "nowhere") == EXIT_BAD_INPUT
 
 

@@ -71,9 +71,9 @@ def test_a_broken_file_of_known_findings_is_refused_before_anything_is_written(
 ) -> None:
     folder = campaign_of(tmp_path / "run", {"a": judged("agree")})
     known = known_folder(tmp_path / "known")
-    (known / "a.yaml").write_text("bug: x\nstatus: maybe\n")
+    (known / "a.known.yaml").write_text("bug: x\nstatus: maybe\n")
     assert cli.run(["report", str(folder), "--known", str(known)]) == 2
-    assert str(known / "a.yaml") in capsys.readouterr().err
+    assert str(known / "a.known.yaml") in capsys.readouterr().err
     assert cli.run(["report", str(folder), "--known", str(tmp_path / "nowhere")]) == 2
     assert "which is no folder" in capsys.readouterr().err
     assert not (folder / "report.html").exists()
