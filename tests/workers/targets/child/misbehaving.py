@@ -133,7 +133,7 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "closes its input": deaf,
     "raises": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no", "where": _SITE}),
     "raises without a place": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no"}),
-    "raises what is no text": lambda number, answer: line_of({"number": number, "error": 7, "where": ""}),
+    "raises what is no text": lambda number, answer: line_of({"number": number, "error": 7, "where": _SITE}),
     "says a line without an end": lambda number, answer: b" " * (1 << 17),
     "says no JSON": lambda number, answer: b"no JSON\n",
     "says an empty line": lambda number, answer: b"\n",
@@ -146,7 +146,7 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "says another number": lambda number, answer: right(number + 1, answer),
     "says no answer": lambda number, answer: line_of({"number": number}),
     "says answer and error": lambda number, answer: line_of(
-        {"number": number, "answer": answer, "error": "", "where": ""}
+        {"number": number, "answer": answer, "error": "", "where": _SITE}
     ),
     "answers with a list": lambda number, answer: line_of({"number": number, "answer": [answer]}),
     "answers with fields of wrong types": spoilt,
