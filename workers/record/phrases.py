@@ -41,7 +41,6 @@ FACTS: Mapping[str, str] = {
     "outputs": "outputs",
     "failed": "{error}",
     "reference_failed": "the other run: {error}",
-    "does_not_end": "it does not end",
     "output": "an output",
     "nothing": "none",
     "nothing_yet": "nothing yet",
