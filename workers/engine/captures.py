@@ -38,8 +38,7 @@ class Captures:
         names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
         accepted = view.accepted_host if self._reads_host_counts else view.accepted_read
         record = self._recorder.capture
-        self._compute.capture(
-            lambda *arrays: record("inputs", step, requests, names, arrays),
+        spans = (
             view.num_computed,
             accepted,
             view.seq_lens,
@@ -48,6 +47,7 @@ class Captures:
             view.scheduled_drafts,
             view.input_ids,
         )
+        self._compute.capture(lambda *arrays: record("inputs", step, requests, names, arrays), *spans)
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
         """Capture what the model computed, what was sampled from it, and what was counted.
@@ -62,8 +62,7 @@ class Captures:
             hashed = (hashes(logits, vocab_size),) if has_processed else ()
             record("sampled", step, requests, names, (kv.take(slots, mode="clip"), *arrays, *hashed))
 
-        self._compute.capture(
-            look,
+        spans = (
             self._memory.kv.all,
             view.slots,
             view.logits,
@@ -74,6 +73,7 @@ class Captures:
             view.valid,
             view.next_tokens,
         )
+        self._compute.capture(look, *spans)
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
         """Capture what a step that samples by chance went by, as bits, so that no float is compared, and what it tells.
@@ -98,8 +98,7 @@ class Captures:
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
         memory = self._memory
-        self._compute.capture(
-            partial(self._look_at_states, step, requests),
+        spans = (
             view.slots,
             memory.drafter_kv.all,
             view.raw,
@@ -110,6 +109,7 @@ class Captures:
             memory.states.all,
             memory.conv.all,
         )
+        self._compute.capture(partial(self._look_at_states, step, requests), *spans)
 
     def _look_at_states(self, step: int, requests: Requests, *looked_at: Array) -> None:
         slots, drafter_kv, raw, drafts, state_slot, accepted, slot_accepted, states, conv = looked_at

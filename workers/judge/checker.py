@@ -27,6 +27,7 @@ from workers.oracle.expected_captures import (
     expected_sampled,
     expected_sampling,
     expected_state,
+    first_difference,
     place_of,
 )
 from workers.oracle.state_oracle import LogError, Oracle
@@ -235,26 +236,19 @@ class Checker(Judge):
             actual = values.get(variable)
             if actual is None:
                 return difference(variable, step, fact("values"), fact("not_captured"))
+            if len(actual) < len(wanted):
+                due, seen = (fact("num_values", count=len(each)) for each in (wanted, actual))
+                return difference(variable, step, due, seen)
             # Behind what is expected everything is scratch.
-            if actual != wanted and actual[: len(wanted)] != wanted:
-                return self._first_in(variable, wanted, actual, step, whose)
+            index = first_difference(wanted, actual)
+            if index is not None:
+                owner, position = place_of(variable, index, whose, self.spec)
+                name, commit = (owner.truth.name, owner.commit) if owner is not None else ("padding", "padding")
+                return difference(variable, step, wanted[index], actual[index], (name, commit, position))
         return None
-
-    def _first_in(
-        self, variable: str, wanted: list[Any], actual: list[Any], step: int, whose: StepTruth | Release
-    ) -> Difference:
-        """Return the first difference of what was captured of a variable from what is expected."""
-        if len(actual) < len(wanted):
-            due, seen = (fact("num_values", count=len(each)) for each in (wanted, actual))
-            return difference(variable, step, due, seen)
-        index = next(at for at, (seen, value) in enumerate(zip(actual, wanted, strict=False)) if seen != value)
-        owner, position = place_of(variable, index, whose, self.spec)
-        where = (owner.truth.name, owner.commit, position) if owner is not None else ("padding", "padding", position)
-        return difference(variable, step, wanted[index], actual[index], where)
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """Return the planes in which something was compared so far."""
         return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
 
     def _count(self, point: str, names: Collection[str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from workers.oracle.expected_captures import SCRATCH
+from workers.oracle.expected_captures import SCRATCH, first_difference
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.truth import RowTruth, Truth
 from workers.record.evidence import Difference, Rule, Violation, fact, shown, violation
@@ -64,14 +64,13 @@ def compare_columns(
         return None
     for variable, wanted in columns.items():
         actual = values.get(variable)
-        if actual == wanted:
-            continue
         if actual is None or len(actual) != len(wanted):
             return difference(variable, step, fact("num_values", count=len(wanted)), actual)
-        for owner, expected, seen in zip(whose, wanted, actual, strict=True):
-            if expected != seen:
-                name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
-                return difference(variable, step, expected, seen, (name, owner.commit, None))
+        index = first_difference(wanted, actual)
+        if index is not None:
+            owner = whose[index]
+            name = owner.truth.name if isinstance(owner, RowTruth) else owner.name
+            return difference(variable, step, wanted[index], actual[index], (name, owner.commit, None))
     return None
 
 

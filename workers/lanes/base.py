@@ -86,7 +86,6 @@ class BaseMachine:
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> FlatBuffer:
-        """Give memory to the machine; see `lane.Machine.buffer`."""
         assert name not in self.buffers, f"buffer {name} exists"
         assert not (pinned and (lane or whole)), f"buffer {name}: pinned memory is the host's too"
         self.buffers[name] = made = self._buffer(name, data, pinned, lane, whole)
@@ -97,14 +96,12 @@ class BaseMachine:
         raise NotImplementedError
 
     def point(self, name: str) -> None:
-        """Pass a named point of the host; what is held until then is released."""
         if self.pending:
             self.decide(name)
         if self.held:
             self.passed((name, self.step))
 
     def host(self, span: Span, mode: str, written_in: int | None = None) -> "HostView":
-        """Give the host a view of pinned memory; see `lane.Machine.host`."""
         assert isinstance(span, FlatSpan)
         if not span.buffer.pinned:
             raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")

@@ -154,7 +154,6 @@ class CudaLane(BaseLane):
             self.captures = self._host.capture(self, function, spans)
 
     def wait(self, event: LaneEvent) -> None:
-        """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._host
         machine.decide("wait " + event.name)
         assert isinstance(event, CudaEvent)
@@ -178,7 +177,6 @@ class CudaEvent(BaseEvent):
         self._host = machine
 
     def record(self, lane: Lane) -> None:
-        """Mark the place in a lane that a later wait waits for."""
         machine = self._host
         machine.decide("record " + self.name)
         if ("record", self.name) in machine.without:
@@ -192,7 +190,6 @@ class CudaEvent(BaseEvent):
         self.record_newest = record
 
     def synchronize(self) -> None:
-        """Block the host until the newest record is done."""
         machine, record = self._host, self.record_newest
         machine.decide("synchronize " + self.name)
         if record is None or ("host", self.name) in machine.without:
@@ -240,11 +237,9 @@ class CudaMachine(BaseMachine):
         self._capturing: CudaLane | None = None
 
     def lane(self, name: str) -> CudaLane:
-        """Return the lane of this name."""
         return next(lane for lane in self.lanes if lane.name == name)
 
     def event(self, name: str) -> CudaEvent:
-        """Make an event; the name labels it in reports."""
         return CudaEvent(self, name)
 
     def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:

@@ -32,7 +32,6 @@ class SimulatedLane(BaseLane):
         self.awaited = EventRecord(index, step=0, done=True)
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue a device op; see `lane.Lane.launch`."""
         machine = self._machine
         prepared = self._prepared.get(arguments)
         if prepared is None or prepared.function is not op:
@@ -52,7 +51,6 @@ class SimulatedLane(BaseLane):
         machine.pending += 1
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Call `function` on read-only views as part of the op enqueued last, whose effects it sees."""
         views = tuple(map(_READABLE, spans))
         if not self.queue:
             function(*views)
@@ -65,7 +63,6 @@ class SimulatedLane(BaseLane):
             self._machine.pending += 1
 
     def wait(self, event: LaneEvent) -> None:
-        """Let nothing enqueued from here on run before the event's newest record is done."""
         machine = self._machine
         if machine.pending:
             machine.decide("wait " + event.name)
@@ -136,13 +133,11 @@ class SimulatedLane(BaseLane):
                 machine.observer.ran(self.index, name, prepared.uses(), step)
 
     def head(self) -> tuple[str, int]:
-        """Return name and step of the op at the head."""
         launch = self.queue[0]
         assert type(launch) is Launch
         return launch.prepared.op.name, launch.step
 
     def blocking(self) -> EventRecord | None:
-        """Return the record that the lane waits for, if it waits."""
         head = self.queue[0] if self.queue else None
         return head[0] if type(head) is tuple else None
 
@@ -164,7 +159,6 @@ class SimulatedEvent(BaseEvent):
         self._recording, self._synchronizing = ("record", name), ("host", name)
 
     def record(self, lane: Lane) -> None:
-        """Mark the place in a lane that a later wait waits for."""
         machine = self._machine
         if machine.pending:
             machine.decide("record " + self.name)
@@ -179,11 +173,6 @@ class SimulatedEvent(BaseEvent):
         self.record_newest = record
 
     def synchronize(self) -> None:
-        """Block the host until the newest record is done.
-
-        Raises:
-            Deadlock: no lane can advance.
-        """
         machine = self._machine
         record = self.record_newest
         if record is None or (machine.without and self._synchronizing in machine.without):
@@ -230,11 +219,9 @@ class SimulatedMachine(BaseMachine):
         self._as_tensor = as_tensor
 
     def lane(self, name: str) -> SimulatedLane:
-        """Return the lane of this name."""
         return next(lane for lane in self.lanes if lane.name == name)
 
     def event(self, name: str) -> SimulatedEvent:
-        """Make an event; the name labels it in reports."""
         made = SimulatedEvent(self, name)
         if self.observer is not None:
             self.observer.made(made)
@@ -245,16 +232,10 @@ class SimulatedMachine(BaseMachine):
         return FlatBuffer(name, data, pinned, lane, whole, tensor)
 
     def decide(self, label: str) -> None:
-        """Let the policy advance the device before the host's call `label` takes effect."""
         self.host_label = label
         self.policy.advance(self, None)
 
     def drain(self) -> None:
-        """Run everything that is still enqueued.
-
-        Raises:
-            Deadlock: something can never run.
-        """
         self.held, self.moved = {}, True
         while self.pending:
             able = self.able()
@@ -277,7 +258,6 @@ class SimulatedMachine(BaseMachine):
         return self._able
 
     def passed(self, label: tuple[str, int]) -> None:
-        """Release what is held until `label`."""
         super().passed(label)
         self.moved = True
 

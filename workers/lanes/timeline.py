@@ -129,7 +129,6 @@ class TimelineRecorder:
             self._waits.setdefault(lane, []).append((before, self._name_of(record)))
 
     def synchronized(self, record: EventRecord) -> None:
-        """Note that the host has waited for a record."""
         self.watcher.synchronized(record)
         name = self._name_of(record)
         task = self._task(HOST, f"wait {name}", self._step, ())
@@ -139,7 +138,6 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, name))
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Note an access of the host."""
         self.watcher.touched(span, mode, step, written_in)
         task = self._task(HOST, "read" if mode == "in" else "write", step, [(span, mode)])
         task.ran = self._tick()

@@ -24,21 +24,23 @@ TOLERANCE = 1e-4
 Flat: TypeAlias = tuple[int | float, ...]
 
 
-class Scratch:
-    """A value outside its domain, equal to anything."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-SCRATCH: Any = Scratch()
+# In the place of a value outside its domain, which is not compared.
+SCRATCH: Any = object()
 # Expected values of each variable in the order of its capture; a variable outside its domain is left out.
 Expectation: TypeAlias = dict[str, list[Any]]
 Owner: TypeAlias = RowTruth | Release
 # Owner of a value (None for padding), and its position in that request, if it has one.
 Place: TypeAlias = tuple[Owner | None, int | None]
+
+
+def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
+    """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
+    if actual == wanted:
+        return None
+    for index, value in enumerate(wanted):
+        if value is not SCRATCH and actual[index] != value:
+            return index
+    return None
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:

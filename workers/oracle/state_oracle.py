@@ -216,7 +216,7 @@ class Oracle:
             self._inherit([planned[request] for request in order])
         rows = tuple([self._row(planned[request], k_step) for request in order])
         self.steps[entry.step] = StepTruth(entry.step, k_step, order, rows, entry.num_rows, entry.num_tokens)
-        self._in_batch = {row.key: not row.discard for row in rows}
+        self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
         """Note drafter words that differ in blocks taken over by requests that join, words of this step included."""

@@ -65,17 +65,17 @@ def check(
         stats = repeated(lambda: Run(trace, tapes, options, kind, config), agreed)
         if stats is not None:
             return _as_expected(trace, stats)
-    verdict = _judged(trace, tapes, options, kind, config)
+    verdict = judged(trace, tapes, options, kind, config)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
     if is_finding(verdict) and kind.renew(config):
         # What a crash says of itself depends on whether races are watched; watched, it may say more.
         races = options.races or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
-        return _judged(trace, tapes, replace(options, races=races, compared=References(until)), kind, config)
+        return judged(trace, tapes, replace(options, races=races, compared=References(until)), kind, config)
     return verdict
 
 
-def _judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
+def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
     """Run a trace and let the panel judge it; outputs alone are compared with those of other runs."""
     run: Run | None = None
     try:

@@ -11,11 +11,13 @@ import pytest
 from scenarios.capabilities import Capabilities
 from scenarios.codec import loads
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Harm, Site
 from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
-from workers.run.check import Options, check
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.targets.child import process
 from workers.targets.child.keeper import Keeper
-from workers.targets.child.process import Launch, Seconds
+from workers.targets.child.process import ITS_PROCESS, Launch, Seconds
 from workers.targets.child.target import ChildKind
 from workers.targets.target import DeviceError, RunConfig
 
@@ -112,7 +114,10 @@ def test_a_process_that_behaves_is_judged_by_what_it_computes() -> None:
     assert isinstance(judged(Misbehaving("never", "")), Agreed)
     raced = judged(Misbehaving("never", "", races=True))
     assert isinstance(raced, Diverged)
-    assert (raced.difference.plane, raced.difference.actual) == ("races", "no order; benign")
+    assert raced.difference.plane == "races"
+    order = raced.difference.missing_order
+    assert order is not None
+    assert order.harm == Harm(kind="benign")
 
 
 @pytest.mark.parametrize("how", SAID)
@@ -122,7 +127,7 @@ def test_whatever_a_process_does_at_a_question_is_a_crash(at: str, how: str, mon
         verdict = judged(Misbehaving(at, how, races=at == "harm"))
     assert isinstance(verdict, Crashed)
     assert SAID[how] in verdict.error
-    assert verdict.where == ("core.py:1" if how == "raises" else "its process")
+    assert verdict.where == (Site(function="run", file="core.py", line=1) if how == "raises" else ITS_PROCESS)
 
 
 @pytest.mark.parametrize("how", SAID_AT_A_STEP)
@@ -130,7 +135,7 @@ def test_whatever_a_process_does_at_a_step_is_a_crash(how: str) -> None:
     verdict = judged(Misbehaving("step", how))
     assert isinstance(verdict, Crashed)
     assert SAID_AT_A_STEP[how] in verdict.error
-    assert verdict.where == "its process"
+    assert verdict.where == ITS_PROCESS
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ class Recorded:
     def digests(self) -> list[str]:
         return [call for call in self.calls if call.startswith("step")]
 
-    def harm(self, race: int, eager: list[str], lazy: list[str]) -> str:
-        return f"{race}: {len(eager)} {len(lazy)}"
+    def harm(self, race: int, eager: list[str], lazy: list[str]) -> dict[str, object]:
+        return {"race": race, "runs": [len(eager), len(lazy)]}
 
 
 def test_a_trace_is_answered_step_by_step() -> None:
@@ -69,7 +69,7 @@ def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_la
     host.answer(OPEN)
     for events in ([SUBMIT], []):
         host.answer({"do": "step", "events": events})
-    assert host.answer({"do": "harm", "race": 3}) == {"harm": "3: 4 6"}
+    assert host.answer({"do": "harm", "race": 3}) == {"harm": {"race": 3, "runs": [4, 6]}}
     again = ["idle", "begin {} digests", "step 0", "step 1"]
     first = ["idle", "begin eager races", "step 0", "step 1"]
     assert device.calls == [*first, *(call.format(policy) for policy in ("eager", "lazy") for call in again)]
@@ -83,7 +83,7 @@ def test_what_an_engine_raises_is_told_with_its_place_and_the_next_trace_runs() 
         host.answer({"do": "step", "events": [STALL]})
     told = failure(raised.value)
     assert told["error"] == "ValueError: stall is no event of this engine"
-    assert told["where"].startswith("happen in adder_child.py:")
+    assert (told["where"]["function"], told["where"]["file"]) == ("happen", "adder_child.py")
     host.abandon()
     assert device.calls[-1] == "abandon"
     assert host.answer(OPEN) == {}

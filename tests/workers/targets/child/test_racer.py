@@ -8,9 +8,10 @@ from scenarios.codec import loads
 from scenarios.events import Policy, Schedule
 from tests.workers.targets.simulated_torch.processes import needs_device
 from workers.oracle.tape import Tapes
+from workers.record.evidence import MissingOrder
 from workers.record.verdict import Agreed, Diverged, Verdict
-from workers.run.check import Options, check
-from workers.targets.child.answers import Race
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.targets.child.keeper import Keeper
 from workers.targets.child.process import Launch
 from workers.targets.child.target import KNOWN_RACE, ChildKind
@@ -31,18 +32,18 @@ class Racer(ChildKind):
     name = "racer"
     capabilities = Capabilities(
         spec={"depth": (1,), "num_speculative_tokens": (0,), "layers": ()},
-        lanes=("streams",),
+        devices={"sim": ("streams",)},
         policies=("eager", "lazy", "random"),
         planes=("races",),
     )
 
     def __init__(self, *arguments: str, known: str = "") -> None:
-        self.known = known
+        self.known_memory = known
         command = (sys.executable, "-m", "tests.workers.targets.child.racer_child", *arguments)
         self.keeper = Keeper(self.name, lambda: Launch(command, {}, ROOT))
 
-    def is_known(self, race: Race) -> bool:
-        return race.memory == self.known
+    def is_known(self, race: MissingOrder) -> bool:
+        return race.memory == self.known_memory
 
     def _keeper(self, config: RunConfig) -> Keeper:
         return self.keeper
@@ -57,6 +58,9 @@ def judged(kind: Racer, policy: Policy = "eager") -> Verdict:
         kind.keeper.stop()
 
 
+CHILD_FILE = "tests/workers/targets/child/racer_child.py"
+
+
 @needs_device
 def test_an_engine_that_waits_for_its_copies_agrees_under_a_late_device() -> None:
     assert isinstance(judged(Racer(), "lazy"), Agreed)
@@ -68,9 +72,11 @@ def test_a_copy_that_is_read_too_soon_is_a_race_with_memory_lines_and_harm() -> 
     assert isinstance(verdict, Diverged)
     found = verdict.difference
     assert (found.plane, found.variable) == ("races", "step and step")
-    assert f"(both use {MEMORY})" in (found.missing_order or "")
-    assert "tests/workers/targets/child/racer_child.py:" in found.expected
-    assert found.actual.startswith("no order; ")
+    order = found.missing_order
+    assert order is not None
+    assert order.memory == MEMORY
+    assert [side.site.file for side in (order.first, order.second) if side.site] == [CHILD_FILE] * 2
+    assert order.harm is not None
 
 
 @needs_device

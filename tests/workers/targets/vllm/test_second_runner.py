@@ -10,6 +10,7 @@ from scenarios.events import Schedule
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
+from workers.run.engine_run import UNJUDGED, Run
 from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM_V2, RunConfig
 from workers.targets.vllm.installation import keeper_of
@@ -40,8 +41,8 @@ def test_both_runners_give_the_same_tokens() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     outputs = []
     for kind in (KIND, Vllm()):
-        run = OutputRun(trace, TAPES, kind, RunConfig(engine=kind.name))
-        assert run.to_end(100)
+        run = Run(trace, TAPES, UNJUDGED, kind, RunConfig(engine=kind.name))
+        assert run.to_end() is None
         outputs.append(run.target.outputs())
         run.target.close()
     assert outputs[0] == outputs[1]

@@ -7,14 +7,18 @@ import pytest
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from scenarios.capabilities import lacking, within
-from scenarios.events import PromptDraw, Submit
+from scenarios.events import PromptDraw, ResetPrefixCache, Submit
 from scenarios.extensions import extended
 from scenarios.rescale import rescaled
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from workers.record.evidence import Access, Difference, Elsewhere, MissingOrder, Reference, Site, fact
+from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V2, DeviceError, RunConfig
-from workers.targets.vllm.known_races import KNOWN_RACES, is_known
+from workers.targets.vllm.known import KNOWN_RACES, is_known_race
 from workers.targets.vllm.target import Vllm
 
 KIND = Vllm()
@@ -150,26 +154,98 @@ def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
 
 
 STATES = "runner.sampler.sampling_states"
-COUNTS = "a buffer of 8 bytes allocated at vllm/v1/spec_decode/llm_base_proposer.py:1078"
+PROPOSER = Site(function="propose", file="vllm/v1/spec_decode/llm_base_proposer.py", line=1078)
 STAGED = "runner.drafter.backup_next_token_ids.cpu"
 
 
+def race(first: str, second: str, memory: str, allocated: Site | None = None, reused_as: str = "") -> MissingOrder:
+    sides = [Access(lane="stream", op="copy", step=1, site=Site(function=each)) for each in (first, second)]
+    return MissingOrder(first=sides[0], second=sides[1], memory=memory, allocated=allocated, reused_as=reused_as)
+
+
 @pytest.mark.parametrize(
-    ("first", "second", "memory", "known"),
+    ("order", "known"),
     [
-        ("copy_to_gpu", "prepare_next_token_ids_padded", STAGED, True),
-        ("copy_to_gpu", "prepare_next_token_ids_padded", "runner.input_ids.cpu", False),
-        ("copy_to_gpu", "_prepare_inputs", STAGED, False),
-        ("_copy_valid_sampled_token_count", "forward", f"{COUNTS}, handed out again as a buffer of 8 bytes", True),
-        ("_copy_valid_sampled_token_count", "forward", COUNTS, False),
-        ("_copy_request_inputs", "copy_to_uva", f"{STATES}.seeds.pool._uva_bufs.cpu", True),
-        ("_copy_request_inputs", "copy_to_uva", f"{STATES}.top_k.pool._uva_bufs.cpu", False),
+        (race("copy_to_gpu", "prepare_next_token_ids_padded", STAGED), True),
+        (race("copy_to_gpu", "prepare_next_token_ids_padded", "runner.input_ids.cpu"), False),
+        (race("copy_to_gpu", "_prepare_inputs", STAGED), False),
+        (race("_copy_valid_sampled_token_count", "forward", "a buffer", PROPOSER, "another"), True),
+        (race("_copy_valid_sampled_token_count", "forward", "a buffer", PROPOSER), False),
+        (race("_copy_request_inputs", "copy_to_uva", f"{STATES}.seeds.pool._uva_bufs.cpu"), True),
+        (race("_copy_request_inputs", "copy_to_uva", f"{STATES}.top_k.pool._uva_bufs.cpu"), False),
         # The host reads what is still being copied.
-        ("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu", False),
+        (race("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu"), False),
     ],
 )
-def test_a_race_is_known_by_both_sides_and_the_memory(first: str, second: str, memory: str, known: bool) -> None:
-    assert is_known(first, second, memory) is known
+def test_a_race_is_known_by_both_sides_and_the_memory(order: MissingOrder, known: bool) -> None:
+    assert is_known_race(order) is known
+
+
+GRAMMARS = Trace(
+    spec=EngineSpec(drafter="ngram_gpu", depth=2, num_speculative_tokens=2),
+    events=tuple(
+        Submit(tick=0, request=name, prompt=(1,), max_tokens=4, params=SamplingParams(grammar=(((1, 0),),)))
+        for name in ("first", "second")
+    ),
+)
+
+
+def steps_of(planned: list[int], drafted: list[int]) -> list[Observation]:
+    rows = tuple(range(len(planned)))
+    return [
+        Observation("scheduled", 3, rows, {"planned_drafts": planned}),
+        Observation("inputs", 3, rows, {"drafts": drafted}),
+    ]
+
+
+def breach(contract: str, request: str, **values: object) -> Difference:
+    kept = Elsewhere(reference=Reference.SYNCHRONOUS, how="keeps")
+    found = {"plane": "contracts", "variable": contract, "request": request, "step": 9, "elsewhere": kept}
+    return Difference.model_validate({**found, "expected": 1, "actual": 2, **values})
+
+
+def test_masks_of_other_rows_are_known_behind_drafts_that_were_cut_and_new_anywhere_else() -> None:
+    kind = Vllm()
+    cut, whole = steps_of([2, 2], [1, 2]), steps_of([2, 2], [2, 2])
+    assert kind.known(breach("grammar", "second"), GRAMMARS, cut) == "vllm_grammar_rows"
+    # The one of which drafts were cut has its own rows; without a cut everybody has.
+    assert kind.known(breach("grammar", "first"), GRAMMARS, cut) == ""
+    assert kind.known(breach("grammar", "second"), GRAMMARS, whole) == ""
+    assert kind.known(breach("grammar", "second", elsewhere=None), GRAMMARS, cut) == ""
+    assert kind.known(breach("finish_reason", "second"), GRAMMARS, cut) == ""
+    tokens = {"plane": "tokens", "elsewhere": None, "position": 1}
+    unlike = breach("tokens", "second", **tokens, reference=Reference.SYNCHRONOUS)
+    assert kind.known(unlike, GRAMMARS, cut) == "vllm_grammar_rows"
+    assert kind.known(unlike.model_copy(update={"reference": Reference.ALONE}), GRAMMARS, cut) == ""
+
+
+def test_stops_around_a_minimum_are_known_where_drafts_of_one_step_explain_them() -> None:
+    kind = Vllm()
+    submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=20, stop=(5,), params=SamplingParams(min_tokens=9))
+    trace = Trace(spec=EngineSpec(depth=2, num_speculative_tokens=2), events=(submit,))
+    assert kind.known(breach("min_tokens", "r", position=7), trace, ()) == "vllm_min_tokens_asynchronous"
+    assert kind.known(breach("min_tokens", "r", position=5), trace, ()) == ""
+    alone = {"plane": "tokens", "elsewhere": None, "reference": Reference.WITHOUT_SPECULATION, "expected": 5}
+    assert kind.known(breach("tokens", "r", position=10, **alone), trace, ()) == "vllm_min_tokens_bonus"
+    assert kind.known(breach("tokens", "r", position=11, **alone), trace, ()) == ""
+    assert kind.known(breach("tokens", "r", position=10, **{**alone, "expected": 6}), trace, ()) == ""
+
+
+def test_logprobs_of_a_prompt_are_known_to_be_lost_by_a_reset_and_by_nothing_else() -> None:
+    kind = Vllm()
+    submit = Submit(tick=1, request="r", prompt=(1, 2), max_tokens=3)
+    reset = ResetPrefixCache(tick=2, running=True)
+    none, some = (fact("num_logprobs", count=count) for count in (0, 2))
+    trace = Trace(events=(submit, reset))
+    assert kind.known(breach("prompt_logprobs", "r", actual=none), trace, ()) == "vllm_prompt_logprobs_dropped"
+    assert kind.known(breach("prompt_logprobs", "r", actual=some), trace, ()) == ""
+    assert kind.known(breach("prompt_logprobs", "r", actual=none), Trace(events=(submit,)), ()) == ""
+
+
+def test_every_known_bug_has_its_page() -> None:
+    folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
+    assert all((folder / f"{bug.name}.md").is_file() for bug in Vllm().known_bugs())
+    assert Vllm().known_bugs()
 
 
 def test_every_known_race_has_its_page() -> None:

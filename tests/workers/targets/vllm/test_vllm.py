@@ -7,17 +7,18 @@ import pytest
 from benchmarks.conformance import vllm_determinism
 from benchmarks.power.vllm_mutants.runs import Runs
 from cluster.cli import main as cli
-from cluster.storage.known import read_known
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
+from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Diverged
-from workers.run.check import check
+from workers.run.check import check, judged
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
+from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm import target
 from workers.targets.vllm.installation import keeper_of
@@ -43,16 +44,12 @@ def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
     assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
 
 
-KNOWN = ROOT / "known" / "vllm"
-SHOWN_BY = sorted(file for file in (ROOT / "docs" / "findings").glob("*.yaml") if (KNOWN / file.name).exists())
-
-
-@pytest.mark.parametrize("file", SHOWN_BY, ids=[file.stem for file in SHOWN_BY])
-def test_every_known_finding_shows_in_its_trace(file: Path) -> None:
-    trace = load(file).explicit()
+@pytest.mark.parametrize("bug", [bug.name for bug in KIND.known_bugs()])
+def test_every_known_bug_shows_in_the_trace_of_its_page(bug: str) -> None:
+    trace = load(ROOT / "docs" / "findings" / f"{bug}.yaml").explicit()
     signature = signature_of(check(trace, TAPES, config=CONFIG), trace)
     assert signature is not None
-    assert signature.bug in read_known(KNOWN)
+    assert signature.known == bug
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,12 +120,17 @@ def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> N
 
 
 def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "is_known", lambda first, second, memory: "backup_next_token_ids" not in memory)
+    monkeypatch.setattr(target, "is_known_race", lambda race: "backup_next_token_ids" not in race.memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
     verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
     assert isinstance(verdict, Diverged)
-    masked = "no order; masked: under lazy copy_h2d@0 (vllm/v1/utils.py:143 in CpuGpuBuffer.copy_to_gpu): it read other"
-    assert verdict.difference.actual.startswith(masked)
+    order = verdict.difference.missing_order
+    assert order is not None
+    assert order.harm is not None
+    task = order.harm.task
+    assert task is not None
+    assert (order.harm.kind, order.harm.what, task.op, task.step) == ("masked", "reads", "copy_h2d", 0)
+    assert task.site == Site(function="copy_to_gpu", file="vllm/v1/utils.py", line=143)
 
 
 def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:
@@ -145,13 +147,11 @@ def test_what_the_engine_refuses_is_a_crash_with_its_place() -> None:
     verdict = check_without_limits(wide)
     assert isinstance(verdict, Crashed)
     assert verdict.error.startswith("ValueError: ")
-    assert "kv_cache_utils.py" in verdict.where
+    assert verdict.where.file == "kv_cache_utils.py"
 
 
 def check_without_limits(trace: Trace) -> Agreed | Crashed | Diverged:
-    from workers.run.output_check import check_outputs  # noqa: PLC0415
-
-    verdict = check_outputs(trace, TAPES, KIND)
+    verdict = judged(trace, TAPES, Options(), KIND, CONFIG)
     assert isinstance(verdict, Agreed | Crashed | Diverged)
     return verdict
 
@@ -176,7 +176,15 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
     keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"
-    assert verdict.where.startswith("schedule in scheduler.py:")
+    assert (verdict.where.function, verdict.where.file) == ("schedule", "scheduler.py")
+
+
+def test_known_races_are_known_in_sources_laid_over_the_installed_ones(tmp_path: Path) -> None:
+    config = laid_over(tmp_path, "v1/worker/gpu_model_runner.py", "import", "import")
+    verdict = check(load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), TAPES, config=config)
+    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    assert isinstance(verdict, Agreed)
+    assert verdict.stats.probes[KNOWN_RACE]
 
 
 @pytest.mark.parametrize(

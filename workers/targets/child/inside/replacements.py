@@ -96,7 +96,7 @@ class Hooks:
             if holder is None:
                 raise version.lacks(place)
         for name in self.names.split():
-            if not hasattr(holder, name) and name not in _attributes_set(holder):
+            if not hasattr(holder, name) and not _sets(holder, name):
                 raise version.lacks(f"{place}.{name}")
 
 
@@ -122,19 +122,21 @@ def check_all(hooks: Iterable[Hooks], version: Version) -> None:
             each.check(version)
 
 
-def _attributes_set(holder: Any) -> set[str]:
-    """Return the fields of a class, and the attributes that its methods set."""
-    found: set[str] = set()
-    for each in getattr(holder, "__mro__", ()):
-        found |= {*vars(each).get("__annotations__", ())}
-        functions = (inspect.unwrap(value) for value in vars(each).values() if callable(value))
-        found |= {name for function in functions if inspect.isfunction(function) for name in _stored(function.__code__)}
-    return found
+def _sets(holder: Any, name: str) -> bool:
+    """Tell whether a class has a field of a name, or a method that sets an attribute of that name."""
+    classes = getattr(holder, "__mro__", ())
+    if any(name in vars(each).get("__annotations__", ()) for each in classes):
+        return True
+    functions = (inspect.unwrap(value) for each in classes for value in vars(each).values() if callable(value))
+    return any(_stores(function.__code__, name) for function in functions if inspect.isfunction(function))
 
 
-def _stored(code: CodeType) -> set[str]:
-    """Return the names of attributes that a function sets, of whatever object."""
-    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+def _stores(code: CodeType, name: str) -> bool:
+    """Tell whether a function sets an attribute of a name, of whatever object."""
+    # Taking a function apart takes long beside looking for a name in it.
+    if name not in code.co_names:
+        return False
+    return any(step.opname == "STORE_ATTR" and step.argval == name for step in dis.get_instructions(code))
 
 
 def _numbers(version: str) -> list[int]:

@@ -1,0 +1,35 @@
+"""Calls of ops that twins are timed on: in steps of four rows, on memory of their own."""
+
+import numpy as np
+import pytest
+
+from benchmarks.speed.twins import CALLS_MAX, NUM_ROWS, Recorder, copied, definition_of, main, traces
+from workers.kernels.count_sampled.arguments import CountSampled
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed
+from workers.run.check import check
+from workers.targets.devices import CLEAN
+from workers.targets.specstorm import Specstorm
+
+
+def test_a_recorded_call_has_four_rows_and_can_be_made_again_on_other_memory() -> None:
+    recorder = Recorder()
+    assert isinstance(check(next(traces()), Tapes(), kind=Specstorm(recorder.parts())), Agreed)
+    calls = recorder.calls["count_sampled"]
+    assert 0 < len(calls) <= CALLS_MAX
+    call = calls[0]
+    assert isinstance(call, CountSampled)
+    assert len(call.state_slot) == NUM_ROWS
+    again = copied(call)
+    assert isinstance(again, CountSampled)
+    again.accepted.fill(-7)
+    CLEAN.count_sampled(again)
+    assert np.all((again.accepted >= 0) & (call.sampled == again.sampled).all())
+    assert not np.shares_memory(again.accepted, call.accepted)
+
+
+def test_an_op_that_is_its_definition_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert definition_of(CLEAN.state_copy) is CLEAN.state_copy
+    assert definition_of(CLEAN.attention) is not CLEAN.attention
+    assert main(["state_copy"]) == 2
+    assert "no NumPy twins: state_copy; expected some of" in capsys.readouterr().err
