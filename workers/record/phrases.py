@@ -127,7 +127,7 @@ FACTS: Mapping[str, str] = {
     "probe": "{probe}: expected at least {least}, seen {seen}",
     "fault_not_reached": "fault {fault}: never reached",
     "no_event": "no event: nothing was asked of the engine",
-    "unmet": "{requirement}",
+    "fault_requires": "fault {fault} requires {key} = {wanted}, the trace has {seen}",
 }
 
 TASK_DIFFERENCES: Mapping[str, str] = {

@@ -52,8 +52,8 @@ class Place:
 
     def free_block(self) -> int | None:
         """Return a block nobody owns."""
-        owned = {block for truth in self.oracle.requests for block in truth.blocks}
         assert isinstance(self.entry, Scheduled)
+        owned = {block for truth in self.oracle.requests for block in truth.blocks}
         owned |= {block for row in self.entry.rows for block in row.blocks.new}
         return next((block for block in range(self.spec.num_blocks) if block not in owned), None)
 
@@ -247,10 +247,7 @@ REFUSED: Mapping[str, tuple[Refusal, Doctor]] = {
     "one token too many": (refused(Rule.NUM_TOKENS), on_row(0, lambda p, row, t: {"n": row.n + 1})),
     "one token too few": (refused(Rule.NUM_TOKENS), on_row(-1, lambda p, row, t: {"n": row.n - 1})),
     "one draft too many": (refused(Rule.NUM_DRAFTS), on_row(-1, lambda p, row, t: {"d": row.d + 1})),
-    "one draft too few": (
-        refused(Rule.NUM_DRAFTS),
-        on_row(0, lambda p, row, t: {"d": row.d - 1} if row.d else None),
-    ),
+    "one draft too few": (refused(Rule.NUM_DRAFTS), on_row(0, lambda p, row, t: {"d": row.d - 1} if row.d else None)),
     "a chunk with drafts": (
         refused(Rule.NUM_DRAFTS, count=1),
         on_row(-1, lambda p, row, t: {"d": 1} if is_chunk(row, t) else None),
