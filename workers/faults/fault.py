@@ -7,6 +7,7 @@ from functools import wraps
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Kernel, Parts
 from workers.lanes.lane import A
+from workers.record.evidence import Fact, fact
 
 Reached = Callable[[], None]
 
@@ -40,10 +41,10 @@ class Fault:
     requires: tuple[tuple[str, str | int], ...]
     apply: Callable[[Parts, Reached], Parts]
 
-    def missing(self, spec: EngineSpec) -> str | None:
-        """Describe the field of a specification that rules this fault out; None if none does."""
+    def missing(self, spec: EngineSpec) -> Fact | None:
+        """Return the field of a specification that rules this fault out, with what it has to be; None if none does."""
         for key, wanted in self.requires:
             seen = getattr(spec, key)
             if seen != wanted:
-                return f"fault {self.id} requires {key} = {wanted}, the trace has {seen}"
+                return fact("fault_requires", fault=self.id, key=key, wanted=wanted, seen=seen)
         return None

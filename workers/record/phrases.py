@@ -41,7 +41,6 @@ FACTS: Mapping[str, str] = {
     "outputs": "outputs",
     "failed": "{error}",
     "reference_failed": "the other run: {error}",
-    "does_not_end": "it does not end",
     "output": "an output",
     "nothing": "none",
     "nothing_yet": "nothing yet",
@@ -128,7 +127,7 @@ FACTS: Mapping[str, str] = {
     "probe": "{probe}: expected at least {least}, seen {seen}",
     "fault_not_reached": "fault {fault}: never reached",
     "no_event": "no event: nothing was asked of the engine",
-    "unmet": "{requirement}",
+    "fault_requires": "fault {fault} requires {key} = {wanted}, the trace has {seen}",
 }
 
 TASK_DIFFERENCES: Mapping[str, str] = {

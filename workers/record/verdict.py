@@ -111,7 +111,8 @@ class Vacuous(Value):
 
     def reached(self, fault: str) -> bool:
         """Tell whether the faulty code ran."""
-        return fact("fault_not_reached", fault=fault) not in self.missing
+        ruled_out = {each.values["fault"] for each in self.missing if each.kind == "fault_requires"}
+        return fault not in ruled_out and fact("fault_not_reached", fault=fault) not in self.missing
 
 
 class Lost(Value):

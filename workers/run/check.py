@@ -61,7 +61,7 @@ def check(
     assert lacks is None, f"engine {kind.name}: {lacks}"
     unmet = kind.unmet(trace)
     if unmet is not None:
-        return Vacuous(stats=NO_STATS, missing=(fact("unmet", requirement=unmet),))
+        return Vacuous(stats=NO_STATS, missing=(unmet,))
     kind.prepare(config)
     agreed = options.compared.agreed if options.compared is not None else None
     if agreed is not None and agreed.is_of(trace) and config.device != "cuda":

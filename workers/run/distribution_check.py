@@ -90,8 +90,9 @@ def check_distribution(
     for test in tests:
         if test.p_value < FAMILY_ERROR / len(tests):
             first, last = test.window
-            kind_of_law = "same_law_of_several" if last > first + 1 else "same_law"
-            due = fact(kind_of_law, first=1 + first, last=last, copies=num_copies)
+            due = fact("same_law", last=last, copies=num_copies)
+            if last > first + 1:
+                due = fact("same_law_of_several", first=1 + first, last=last, copies=num_copies)
             seen = fact("another_law", g=test.statistic, degrees=test.degrees, p=test.p_value)
             return _differs("tokens", "distribution", test.request, due, seen)
     return Agreed(stats=NO_STATS.model_copy(update={"requests": 2 * num_copies * len(submits), "planes": ("tokens",)}))

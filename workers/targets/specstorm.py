@@ -14,7 +14,7 @@ from workers.engine.engine import Engine
 from workers.engine.parts import Parts
 from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
-from workers.record.evidence import Access
+from workers.record.evidence import Access, Fact
 from workers.record.log import Entry
 from workers.record.observation import VARIABLES, Observation, Output, Recorder
 from workers.targets.devices import machine_on, parts_on
@@ -157,7 +157,7 @@ class Specstorm(TargetKind):
     def __init__(self, parts: Parts | None = None) -> None:
         self._parts = parts
 
-    def unmet(self, trace: Trace) -> str | None:
+    def unmet(self, trace: Trace) -> Fact | None:
         """Say which requirement of the faults in a trace its specification does not meet, or None."""
         unmet = (FAULTS[fault].missing(trace.spec) for fault in trace.faults)
         return next((message for message in unmet if message is not None), None)

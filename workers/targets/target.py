@@ -14,7 +14,7 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.lanes.lane import Observer, Watcher
-from workers.record.evidence import Access, Difference, MissingOrder, Site
+from workers.record.evidence import Access, Difference, Fact, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 
@@ -204,8 +204,8 @@ class TargetKind(Protocol):
         """The Python package of its sources, which others may be laid over; empty of an engine within this program."""
         return ""
 
-    def unmet(self, trace: Trace) -> str | None:
-        """Say which requirement of the faults in a trace its specification does not meet, or None."""
+    def unmet(self, trace: Trace) -> Fact | None:
+        """Return which requirement of the faults in a trace its specification does not meet, or None."""
         return None
 
     def require(self, config: RunConfig) -> None:

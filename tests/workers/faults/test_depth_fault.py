@@ -51,5 +51,4 @@ def test_the_fault_changes_nothing_at_depths_that_are_allowed_and_asks_for_depth
     for depth in (1, 2, 4):
         verdict = check(at_depth(0, depth), TAPES)
         assert isinstance(verdict, Vacuous)
-        unmet = f"fault {FAULT} requires depth = 3, the trace has {depth}"
-        assert verdict.missing == (fact("unmet", requirement=unmet),)
+        assert verdict.missing == (fact("fault_requires", fault=FAULT, key="depth", wanted=3, seen=depth),)

@@ -170,8 +170,7 @@ def test_a_fault_is_vacuous_wherever_one_of_its_requirements_is_not_met(fault: s
         spec = trace.spec.model_copy(update={key: other})
         verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
         assert isinstance(verdict, Vacuous)
-        unmet = f"fault {fault} requires {key} = {wanted}, the trace has {other}"
-        assert verdict.missing == (fact("unmet", requirement=unmet),)
+        assert verdict.missing == (fact("fault_requires", fault=fault, key=key, wanted=wanted, seen=other),)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -220,8 +219,7 @@ def test_a_fault_that_cannot_happen_makes_a_trace_vacuous_and_says_what_it_requi
         spec = trace.spec.model_copy(update={key: value})
         verdict = check(trace.model_copy(update={"spec": spec}), TAPES)
         assert isinstance(verdict, Vacuous)
-        unmet = f"fault {ACCEPTED} requires {key} = {wanted}, the trace has {value}"
-        assert verdict.missing == (fact("unmet", requirement=unmet),)
+        assert verdict.missing == (fact("fault_requires", fault=ACCEPTED, key=key, wanted=wanted, seen=value),)
 
 
 def test_a_fault_changes_one_part_of_one_engine_and_leaves_the_next_engine_sound() -> None:

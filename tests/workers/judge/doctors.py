@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 from scenarios.events import Abort, NoValidToken, Preempt
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from tests.workers.judge.refusals import Refusal, refused
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
-from workers.record.evidence import Rule, Violation
+from workers.record.evidence import Rule
 from workers.record.log import (
     Aborted,
     Corrected,
@@ -51,8 +52,8 @@ class Place:
 
     def free_block(self) -> int | None:
         """Return a block nobody owns."""
-        owned = {block for truth in self.oracle.requests for block in truth.blocks}
         assert isinstance(self.entry, Scheduled)
+        owned = {block for truth in self.oracle.requests for block in truth.blocks}
         owned |= {block for row in self.entry.rows for block in row.blocks.new}
         return next((block for block in range(self.spec.num_blocks) if block not in owned), None)
 
@@ -60,26 +61,6 @@ class Place:
         """Tell whether an event asks for something to happen to a request in a tick."""
         events = (event for event in self.trace.events if isinstance(event, kind))
         return any(getattr(event, "request", "") == truth.name and event.tick == tick for event in events)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One of some rules that is broken, the first without a prefix cache, and what it says of the decision."""
-
-    rules: tuple[Rule, ...]
-    values: Mapping[str, object]
-
-    def is_of(self, broken: object) -> bool:
-        """Tell whether a violation is this one."""
-        if not isinstance(broken, Violation) or broken.rule not in self.rules:
-            return False
-        is_first = broken.rule is self.rules[0]
-        return not is_first or all(broken.values[name] == value for name, value in self.values.items())
-
-
-def refused(*rules: Rule, **values: object) -> Refusal:
-    """Return the refusal by any of some rules; `values` are those of the first."""
-    return Refusal(rules, values)
 
 
 # What to judge instead of the entry at a place (the last of them is to be refused), or None: not possible there.
@@ -266,10 +247,7 @@ REFUSED: Mapping[str, tuple[Refusal, Doctor]] = {
     "one token too many": (refused(Rule.NUM_TOKENS), on_row(0, lambda p, row, t: {"n": row.n + 1})),
     "one token too few": (refused(Rule.NUM_TOKENS), on_row(-1, lambda p, row, t: {"n": row.n - 1})),
     "one draft too many": (refused(Rule.NUM_DRAFTS), on_row(-1, lambda p, row, t: {"d": row.d + 1})),
-    "one draft too few": (
-        refused(Rule.NUM_DRAFTS),
-        on_row(0, lambda p, row, t: {"d": row.d - 1} if row.d else None),
-    ),
+    "one draft too few": (refused(Rule.NUM_DRAFTS), on_row(0, lambda p, row, t: {"d": row.d - 1} if row.d else None)),
     "a chunk with drafts": (
         refused(Rule.NUM_DRAFTS, count=1),
         on_row(-1, lambda p, row, t: {"d": 1} if is_chunk(row, t) else None),

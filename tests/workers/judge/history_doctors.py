@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from scenarios.events import NoValidToken
-from tests.workers.judge.doctors import Doctor, Place, Refusal, given, is_chunk, on, on_row, refused, sample_is_taken
+from tests.workers.judge.doctors import Doctor, Place, given, is_chunk, on, on_row, sample_is_taken
+from tests.workers.judge.refusals import Refusal, refused
 from workers.oracle.truth import Truth
 from workers.record.evidence import Rule
 from workers.record.log import (

@@ -15,7 +15,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from tests.workers.judge.doctors import Refusal, refused
+from tests.workers.judge.refusals import Refusal, refused
 from workers.engine.request import PlanWorkspace, Request
 from workers.engine.scheduler import Scheduler
 from workers.judge.contracts.judge import Contracts

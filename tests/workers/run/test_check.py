@@ -210,8 +210,10 @@ def test_a_fault_that_the_specification_rules_out_makes_a_run_vacuous_before_it_
     trace = TWO_REQUESTS.model_copy(update={"faults": ("vllm-38556-accepted-counts",), "spec": spec})
     verdict = check(trace, TAPES)
     assert isinstance(verdict, Vacuous)
-    unmet = "fault vllm-38556-accepted-counts requires depth = 2, the trace has 1"
-    assert verdict.missing == (fact("unmet", requirement=unmet),)
+    fault = "vllm-38556-accepted-counts"
+    assert verdict.missing == (fact("fault_requires", fault=fault, key="depth", wanted=2, seen=1),)
+    assert not verdict.reached(fault)
+    assert verdict.reached("another-fault")
     assert verdict.stats.steps == 0
 
 

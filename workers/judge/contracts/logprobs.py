@@ -164,8 +164,9 @@ class _Judged:
     def _change(self, token: int) -> Fact:
         """Return by how much a bias and penalties change the logit of a token."""
         change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
-        kind = "unchanged" if not change else "more" if change > 0 else "less"
-        return fact(kind, by=abs(change))
+        if not change:
+            return fact("unchanged")
+        return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
     def _drawn(self, step: Step) -> Wrong | None:
         """Return what is wrong with a token that must be one of the likely ones."""

@@ -183,10 +183,6 @@ class ChildKind(TargetKind):
         """Tell whether a race is one that is counted, not reported again."""
         return False
 
-    def unmet(self, trace: Trace) -> str | None:
-        """Return None: no fault can be switched on in it."""
-        return None
-
     def require(self, config: RunConfig) -> None:
         """Make sure that it can be started on the device of a configuration."""
         if config.device not in self.capabilities.devices:

@@ -1,0 +1,43 @@
+"""Sentences of ours are made in one place, read by people alone, and taken apart by nobody.
+
+Verifies: who makes sentences of evidence; that whoever takes texts apart reads texts of others, by a table.
+Does not verify: what is taken apart without a regular expression.
+"""
+
+from tests.test_architecture import ROOMS, all_imports, files_of, is_in, module_of
+
+WORDS, PHRASES = "workers.record.words", "workers.record.phrases"
+MAY_SAY_IT = ("cluster.reports", "cluster.storage.artefact", "cluster.campaigns.nightly")
+# Who takes texts apart, and what these are.
+READS_TEXTS = {
+    "workers.kernels.argument": "sizes of arguments, as an op declares them",
+    "workers.shrink.fingerprint": "what an engine's exception says",
+    "workers.targets.child.inside.host": "what an engine's exception says",
+    "workers.targets.child.inside.replacements": "versions of a package",
+    "workers.targets.simulated_torch.__main__": "an option",
+    "workers.targets.vllm.releases": "an index of packages, and what a package requires",
+    "cluster.cli.bisect_command": "versions that a user names",
+    "cluster.cli.inputs": "names of files",
+    "cluster.cli.selection": "an option",
+    "cluster.dispatch.reach": "an address",
+    "cluster.reports.job_log": "the log of a job of Ray, for the artefacts in it",
+    "cluster.reports.page.visible": "any text, for characters that cannot be seen",
+    "cluster.storage.archive": "the log of a job of Ray, for the archive in it",
+}
+
+
+def importers_of(name: str) -> set[str]:
+    return {module_of(path) for path in files_of(*ROOMS) if name in all_imports(path)}
+
+
+def test_whoever_uses_regular_expressions_reads_texts_that_are_no_sentences_of_ours() -> None:
+    users = {user for user in importers_of("re") if not is_in(user, "scenarios")}
+    assert users == set(READS_TEXTS)
+    assert users & importers_of(WORDS) == set()
+
+
+def test_evidence_becomes_a_sentence_only_where_somebody_reads_it() -> None:
+    assert importers_of(PHRASES) == {WORDS}
+    users = importers_of(WORDS)
+    assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_SAY_IT)) == []
+    assert [allowed for allowed in MAY_SAY_IT if not any(is_in(user, allowed) for user in users)] == []

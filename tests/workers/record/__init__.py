@@ -1,0 +1,1 @@
+"""Tests of evidence, verdicts and words."""

@@ -1,0 +1,197 @@
+"""Words: each kind of evidence has a sentence, which may be any: no fingerprint and no name follows from it.
+
+Verifies: every kind of fact and every rule in the source against its phrase; for all regressions that evidence survives
+JSON, has words, and comes out the same where every phrase is another one.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from cluster.storage.artefact import artefact_name
+from scenarios.codec import find_scenarios, load
+from workers.oracle.tape import Tapes
+from workers.record import phrases
+from workers.record.evidence import Difference, Fact, Harm, Reference, Rule, fact, shown, violation
+from workers.record.verdict import NO_STATS, Diverged, Judgement, Verdict, is_finding
+from workers.record.words import actual_text, finding_lines, shown_text, value_text
+from workers.run.check import check
+from workers.run.engine_run import Options
+from workers.shrink.fingerprint import signature_of
+
+ROOT = Path(__file__).resolve().parents[3]
+REGRESSIONS = find_scenarios([ROOT / "scenarios" / "regressions"])
+TABLES: tuple[Mapping[Any, str], ...] = (
+    phrases.FACTS,
+    phrases.RULES,
+    phrases.REFERENCES,
+    phrases.TASK_DIFFERENCES,
+)
+VERDICT: TypeAdapter[Verdict] = TypeAdapter(Verdict)
+# What makes facts and violations, and where their kind stands.
+MAKERS = ("fact", "violation", "LogError")
+# Where a rule is passed on to one of them.
+PASSES_ON = "workers/oracle/state_oracle.py"
+# Values that a call gives by `**`: by rule.
+SPREAD = {"SHAPE": {"rows", "tokens"}}
+
+
+class Call(NamedTuple):
+    """A call that makes evidence: of what kind, a text or the name of a rule, or None; and the names of its values."""
+
+    where: str
+    maker: str
+    kind: str | None
+    values: frozenset[str]
+
+
+def kind_of(argument: ast.expr) -> list[str | None]:
+    """Return the kind that an argument is, or both of a choice."""
+    match argument:
+        case ast.Constant(value=str(kind)):
+            return [kind]
+        case ast.Attribute(value=ast.Name(id="Rule"), attr=name):
+            return [name]
+        case ast.IfExp(body=first, orelse=second):
+            return [*kind_of(first), *kind_of(second)]
+    return [None]
+
+
+def calls_in(path: Path) -> Iterator[Call]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
+            given = frozenset(keyword.arg for keyword in node.keywords if keyword.arg is not None)
+            where = f"{path.relative_to(ROOT)}:{node.lineno}"
+            for kind in kind_of(node.args[0]):
+                yield Call(where, node.func.id, kind, given)
+
+
+@cache
+def calls() -> tuple[Call, ...]:
+    """Return every call in workers that makes evidence."""
+    return tuple(call for path in sorted((ROOT / "workers").rglob("*.py")) for call in calls_in(path))
+
+
+def names_in(template: str) -> set[str]:
+    """Return the names of the values that a phrase shows."""
+    return {name for _, name, _, _ in Formatter().parse(template) if name}
+
+
+def test_every_kind_of_fact_in_the_source_has_a_phrase_that_shows_each_of_its_values() -> None:
+    facts = [call for call in calls() if call.maker == "fact"]
+    assert [call.where for call in facts if call.kind not in phrases.FACTS] == []
+    wrong = [call for call in facts if names_in(phrases.FACTS[str(call.kind)]) != call.values]
+    assert wrong == []
+    assert {call.kind for call in facts} == set(phrases.FACTS)
+
+
+def test_every_rule_has_a_phrase_that_shows_values_of_it_and_is_judged() -> None:
+    broken = [call for call in calls() if call.maker != "fact"]
+    assert set(phrases.RULES) == set(Rule)
+    assert [call.where.partition(":")[0] for call in broken if call.kind is None] == [PASSES_ON]
+    named_rules = {call: Rule[call.kind] for call in broken if call.kind is not None}
+    wrong = [
+        call
+        for call, rule in named_rules.items()
+        if names_in(phrases.RULES[rule]) != call.values | SPREAD.get(rule.name, set())
+    ]
+    assert wrong == []
+    assert {call.where.split("/")[1] for call in named_rules} == {"judge", "oracle"}
+    assert set(named_rules.values()) == set(Rule)
+
+
+def test_every_reference_and_every_difference_of_tasks_has_a_phrase() -> None:
+    assert set(phrases.REFERENCES) == set(Reference)
+    assert set(phrases.TASK_DIFFERENCES) == set(get_args(Harm.model_fields["what"].annotation))
+
+
+@cache
+def verdict_of(path: Path) -> Verdict:
+    return check(load(path).explicit(), Tapes(), Options(blame=True))
+
+
+def reworded(template: str) -> str:
+    """Return another phrase with the same values."""
+    parts = Formatter().parse(template)
+    shown_parts = (f"{{{name}{f'!{how}' if how else ''}:{form}}}" for _, name, form, how in parts if name is not None)
+    return f"{len(template)} ~ {' ~ '.join(shown_parts)} ~"
+
+
+@pytest.fixture
+def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in TABLES:
+        for key, template in table.items():
+            monkeypatch.setitem(table, key, reworded(template))
+
+
+def named(path: Path, verdict: Verdict) -> tuple[str, str]:
+    """Return the bug that a finding on a file is, and the name of its artefact."""
+    trace = load(path).explicit()
+    signature = signature_of(verdict, trace)
+    assert signature is not None
+    return signature.bug, artefact_name(Judgement(verdict=verdict, trace=trace, schedules=1))
+
+
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: str(path.stem))
+def test_fingerprints_survive_any_rewording(path: Path, request: pytest.FixtureRequest) -> None:
+    verdict = verdict_of(path)
+    assert is_finding(verdict)
+    plain = named(path, verdict)
+    request.getfixturevalue("other_words")
+    again = check(load(path).explicit(), Tapes(), Options(blame=True))
+    assert again == verdict
+    assert named(path, again) == plain
+
+
+def test_some_rewording_changes_what_is_said(request: pytest.FixtureRequest) -> None:
+    found = Diverged(stats=NO_STATS, difference=difference(fact("digest"), violation(Rule.IDLE, count=3)))
+    lines = finding_lines(found)
+    request.getfixturevalue("other_words")
+    assert finding_lines(found) != lines
+
+
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: str(path.stem))
+def test_what_is_found_of_a_regression_survives_json_and_has_words(path: Path) -> None:
+    verdict = verdict_of(path)
+    stored = VERDICT.validate_json(VERDICT.dump_json(verdict))
+    assert stored == verdict
+    assert finding_lines(stored) == finding_lines(verdict) != []
+    assert all(line and "{" not in line for line in finding_lines(verdict))
+
+
+def difference(expected: object, actual: object) -> Difference:
+    """Return a difference between two pieces of evidence."""
+    return Difference.model_validate(
+        {"plane": "logits", "variable": "logprobs", "step": 3, "expected": expected, "actual": actual}
+    )
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 1.0, -2.5e-7, np.float32(0.1)])
+def test_a_number_that_json_lacks_survives_it_and_has_words(number: float) -> None:
+    told = fact("token_with", token=np.int32(3), logprob=number)
+    among = difference(shown((3, number, None, True)), fact("held_too", before=told, what="drafts", request="a"))
+    for each in (difference(told, shown(number)), among):
+        assert Difference.model_validate_json(each.model_dump_json()) == each
+    assert shown_text(told) == f"token 3 with {number:.4f}"
+    assert actual_text(among) == f"token 3 with {number:.4f}, drafts of request a"
+
+
+def test_states_and_hashes_are_shown_as_such_and_survive_json() -> None:
+    found = difference((1 << 64) - 1, ((1 << 63) + 7, 5))
+    assert Difference.model_validate_json(found.model_dump_json()) == found
+    assert actual_text(found) == f"[{(1 << 63) + 7}, 5]"
+    assert value_text((1 << 64) - 1) == "f" * 16
+
+
+def test_what_is_no_evidence_is_refused() -> None:
+    with pytest.raises(TypeError, match="dict is no evidence"):
+        fact("entry", entry={})
+    with pytest.raises(AssertionError, match="plain values"):
+        shown((Fact(kind="nothing"),))
