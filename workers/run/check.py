@@ -8,13 +8,17 @@ Does not verify: other schedules of the same trace (`worker` runs those); a mist
 judge sees.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from scenarios.capabilities import lacking
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
+from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Fact, fact
+from workers.record.evidence import Difference, Fact, fact
+from workers.record.observation import Observation
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
@@ -32,7 +36,7 @@ from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, si
 from workers.run.references import References
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, DeviceError, RunConfig, TargetKind
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
 
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
@@ -77,28 +81,20 @@ def check(
 
 def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
     """Run a trace and let the panel judge it; outputs alone are compared with those of other runs."""
-    run: Run | None = None
     try:
         run = Run(trace, tapes, options, kind, config)
-        keeps = kept_by(run, options.compared)
-        found = run.to_end()
-        stats, outputs, steps = run.stats(), run.target.outputs(), run.panel.observations
-        if isinstance(found, NotDrained):
-            return Stuck(stats=stats, waits=found)
-        if found is None and keeps is not None:
-            keeps(run.target.left_over(), run.target.digest())
-        found = run.explained(found) if found is not None else None
     except DeviceError:
         raise
     except Exception as error:
-        if isinstance(error.__cause__, DeviceError):
-            raise error.__cause__ from None
-        if run is None:
-            return Crashed(stats=NO_STATS, error=error_text(error), where=site_of(error))
-        return run.broken_off(error)
-    finally:
-        if run is not None:
-            run.target.close()
+        return Crashed(stats=NO_STATS, error=error_text(error), where=site_of(error))
+    try:
+        ended = _ended(run, options)
+    except EngineFailed as error:
+        # It failed to give the engine back.
+        return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
+    if not isinstance(ended, _Ended):
+        return ended
+    found, stats, outputs, steps = ended
     if kind.capabilities.logs_decisions:
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
     comparison = Comparison(trace, tapes, kind, config, options.compared or References())
@@ -111,6 +107,36 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     if found is None:
         return _as_expected(trace, stats)
     return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, trace, steps)}))
+
+
+class _Ended(NamedTuple):
+    """The end of a run: the first difference, and what the engine has shown."""
+
+    found: Difference | None
+    stats: Stats
+    outputs: Outputs
+    steps: Sequence[Observation]
+
+
+def _ended(run: Run, options: Options) -> _Ended | Verdict:
+    """Drive a run to its end, and close its engine; return a verdict where it does not come to an end."""
+    try:
+        keeps = kept_by(run, options.compared)
+        found = run.to_end()
+        if isinstance(found, NotDrained):
+            return Stuck(stats=run.stats(), waits=found)
+        if found is None and keeps is not None:
+            keeps(run.target.left_over(), run.target.digest())
+        explained = run.explained(found) if found is not None else None
+        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.observations)
+    except DeviceError:
+        raise
+    except Exception as error:
+        if isinstance(error.__cause__, DeviceError):
+            raise error.__cause__ from None
+        return run.broken_off(error)
+    finally:
+        run.target.close()
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:

@@ -1,16 +1,28 @@
 """Answers of an engine's process as values: what is of another shape or type is refused before anybody reads it."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
-from pydantic_core import from_json
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
+from pydantic_core import from_json, to_json
 
 from scenarios.spec import Value
 from workers.record.evidence import Harm, MissingOrder, Site
 from workers.targets.child.messages import MessageError
 
 Integers: TypeAlias = list[StrictInt]
+V = TypeVar("V", bound=Value)
 Numbers: TypeAlias = tuple[StrictInt | StrictFloat, ...]
+
+
+def _strictly(model: type[V]) -> Callable[[object], V]:
+    """Return what validates a part of an answer as a model, without conversions."""
+    return lambda value: model.model_validate_json(to_json(value), strict=True)
+
+
+StrictSite: TypeAlias = Annotated[Site, BeforeValidator(_strictly(Site))]
+StrictOrder: TypeAlias = Annotated[MissingOrder, BeforeValidator(_strictly(MissingOrder))]
+StrictHarm: TypeAlias = Annotated[Harm, BeforeValidator(_strictly(Harm))]
 
 
 class Failed(Value):
@@ -18,7 +30,7 @@ class Failed(Value):
 
     number: StrictInt
     error: StrictStr
-    where: Site
+    where: StrictSite
 
 
 class Answered(Value):
@@ -153,7 +165,7 @@ class Stepped(_Shown):
 class Race(Value):
     """Two accesses of the same memory that nothing orders, and how often."""
 
-    order: MissingOrder
+    order: StrictOrder
     count: StrictInt
 
 
@@ -167,7 +179,7 @@ class Reported(_Shown):
 class Harmed(Value):
     """What a race did."""
 
-    harm: Harm
+    harm: StrictHarm
 
 
 A = TypeVar("A", bound=Value)

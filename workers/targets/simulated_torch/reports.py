@@ -141,14 +141,14 @@ def race_of(native: NativeRace, root: Path) -> Race:
     first, second = native["first"], native["second"]
     reused = first["tenancy"] != second["tenancy"]
     return Race(
-        _buffer(first, root),
-        _buffer(second, root) if reused else None,
-        native["low"],
-        native["high"],
-        _access(first, root),
-        _access(second, root),
-        native["count"],
-        source_lines(first["allocated"], root) if not first["buffer"] else (),
+        buffer=_buffer(first, root),
+        reused_as=_buffer(second, root) if reused else None,
+        low=native["low"],
+        high=native["high"],
+        first=_access(first, root),
+        second=_access(second, root),
+        count=native["count"],
+        allocated=source_lines(first["allocated"], root) if not first["buffer"] else (),
     )
 
 

@@ -14,8 +14,12 @@ from typing import Any
 
 Message = dict[str, Any]
 AT, HOW, RACES = sys.argv[1], sys.argv[2], sys.argv[3:] == ["races"]
-_SIDE = {"who": "compute", "op": "copy", "step": 0, "function": "forward", "where": "model.py:1"}
-_RACE = {"memory": "rows", "count": 1, "first": {**_SIDE, "how": "write"}, "second": {**_SIDE, "how": "read"}}
+_SITE = {"function": "run", "file": "core.py", "line": 1}
+_SIDE = {"lane": "compute", "op": "copy", "step": 0, "site": _SITE}
+_RACE = {
+    "order": {"memory": "rows", "first": {**_SIDE, "how": "write"}, "second": {**_SIDE, "how": "read"}},
+    "count": 1,
+}
 
 
 def say(text: bytes) -> None:
@@ -67,7 +71,7 @@ class Engine:
             case "report":
                 return {"races": [_RACE] if RACES else [], "counts": {"tasks": 3}, "seen": []}
             case "harm":
-                return {"harm": "benign"}
+                return {"harm": {"kind": "benign"}}
             case _:
                 return {}
 
@@ -127,9 +131,9 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "says half a line and ends": half,
     "says half a line": half,
     "closes its input": deaf,
-    "raises": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no", "where": "core.py:1"}),
+    "raises": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no", "where": _SITE}),
     "raises without a place": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no"}),
-    "raises what is no text": lambda number, answer: line_of({"number": number, "error": 7, "where": ""}),
+    "raises what is no text": lambda number, answer: line_of({"number": number, "error": 7, "where": _SITE}),
     "says a line without an end": lambda number, answer: b" " * (1 << 17),
     "says no JSON": lambda number, answer: b"no JSON\n",
     "says an empty line": lambda number, answer: b"\n",
@@ -142,7 +146,7 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "says another number": lambda number, answer: right(number + 1, answer),
     "says no answer": lambda number, answer: line_of({"number": number}),
     "says answer and error": lambda number, answer: line_of(
-        {"number": number, "answer": answer, "error": "", "where": ""}
+        {"number": number, "answer": answer, "error": "", "where": _SITE}
     ),
     "answers with a list": lambda number, answer: line_of({"number": number, "answer": [answer]}),
     "answers with fields of wrong types": spoilt,

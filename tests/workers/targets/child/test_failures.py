@@ -82,7 +82,7 @@ class Misbehaving(ChildKind):
     """An engine that answers one question as it should not."""
 
     name = "misbehaving"
-    capabilities = Capabilities(spec={"depth": (1,), "num_speculative_tokens": (0,), "layers": ()})
+    capabilities = Capabilities(spec={"depth": (1,), "num_speculative_tokens": (0,), "layers": ()}, planes=("races",))
 
     def __init__(self, at: str, how: str, races: bool = False) -> None:
         command = (sys.executable, "-S", "-E", str(CHILD), at, how, *(("races",) if races else ()))
