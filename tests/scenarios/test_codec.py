@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scenarios.codec import BYTES_MAX, ScenarioError, dumps, find_scenarios, load, loads
+from scenarios.codec import BYTES_MAX, ScenarioError, dumps, find_scenarios, load, loads, run_on
 from scenarios.events import AcceptRate, Hold, Label, NoValidToken, Preempt, PromptDraw, Schedule, Submit
 from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace
@@ -195,6 +195,41 @@ def test_damaged_yaml_is_a_trace_or_a_scenario_error_and_nothing_else(seed: int,
     else:
         assert message.startswith("f:")
         assert "\n" not in message
+
+
+RUN_ON = {"engine": "vllm", "device": "triton-cpu", "engine_home": "no", "engine_path": "/a b/c: [d]#\u2028"}
+
+
+@pytest.mark.parametrize("keys", [(), ("device",), ("engine", "engine_path"), tuple(RUN_ON)])
+def test_what_a_file_was_run_on_survives_yaml_and_is_no_part_of_its_trace(
+    keys: tuple[str, ...], tmp_path: Path
+) -> None:
+    trace, given = random_trace(3), {key: RUN_ON[key] for key in keys}
+    path = tmp_path / "a.yaml"
+    path.write_text(dumps(trace, given))
+    assert run_on(path) == given
+    assert load(path) == trace
+    assert dumps(load(path)) == dumps(trace)
+    assert ("run_on" in path.read_text()) is bool(keys)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "words"),
+    [
+        ("run_on: {device: sim, engin: vllm}\n", 1, 'unknown key "engin" in run_on; did you mean engine?'),
+        ("seed: 1\nrun_on:\n  device: sim\n  devise: sim\n", 4, 'unknown key "devise" in run_on; did you mean device?'),
+        ("run_on:\n  device: 3\n", 2, "run_on.device is 3"),
+        ("run_on: sim\n", 1, 'run_on is "sim"; a mapping'),
+    ],
+)
+def test_what_no_file_can_be_run_on_is_refused_by_line(lines: str, line: int, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(lines + SUBMIT)
+    for read in (load, run_on):
+        with pytest.raises(ScenarioError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}:{line}: ")
+        assert words in str(caught.value)
 
 
 def test_a_file_is_read_and_named_in_messages(tmp_path: Path) -> None:
