@@ -108,7 +108,7 @@ class Engine:
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Enqueue a step; a pending reorder takes effect in the next with rows, a pending dummy step in the next without."""
+        """Enqueue a step; a pending reorder permutes the next with rows, a pending dummy step is the next without."""
         assert plan.step == self.tick, f"step {plan.step} is launched at tick {self.tick}"
         permute: Permutation | None = None
         if self._reorder is not None and plan.rows:

@@ -220,7 +220,7 @@ class Scheduler:
         return None
 
     def reset_cache(self, running: bool) -> None:
-        """Reset the prefix cache; with `running` preempt all running requests before, in drop mode, the last one first."""
+        """Reset the prefix cache; with `running` preempt all running requests before, last one first, in drop mode."""
         preempts = running and bool(self.running)
         while running and self.running:
             self.preempt(self.running[-1], "reset", "drop")
