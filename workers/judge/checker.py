@@ -254,7 +254,6 @@ class Checker(Judge):
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """Return the planes in which something was compared so far."""
         return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
 
     def _count(self, point: str, names: Collection[str]) -> None:

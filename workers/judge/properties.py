@@ -33,8 +33,8 @@ class Account:
     """Counts of one request.
 
     `known` counts its tokens, up to its `limit`, `computed` those of them computed in this epoch, `scheduled` all that
-    were scheduled in it; it samples once these reach `needed`, those known when it joined. `samples` rows in flight sample
-    for it, up to `tokens` tokens; `stale` rows in flight are of an earlier epoch and will be delivered.
+    were scheduled in it; it samples once these reach `needed`, which were known when it joined. `samples` rows in
+    flight sample for it, up to `tokens` tokens; `stale` rows in flight are of an earlier epoch and will be delivered.
     """
 
     index: int

@@ -87,13 +87,11 @@ class RaceDetector:
         clock[record.lane] += 1
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Order what follows on the lane after the record."""
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
             clock[:] = map(max, clock, record.clock)
 
     def synchronized(self, record: EventRecord) -> None:
-        """Order what follows on the host after the record."""
         self.waited(self._host, record)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
@@ -127,7 +125,6 @@ class Races(Judge):
         self.first = first
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first race as a difference."""
         race = self.first()
         if race is None:
             return None

@@ -70,7 +70,6 @@ class StepIdentities(Judge):
         self._residencies: dict[int, Residency] = {}
 
     def see_log(self, log: Sequence[Entry | Observation]) -> None:
-        """Keep the observations of a step; they are judged at the end."""
         for seen in log:
             assert isinstance(seen, Observation), "its decisions are its own"
             match seen.point:
@@ -93,11 +92,9 @@ class StepIdentities(Judge):
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """Its planes, once a step was shown."""
         return PLANES if self._steps else ()
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first identity that does not hold."""
         for number in sorted(self._steps):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:

@@ -96,7 +96,6 @@ class Arguments:
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
-        """Return how the op uses each argument, in order."""
         return cls.used
 
     def on(self, memory: Mapping[str, Any]) -> Self:
@@ -104,7 +103,6 @@ class Arguments:
         return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
     def values(self) -> tuple[Any, ...]:
-        """Return all arguments, in order."""
         taken: tuple[Any, ...] = type(self).taken(self)
         return taken
 

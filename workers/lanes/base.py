@@ -86,7 +86,6 @@ class BaseMachine:
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> FlatBuffer:
-        """Give memory to the machine; see `lane.Machine.buffer`."""
         assert name not in self.buffers, f"buffer {name} exists"
         assert not (pinned and (lane or whole)), f"buffer {name}: pinned memory is the host's too"
         self.buffers[name] = made = self._buffer(name, data, pinned, lane, whole)

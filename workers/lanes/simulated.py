@@ -32,7 +32,6 @@ class SimulatedLane(BaseLane):
         self.awaited = EventRecord(index, step=0, done=True)
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue a device op; see `lane.Lane.launch`."""
         machine = self._machine
         prepared = self._prepared.get(arguments)
         if prepared is None or prepared.function is not op:
@@ -136,13 +135,11 @@ class SimulatedLane(BaseLane):
                 machine.observer.ran(self.index, name, prepared.uses(), step)
 
     def head(self) -> tuple[str, int]:
-        """Return name and step of the op at the head."""
         launch = self.queue[0]
         assert type(launch) is Launch
         return launch.prepared.op.name, launch.step
 
     def blocking(self) -> EventRecord | None:
-        """Return the record that the lane waits for, if it waits."""
         head = self.queue[0] if self.queue else None
         return head[0] if type(head) is tuple else None
 

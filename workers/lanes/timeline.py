@@ -89,7 +89,6 @@ class TimelineRecorder:
     _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
 
     def made(self, event: LaneEvent) -> None:
-        """Keep an event, to look up its name."""
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
@@ -129,7 +128,6 @@ class TimelineRecorder:
             self._waits.setdefault(lane, []).append((before, self._name_of(record)))
 
     def synchronized(self, record: EventRecord) -> None:
-        """Note that the host has waited for a record."""
         self.watcher.synchronized(record)
         name = self._name_of(record)
         task = self._task(HOST, f"wait {name}", self._step, ())
@@ -139,7 +137,6 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, name))
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Note an access of the host."""
         self.watcher.touched(span, mode, step, written_in)
         task = self._task(HOST, "read" if mode == "in" else "write", step, [(span, mode)])
         task.ran = self._tick()

@@ -119,7 +119,6 @@ class Eagle(DrafterTruth):
     """Fed with the target's hidden word at a position and the token after it; goes on from its own output."""
 
     def follow(self, position: int) -> None:
-        """Extend the cache."""
         vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
         self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
 
@@ -195,7 +194,6 @@ class Mtp(DrafterTruth):
     """Fed with the token at a position and the target's hidden word before it; goes on from its own output."""
 
     def follow(self, position: int) -> None:
-        """Extend the cache."""
         before = self._tape.hidden[position - 1] if position else 0
         vector = model.draft_hidden(before, self._tape.tokens[position])
         self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
@@ -220,7 +218,6 @@ class Dflash(DrafterTruth):
     """A context of the target's hidden words, and behind it a block of the next token and masks that see each other."""
 
     def follow(self, position: int) -> None:
-        """Extend the context."""
         self._append(model.kv_word(self._tape.hidden[position], position, model.DRAFTER_LAYER))
 
     def _drafts(self, ask: Ask) -> Drafts:

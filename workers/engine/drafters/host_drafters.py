@@ -72,7 +72,6 @@ class SuffixDrafter:
         self._num_seen: dict[int, int] = {}
 
     def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
-        """Return up to `num_drafts` tokens."""
         counts = self._grow(request, tokens)
         length = next((n for n in range(min(SUFFIX_MAX, len(tokens)), 0, -1) if tuple(tokens[-n:]) in counts), 0)
         found: list[int] = []
@@ -85,11 +84,9 @@ class SuffixDrafter:
 
     @property
     def requests(self) -> Sequence[int]:
-        """The requests whose counts are kept."""
         return tuple(self._counts)
 
     def forget(self, request: int) -> None:
-        """Drop the counts of a request."""
         self._counts.pop(request, None)
         self._num_seen.pop(request, None)
         assert len(self._counts) == len(self._num_seen), f"{[*self._counts]} are counted, {[*self._num_seen]} seen"

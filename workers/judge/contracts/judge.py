@@ -70,7 +70,6 @@ class Contracts(Judge):
                 known.output = output
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first contract that is broken, as a difference."""
         breach = self.first_breach(end.outputs)
         return breach.difference(end.steps) if breach is not None else None
 

@@ -20,7 +20,6 @@ class Vllm(ChildKind):
     capabilities = limits.FIRST_RUNNER
 
     def is_known(self, race: MissingOrder) -> bool:
-        """Tell whether a race is one of vLLM's known ones."""
         return is_known(race.first.actor, race.second.actor, race.memory)
 
     def _keeper(self, config: RunConfig) -> Keeper:
