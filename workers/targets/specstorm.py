@@ -109,7 +109,7 @@ class SpecstormTarget(Target):
         return self.recorder.writers.get((step, variable), ())
 
     def _writers(self, variable: str) -> tuple[Access, ...]:
-        """Return who wrote the buffers behind a variable last, newest first in each of them."""
+        """Return the last writers of a variable's buffers, newest first in each of them."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")

@@ -29,7 +29,7 @@ A = TypeVar("A", bound=Value)
 
 @dataclass(slots=True)
 class Delivered:
-    """What a client has of one request."""
+    """Output of one request so far."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[int | float] = field(default_factory=list)
@@ -159,18 +159,18 @@ class ChildTarget(Target):
         try:
             return self._process.ask(question, kind)
         except EngineFailed:
-            # Whatever went wrong, the process has given the trace up, or ended.
+            # The process has abandoned the trace, or ended.
             self._has_failed = True
             raise
 
 
 def _observations(seen: tuple[Seen, ...]) -> list[Observation]:
-    """Return what a process says that it has seen as observations."""
+    """Return a process's observations as values of `record`."""
     return [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
 
 
 class ChildKind(TargetKind):
-    """A kind of engine that runs in a process of its own, kept from trace to trace; `_keeper` says by whom."""
+    """A kind of engine that runs in a process of its own, kept from trace to trace; `_keeper` returns its keeper."""
 
     def is_known(self, race: MissingOrder) -> bool:
         """Tell whether a race is one that is counted, not reported again."""
@@ -189,7 +189,7 @@ class ChildKind(TargetKind):
         return ChildTarget(trace, self._keeper(config).process(), watch, self.is_known)
 
     def renew(self, config: RunConfig) -> bool:
-        """Give up all engines that are kept; a process that fails to has none left either, for it is ended."""
+        """Drop all engines that are kept; a process that fails to do so is ended."""
         keeper = self._keeper(config)
         try:
             keeper.process().ask({"do": "forget"}, Nothing)

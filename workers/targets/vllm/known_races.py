@@ -35,7 +35,7 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         r"runner\.input_batch\.num_computed_tokens_cpu_tensor",
         "vllm_computed_counts_in_flight",
     ),
-    # Whoever gets the memory next writes it: anybody.
+    # The memory is reused, so any function may write it next.
     KnownRace(
         "_copy_valid_sampled_token_count",
         "",
