@@ -23,7 +23,7 @@ class Repetition:
         self._num_logged = self._num_captured = 0
 
     def goes_on(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
-        """Tell whether what is shown next is the same."""
+        """Tell whether the next step's records are the same."""
         agreed, logged, captured = self._agreed, self._num_logged, self._num_captured
         self._num_logged += len(log)
         self._num_captured += len(captures)
@@ -32,7 +32,7 @@ class Repetition:
         )
 
     def ends(self, left: Observation, digest: str) -> bool:
-        """Tell whether all was shown, and the end is the same."""
+        """Tell whether all records were shown, and the end is the same."""
         agreed = self._agreed
         shown = self._num_logged, self._num_captured
         return shown == (len(agreed.log), len(agreed.captures)) and (left, digest) == (agreed.left, agreed.digest)
@@ -85,6 +85,6 @@ def _stats_if_same(run: Run, agreed: AgreedRun) -> Stats | None:
     others = tuple(judge for judge in run.panel.judges if judge is not run.panel.checker)
     if not is_same or Panel(others).at_end(target, feed.tick) is not None:
         return None
-    # What was compared is what the checker of the other run compared.
+    # The planes and counts compared are those of the other run's checker.
     run.panel = Panel((agreed.checker, *others), agreed.checker)
     return run.stats()
