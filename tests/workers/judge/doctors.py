@@ -45,11 +45,11 @@ class Place:
 
     @property
     def num_free(self) -> int:
-        """Blocks nobody owns."""
+        """Free blocks."""
         return self.spec.num_blocks - sum(len(truth.blocks) for truth in self.oracle.requests)
 
     def free_block(self) -> int | None:
-        """Return a block nobody owns."""
+        """Return a free block."""
         owned = {block for truth in self.oracle.requests for block in truth.blocks}
         assert isinstance(self.entry, Scheduled)
         owned |= {block for row in self.entry.rows for block in row.blocks.new}

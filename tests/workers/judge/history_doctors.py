@@ -71,7 +71,7 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
     return None
 
 
-def not_heard(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
+def ignored(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
     """Leave out what an event did, and judge the next step or results."""
     if isinstance(entry, Preempted) and entry.cause != "event":
         return None
@@ -200,9 +200,9 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
         r"it is step \d+ at tick \d+, next is",
         on(Scheduled, lambda p, e: [replace(e, step=e.step + 1)]),
     ),
-    "a submit is not heard": ("request r. was not submitted, its event was due", on(Submitted, not_heard)),
-    "an abort is not heard": ("request r. goes on, its abort was due", on(Aborted, not_heard)),
-    "a preemption is not heard": ("request r. runs on, its preemption was due", on(Preempted, not_heard)),
+    "a submit is ignored": ("request r. was not submitted, its event was due", on(Submitted, ignored)),
+    "an abort is ignored": ("request r. goes on, its abort was due", on(Aborted, ignored)),
+    "a preemption is ignored": ("request r. runs on, its preemption was due", on(Preempted, ignored)),
     "a preemption for blocks at another tick": (
         r"request \d was preempted at tick \d+, next is",
         by_blocks(lambda e: [replace(e, tick=e.tick + 1)]),
@@ -249,7 +249,7 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[str, Doctor]] = {
             lambda p, e: [CacheReset(e.tick)] if not any(event.do[:5] == "reset" for event in p.trace.events) else None,
         ),
     ),
-    "a reset is not heard": ("the prefix cache was not reset, its event was due", on(CacheReset, not_heard)),
+    "a reset is ignored": ("the prefix cache was not reset, its event was due", on(CacheReset, ignored)),
     "a reset before those that run are preempted": (
         "the prefix cache was reset at tick",
         on(Preempted, lambda p, e: [CacheReset(e.tick)] if e.cause == "reset" else None),

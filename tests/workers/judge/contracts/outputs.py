@@ -31,7 +31,7 @@ def judged(
 
 
 def deliveries_of(*events: AnyEvent) -> Contracts:
-    """Return deliveries under the terms of a trace of these events, of which nothing was heard yet."""
+    """Return deliveries under the terms of a trace of these events, without any output yet."""
     return Contracts(terms_of(Trace(spec=SPEC, events=events), True))
 
 

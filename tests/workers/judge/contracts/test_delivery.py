@@ -51,7 +51,7 @@ def test_the_first_breach_is_kept() -> None:
     assert found.actual == "2 tokens"
 
 
-def test_an_output_nobody_asked_for_is_seen_on_the_way() -> None:
+def test_an_output_without_a_request_is_seen_on_the_way() -> None:
     deliveries = deliveries_of()
     deliveries.shown({"z": Output((), None)})
     assert deliveries.breach is not None
@@ -97,7 +97,7 @@ def test_who_comes_under_a_name_again_starts_with_nothing() -> None:
         assert deliveries.breach.contract == "name"
 
 
-def test_an_abort_counts_where_somebody_lives() -> None:
+def test_an_abort_counts_where_a_request_is_alive() -> None:
     deliveries = deliveries_of()
     deliveries.aborted(Abort(tick=0, request="a"), None)
     deliveries.submitted(SUBMIT, None, None)

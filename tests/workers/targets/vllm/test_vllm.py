@@ -122,7 +122,7 @@ def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> N
         runs.kind.stop()
 
 
-def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_is_reported_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "is_known", lambda first, second, memory: "backup_next_token_ids" not in memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
     verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
