@@ -88,9 +88,7 @@ class Digits:
         return number
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return an item of `numbers`, each place equally likely."""
         return numbers[self.below(len(numbers))]
 
     def one_in(self, count: int) -> bool:
-        """Return true with probability 1 / `count`."""
         return self.below(count) == 0

@@ -40,15 +40,12 @@ class _Drawn:
         self._draw = draw
 
     def below(self, bound: int) -> int:
-        """Return the next number in [0, bound)."""
         return self._draw(st.integers(0, bound - 1)) if bound > 1 else 0
 
     def of(self, numbers: Sequence[int]) -> int:
-        """Return an item of `numbers`."""
         return numbers[self.below(len(numbers))]
 
     def one_in(self, count: int) -> bool:
-        """Return true for one of `count` numbers, the largest."""
         return self.below(count) == count - 1
 
 

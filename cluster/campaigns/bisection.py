@@ -1,4 +1,4 @@
-"""Bisection: which release of an engine shows a bug first, by trying as few of them as possible.
+"""Bisection: find the first release of an engine that shows a bug, in few trials.
 
 The newest release and the oldest are tried first. If the bug is in one of them alone, what lies between is halved; a
 release that cannot tell is passed over for its neighbours.
@@ -28,7 +28,7 @@ class Bisection:
         self.known: dict[str, Status] = {}
 
     def record(self, version: str, status: Status) -> None:
-        """Record what a release has shown."""
+        """Record the status of a release."""
         assert version in self.versions, f"{version} is among the releases"
         assert version not in self.known, f"{version} was tried before"
         self.known[version] = status

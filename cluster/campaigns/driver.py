@@ -49,7 +49,7 @@ def drive(
     store: Store | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run what a planner asks for until it is done, a stop is asked for, or there is no time left.
+    """Run a planner's tasks until it is done, a stop is requested, or there is no time left.
 
     With a store, lost attempts and late answers are written down, and a job goes on counting the attempts that were
     made of it before.

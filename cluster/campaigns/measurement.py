@@ -25,7 +25,7 @@ class Measurement:
         store: Store,
         config: RunConfig = DEFAULT_CONFIG,
     ) -> None:
-        # All faults have a first trial before any has a second: a measurement that is stopped says a little of each.
+        # All faults have a first trial before any has a second: a measurement that is stopped covers each of them.
         each = [(fault, number) for number in range(num_trials) for fault in faults]
         jobs = [TrialJob.of(fault, number, traces_max, baseline, config) for fault, number in each]
         self._jobs = {job.key: job for job in jobs}
@@ -64,7 +64,7 @@ class Measurement:
         return Counts(len(self._trials), len(self._jobs), found)
 
     def trials(self) -> list[Trial]:
-        """Return the trials there are, by fault and number."""
+        """Return the finished trials, by fault and number."""
         return sorted(self._trials.values(), key=lambda trial: (trial.fault, trial.number))
 
 

@@ -22,7 +22,7 @@ NIGHTS = 7
 REPLAY_END, TRACES_END, HUNT_END, NIGHT_END = 0.4, 0.7, 0.8, 1.0
 TRIALS = 3
 TRACES = 200
-# So many files that were not judged are named; report.json has all.
+# The most files without a verdict that are named; report.json has all.
 _NAMED = 5
 
 

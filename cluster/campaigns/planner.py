@@ -10,7 +10,7 @@ from cluster.dispatch.job import AnyJob
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job, after how many lost attempts it is given up, and the slot it should not run on."""
+    """A job, the number of lost attempts after which it is given up, and the slot it should not run on."""
 
     job: AnyJob
     losses_max: int = LOSSES_MAX

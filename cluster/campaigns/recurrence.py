@@ -1,4 +1,4 @@
-"""Recurrence of findings over nights: what is new, what was seen before, what is known, what no longer shows."""
+"""Recurrence of findings over nights: new ones, those seen before, known ones, and those not found any more."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -10,7 +10,7 @@ from scenarios.spec import Value
 class Recurrence(Value):
     """The findings of a night by fingerprint.
 
-    `again` were seen by earlier nights, and nobody has said that they are known; `gone` are known or were seen, and
+    `again` were seen by earlier nights, and are not recorded as known; `gone` are known or were seen, and
     were not found tonight.
     """
 

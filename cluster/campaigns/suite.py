@@ -21,7 +21,7 @@ class Scenario:
 
 
 class Suite:
-    """Planner of scenarios; what a store holds already is not run again."""
+    """Planner of scenarios; scenarios with a result in the store are not run again."""
 
     def __init__(self, scenarios: Sequence[Scenario], store: Store) -> None:
         self.scenarios = scenarios

@@ -23,7 +23,7 @@ KILLED = Site(function="worker process")
 
 
 def killed(deaths: tuple[str, ...]) -> Crashed:
-    """Return the verdict on a trace whose workers die of it, or have to be killed, whenever it runs."""
+    """Return the verdict on a trace whose workers die, or have to be killed, whenever it runs."""
     return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
 
 
@@ -53,7 +53,7 @@ class FindingState(Value):
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the first state of a finding that was met."""
+        """Return the first state of a finding of a hunt."""
         return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
 
     @classmethod
@@ -127,7 +127,7 @@ class Triage:
         return []
 
     def take(self, record: Record) -> None:
-        """Take the result of a job; one that is no longer waited for is ignored, be it an answer or a loss."""
+        """Process the result of a job; answers and losses of jobs that are not waited for are ignored."""
         if record.job not in self._waiting:
             return
         self._waiting.discard(record.job)
@@ -173,7 +173,7 @@ class Triage:
         self._settle()
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
-        """Take the loss of some candidates; one alone that kills its worker is a crash, of several each runs alone."""
+        """Process the loss of candidates: several run again, each alone; one that kills its worker is a crash."""
         part = self._parts[key]
         if deaths and len(part.candidates) > 1:
             before = self._parts
@@ -189,7 +189,7 @@ class Triage:
         self._settle()
 
     def _settle(self) -> None:
-        """Go on once the first candidate that fails alike is known; those after it are ignored."""
+        """Advance the shrinking once the first candidate that fails alike is known; those after it are ignored."""
         shrinking, count = self.state.shrinking, 0
         assert shrinking is not None, "it has begun"
         for part in self._parts.values():
@@ -213,7 +213,7 @@ class Triage:
             self._update(verdict=state.verdict or verdict)
             self._begin(result.trace, verdict)
         elif state.verdict is not None:
-            # It fails under its own schedule only, or kills whoever judges it again: it stays as it was met.
+            # It fails under its own schedule only, or kills the workers that judge it again: it stays as it was found.
             self._confirmed_as(state.verdict, state.trace)
         elif isinstance(result, Lost) and deaths:
             self._update(verdict=killed(deaths))
@@ -252,7 +252,7 @@ class ShrinkPlanner:
         return self.triage.tasks(slots)
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        # Nothing is written down: what is lost is proposed again.
+        # Nothing is recorded: lost candidates are proposed again.
         pass
 
     def take(self, record: Record) -> None:

@@ -58,12 +58,10 @@ class InProcessPool:
         self._waiting: tuple[AnyJob, int] | None = None
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
-        """Keep the attempt for the next wait."""
         assert self._waiting is None, "slot 0 is busy"
         self._waiting = job, attempt
 
     def replace(self, slot: int, worker: int) -> None:
-        """Make a new judge."""
         assert slot == 0, f"slot {slot}; there is one"
         self._host = EngineHost(self._factory)
         self._events.append(WorkerReady(slot, worker))
@@ -146,7 +144,6 @@ class RayPool:
         return [seat.pid for seat in self._seats]
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
-        """Call the slot's actor, with a deadline."""
         seat = self._seats[slot]
         assert seat.call is None, f"slot {slot} is busy"
         seat.job, seat.attempt = job, attempt
@@ -156,7 +153,6 @@ class RayPool:
         seat.call = seat.actor.perform.remote(job.model_dump_json())
 
     def replace(self, slot: int, worker: int) -> None:
-        """Kill the slot's actor and start another."""
         before = self._seats[slot]
         assert worker == before.worker + 1, f"slot {slot} goes from worker {before.worker} to {worker}"
         self._kill(before)
@@ -184,7 +180,6 @@ class RayPool:
         return events
 
     def close(self) -> None:
-        """Kill all actors."""
         for seat in self._seats:
             self._kill(seat)
 

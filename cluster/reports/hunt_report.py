@@ -290,7 +290,6 @@ class HuntLine:
         self._traces_before: int | None = None
 
     def update(self, counts: Counts) -> None:
-        """Print the line, if the last one is old enough."""
         now, traces = self._clock(), counts.done
         if self._traces_before is None:
             self._traces_before = traces

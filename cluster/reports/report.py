@@ -205,7 +205,6 @@ class LineProgress:
         self._done_before: int | None = None
 
     def update(self, counts: Counts) -> None:
-        """Print a line if the last one is ten seconds old."""
         now = self._clock()
         if self._done_before is None:
             self._done_before = counts.done
@@ -236,7 +235,6 @@ class BarProgress:
         self._bar.start()
 
     def update(self, counts: Counts) -> None:
-        """Move the bar."""
         if self._done_before < 0:
             self._done_before = counts.done
         seconds = time.monotonic() - self._begin

@@ -182,7 +182,6 @@ class Store(Contents):
         self._db.insert("attempts", (job, attempt, self.run.run, slot, None, None), "ABORT")
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
-        """Record the report of a shard; one that has a report keeps it."""
         assert report.traces == job.shard.traces, f"{job.shard.traces} traces, of which {report.traces} are reported"
         text = report.model_dump_json()
         with self._db.transaction():
@@ -191,7 +190,6 @@ class Store(Contents):
         self._forget_running(job.key)
 
     def shard(self, job: str) -> ShardReport | None:
-        """Return the report of a shard."""
         for *_, report in self._db.select("shards", "job = ?", (job,)):
             return ShardReport.model_validate_json(str(report))
         return None
@@ -211,18 +209,15 @@ class Store(Contents):
         return None
 
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
-        """Write the artefact of a finding and return its path in the campaign directory."""
         with storing(self.folder / "artefacts"):
             path = write_artefact(self.folder / "artefacts", judgement, name, config)
         return path.relative_to(self.folder).as_posix()
 
     def keep_finding(self, bug: str, state: str) -> None:
-        """Write the state of a finding down."""
         assert bug, "a finding has a name"
         self._db.insert("findings", (bug, state), "REPLACE")
 
     def finding(self, bug: str) -> str | None:
-        """Return the state of a finding in JSON, None if there is none."""
         return next((str(state) for _, state in self._db.select("findings", "bug = ?", (bug,))), None)
 
 

@@ -32,7 +32,6 @@ class CachingPool(Pool):
 
     @property
     def num_free(self) -> int:
-        """Number of blocks that no request holds, with contents or without."""
         return len(self._free) + len(self.idle)
 
     def take(self, count: int) -> tuple[int, ...] | None:

@@ -39,7 +39,7 @@ from workers.record.observation import POINTS, VARIABLES, Observation
 
 # So many steps are kept before those that are over are looked for.
 _STEPS_KEPT = 8
-# What each capture of a step, or of blocks that go back, must show.
+# The due value of each capture of a step, or of released blocks.
 EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
     "inputs": expected_inputs,
     "sampling": expected_sampling,
@@ -64,7 +64,7 @@ class Checker(Judge):
         self.spec = trace.spec
         self.oracle = Oracle(trace, tapes)
         self.referee = Referee(trace, self.oracle)
-        # What a step brings is counted where it is shown.
+        # Results of a step are counted where they are shown.
         self._properties = Properties(trace) if "processed" in points else None
         self.step = 0
         self.step_processed = -1
@@ -79,7 +79,7 @@ class Checker(Judge):
         self._due = DueCaptures(trace, points)
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
-        """Fold the entries that are new into the oracle and compare what the host shows."""
+        """Fold new entries into the oracle and compare the host's observations."""
         for entry in log:
             if self.is_over:
                 return None
@@ -90,7 +90,7 @@ class Checker(Judge):
         return None
 
     def _entry(self, entry: Entry) -> Difference | None:
-        """Judge an entry, let the oracle take it, and note what it makes due."""
+        """Judge an entry, fold it into the oracle, and note what it makes due."""
         due = self._due.before(entry) if self._due.on_host is not None else None
         if due is not None:
             return difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
@@ -164,11 +164,11 @@ class Checker(Judge):
                 return compare_columns(order, rows, columns, observed) or self._results(observed)
 
     def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
-        """Compare captures of the device; a difference on the host is held against all that the device did before."""
+        """Compare captures of the device; of differences on both sides return the earlier one."""
         on_device, on_host = self._first_of(captures), self._on_host
         if on_device is None or on_host is None:
             return on_host or on_device
-        # What the host does with the results of a step follows from what the device computed in it.
+        # The host's part in the results of a step follows from the values that the device computed in it.
         until = max(on_host.step + _follows_device(on_host), 1 + self.step_processed)
         return on_device if on_device.step < until else on_host
 
@@ -204,7 +204,7 @@ class Checker(Judge):
         return copied if capture.point == "state" or found is not None else None
 
     def _forget(self) -> None:
-        """Drop what is expected of steps that are over: processed, corrected, and captured to their end."""
+        """Drop the expectations of steps that are over: processed, corrected, and captured to their end."""
         steps = self.oracle.steps
         if len(steps) <= _STEPS_KEPT:
             return
@@ -229,7 +229,7 @@ class Checker(Judge):
         """Compare the values of a capture, of a step or of a release."""
         point, step, _, values = capture
         self._count(point, expected)
-        # Without padding everything that is captured is expected.
+        # Without padding all captured values are expected.
         if values == expected:
             return None
         for variable, wanted in expected.items():
@@ -260,7 +260,7 @@ class Checker(Judge):
             self._variables.update(names)
 
     def _results(self, observed: Observation) -> Difference | None:
-        """Compare what else is shown once a step has been processed, and judge what it brought."""
+        """Compare logprobs, cache and pools after a step has been processed, and judge its results by counting."""
         found = self._logprobs(observed) if self._has_logprobs else None
         if found is None and self.oracle.cache is not None:
             found = cached_difference(self.oracle.cache, observed)
@@ -287,7 +287,7 @@ class Checker(Judge):
         return None
 
     def _books(self, observed: Observation) -> Difference | None:
-        """Compare what is free once a step has been processed."""
+        """Compare the numbers of free blocks and state slots after a step has been processed."""
         running, cache = self.oracle.running, self.oracle.cache
         if cache is None:
             num_free = self.spec.num_blocks - sum([len(truth.blocks) for truth in running])
@@ -302,13 +302,13 @@ class Checker(Judge):
 
     @property
     def probes(self) -> dict[str, int]:
-        """What the oracle has counted so far."""
+        """Probes counted by the oracle so far."""
         oracle = self.oracle
         drawn = {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
         return {**drawn, **oracle.happened}
 
     def at_end(self, end: End) -> Difference | None:
-        """Compare what is left: everything was shown, and must have been given back."""
+        """Check that everything due was shown and that the host holds nothing."""
         left = end.left
         assert left is not None, "the engine shows what its host holds"
         if self._copied is not None:

@@ -1,4 +1,4 @@
-"""Distributions of what is drawn, judged by G-tests: against a law that is known, or between two samples.
+"""G-tests of drawn tokens: against a known law, or between two samples.
 
 Verifies: that counts are likely under a law, or under one law that two samples share; outcomes too few to tell are
 counted together.
@@ -27,7 +27,7 @@ def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple
 
 
 def two_sample_g_test(first: Mapping[Outcome, int], second: Mapping[Outcome, int]) -> tuple[float, int]:
-    """Return the statistic of a G-test of two samples, and its degrees of freedom: do both follow one law."""
+    """Return the statistic of a G-test that two samples follow one law, and its degrees of freedom."""
     sizes = sum(first.values()), sum(second.values())
     share = min(sizes) / sum(sizes)
     both = {outcome: (first.get(outcome, 0), second.get(outcome, 0)) for outcome in sorted({*first, *second})}
@@ -56,7 +56,7 @@ def _term(seen: int, expected: float) -> float:
 
 
 def _pooled(cells: Iterable[tuple[float, tuple[int, ...]]]) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield the cells that expect enough, and the others as one, with as many of the rest as that needs."""
+    """Yield the cells that expect enough outcomes, and the others pooled, with as many cells as the pool needs."""
     few: tuple[float, tuple[int, ...]] | None = None
     for expected, seen in sorted(cells, key=lambda cell: cell[0]):
         if few is None:

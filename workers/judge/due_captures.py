@@ -59,7 +59,7 @@ class DueCaptures:
     def before(self, entry: Entry) -> Fact | None:
         """Return which observation is due before an entry of the log, or None."""
         due = self.on_host
-        # What a step ends gives its blocks back before the step's results are shown.
+        # Requests that a step ends free their blocks before the step's results are shown.
         if due is None or (due[0] == "processed" and isinstance(entry, Freed)):
             return None
         return fact("observation", point=due[0], step=due[1])
@@ -69,31 +69,31 @@ class DueCaptures:
         match entry:
             case Launched(step=step, order=order):
                 if order:
-                    self._owe("launched", step)
+                    self._expect("launched", step)
                     is_drawn = self._may_draw and draws_tokens(steps[step], self._spec)
                     for point in self._drawn if is_drawn else self._certain:
                         self._on_device.append((point, step, order))
             case Corrected(step=step):
                 if steps[step].rows:
-                    self._owe("corrected", step)
+                    self._expect("corrected", step)
             case Processed(step=step):
-                self._owe("processed", step)
+                self._expect("processed", step)
             case Scheduled(step=step, tick=tick):
                 self._tick = tick
-                self._owe("scheduled", step)
+                self._expect("scheduled", step)
             case Freed(request=request):
                 if "freed" in self._points:
                     self._on_device.append(("freed", self._tick, (request,)))
             case Submitted(tick=tick) | Aborted(tick=tick) | Preempted(tick=tick) | CacheReset(tick=tick):
                 self._tick = tick
 
-    def _owe(self, point: str, step: int) -> None:
+    def _expect(self, point: str, step: int) -> None:
         assert self.on_host is None, f"observation {self.on_host} is due before {point}"
         if point in self._points:
             self.on_host = point, step
 
     def observed(self, observation: Observation) -> Fact | None:
-        """Take an observation of the host off; return what is due instead of it, or None."""
+        """Take a due observation of the host off; return the one that is due instead, or None."""
         due = self.on_host
         if due is None or observation[:2] != due:
             return fact("observation", point=due[0], step=due[1]) if due is not None else fact("no_observation")
@@ -101,7 +101,7 @@ class DueCaptures:
         return None
 
     def captured(self, capture: Observation) -> Fact | None:
-        """Take a capture of the device off; return what is due instead of it, or None."""
+        """Take a due capture of the device off; return the one that is due instead, or None."""
         if not self._on_device or capture[:3] != self._on_device[0]:
             return self.next_capture() or fact("no_capture")
         self._on_device.popleft()
@@ -115,7 +115,7 @@ class DueCaptures:
         return fact("capture", point=point, step=step, requests=requests)
 
     def left_over(self) -> tuple[str, Fact] | None:
-        """Return what is due once nothing is left to do, `observations` or `captures` and which, or None."""
+        """Return the observation or capture still due after draining, under `observations` or `captures`; or None."""
         if self.on_host is not None:
             return "observations", fact("observation", point=self.on_host[0], step=self.on_host[1])
         capture = self.next_capture()
@@ -128,5 +128,5 @@ class DueCaptures:
 
 
 def draws_tokens(step: StepTruth, spec: EngineSpec) -> bool:
-    """Tell whether a step samples by chance: for some row that samples, or for all by synthetic rates."""
+    """Tell whether a step draws tokens: for some row that samples, or for all by synthetic rates."""
     return spec.sampling == "synthetic" or any(row.truth.params.temperature and not row.discard for row in step.rows)

@@ -1,7 +1,7 @@
 """Obligations of an engine by the events of a trace: what each demands and allows, once, at its place.
 
 Verifies: that a submit, an abort, a preemption or a reset happened by the time its event is due, in the order of the
-events, and at no other time; whom an event means: the request submitted last under its name.
+events, and at no other time; that an event means the request submitted last under its name.
 Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
 """
 
@@ -36,9 +36,9 @@ Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
 
 
 class EventObligations:
-    """The events in the order in which an engine hears them, and what they ask for now.
+    """The events in the order in which an engine applies them, and what they demand now.
 
-    An event about a request that was not submitted before it, or has ended, asks for nothing; so does a submit whose
+    An event about a request that was not submitted before it, or has ended, demands nothing; so does a submit whose
     name is in use. `k_step` drafts are due; the `spoils` of a request wait for a row of it, `reorder` for a batch, a
     dummy step for a step without one.
     """
@@ -61,20 +61,20 @@ class EventObligations:
         self._next = 0
         self._now: Moment = (-1, len(PLACES) - 1)
 
-    def come_due(self, tick: int, place: Place) -> Violation | None:
-        """Hear every event up to a place of a tick; return which of them was not obeyed, or None."""
+    def advance_to(self, tick: int, place: Place) -> Violation | None:
+        """Apply every event up to a place of a tick; return the first that the engine did not obey, or None."""
         self._now = (tick, PLACES.index(place))
-        return self._hear_until(self._now)
+        return self._apply_until(self._now)
 
     def happened(self, entry: Happening) -> Violation | None:
-        """Return what is wrong with something that happens to a request between two places, or None."""
+        """Return the rule broken by an entry between two places, which some event must demand; or None."""
         if isinstance(entry, Submitted):
             wrong = self._misdated(entry)
             if wrong is not None:
                 return wrong
-        unheard = self._hear_until((self._now[0] + 1, 0))
-        if unheard is not None and self._is_asked_for(entry):
-            # Whoever runs is preempted before the cache is reset.
+        overdue = self._apply_until((self._now[0] + 1, 0))
+        if overdue is not None and self._is_demanded(entry):
+            # Running requests are preempted before the cache is reset.
             if not (isinstance(entry, Preempted) and entry.cause == "reset"):
                 self._next += 1
             return None
@@ -100,26 +100,26 @@ class EventObligations:
         due = self._submits[entry.submit].tick
         return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
-    def _hear_until(self, moment: Moment) -> Violation | None:
-        """Hear events up to a moment or the first that demands something; return what it demands, or None."""
+    def _apply_until(self, moment: Moment) -> Violation | None:
+        """Apply events up to a moment, or to the first that demands an entry; return that demand, or None."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
-            unheard = self._hear(self._events[self._next][2])
-            if unheard is not None:
-                return unheard
+            overdue = self._apply(self._events[self._next][2])
+            if overdue is not None:
+                return overdue
             self._next += 1
         return None
 
-    def _is_asked_for(self, entry: Happening) -> bool:
-        """Tell whether the event that comes next asks for this."""
+    def _is_demanded(self, entry: Happening) -> bool:
+        """Tell whether the next event demands an entry."""
         _, submit, event = self._events[self._next]
         match event, entry:
             case Submit(), Submitted():
                 return entry.submit == submit
             case Abort(), Aborted():
-                return self._oracle.requests[entry.request] is self._bearer(event) and entry.tick == event.tick
+                return self._oracle.requests[entry.request] is self._live(event) and entry.tick == event.tick
             case Preempt(), Preempted():
                 is_due = entry.tick == event.tick and entry.mode == event.mode and entry.cause == "event"
-                return is_due and self._oracle.requests[entry.request] is self._bearer(event)
+                return is_due and self._oracle.requests[entry.request] is self._live(event)
             case ResetPrefixCache(running=True), Preempted() if self._oracle.running:
                 is_due = entry.tick == event.tick and entry.mode == "drop" and entry.cause == "reset"
                 return is_due and self._oracle.requests[entry.request] is self._oracle.running[-1]
@@ -128,13 +128,13 @@ class EventObligations:
             case _:
                 return False
 
-    def _bearer(self, event: Submit | _OfARequest) -> Truth | None:
-        """Return the live request an event names, or None."""
+    def _live(self, event: Submit | _OfARequest) -> Truth | None:
+        """Return the live request with an event's name, or None."""
         truth = self._oracle.newest(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
 
-    def _hear(self, event: AnyEvent) -> Violation | None:
-        """Hear an event; return what it demands of the engine now, or None."""
+    def _apply(self, event: AnyEvent) -> Violation | None:
+        """Apply an event; return the entry it demands of the engine now, as missing, or None."""
         match event:
             case SetK(k=k):
                 self.k_step = min(k, self._k_max)
@@ -145,15 +145,15 @@ class EventObligations:
             case ResetPrefixCache(tick=tick):
                 return violation(Rule.RESET_MISSING, tick=tick)
             case Submit(request=name, tick=tick):
-                if self._bearer(event) is None:
+                if self._live(event) is None:
                     return violation(Rule.SUBMIT_MISSING, name=name, tick=tick)
             case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
-                truth = self._bearer(event)
+                truth = self._live(event)
                 if truth is not None:
-                    return self._hear_of(event, truth)
+                    return self._apply_to(event, truth)
         return None
 
-    def _hear_of(self, event: _OfARequest, truth: Truth) -> Violation | None:
+    def _apply_to(self, event: _OfARequest, truth: Truth) -> Violation | None:
         match event:
             case Abort(tick=tick):
                 return violation(Rule.ABORT_MISSING, name=truth.name, tick=tick)
@@ -168,7 +168,7 @@ class EventObligations:
 
 
 def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:
-    """Return what is to be spoiled of a row once one more event asks for it."""
+    """Return spoils with those of one more event."""
     match event:
         case NoValidToken():
             return spoils._replace(no_valid_token=True)

@@ -11,7 +11,7 @@ from workers.record.observation import VARIABLES, Observation
 
 
 def cached_difference(cache: CachedBlocks, observed: Observation) -> Difference | None:
-    """Compare who holds blocks, what can be found in them, and in which order they would lose it."""
+    """Compare references, cached contents and the order of eviction of blocks."""
     columns = {
         "block_references": cache.num_holders,
         "cached_hashes": cache.hash_of,
@@ -27,7 +27,7 @@ def cached_difference(cache: CachedBlocks, observed: Observation) -> Difference 
 
 
 def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
-    """Return what each row of a processed step brings its request; counts only where the request goes on."""
+    """Return the expected results of a processed step by row; counts only where the request goes on."""
     truths = [row.truth for row in rows]
     ends = [truth.finish_reason for truth in truths]
     computed: list[Any] = [truth.sched_computed for truth in truths]
@@ -81,7 +81,7 @@ def difference(
     actual: object,
     where: tuple[str, str, int | None] = ("", "", None),
 ) -> Difference:
-    """Return a difference; `where` is the request, its commit and the position, of a variable that has them."""
+    """Make a difference in a variable; `where` is the request, its commit and the position, where it has them."""
     request, commit, position = where
     return Difference(
         plane=VARIABLES[variable].plane if variable in VARIABLES else "books",

@@ -1,4 +1,4 @@
-"""Judge of one run: the one shape that all judges have."""
+"""Judge of one run: the interface of all judges."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -7,12 +7,12 @@ from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 
-# What a judge looks at behind each step.
+# The records that a judge sees after each step.
 Sight: TypeAlias = Literal["log", "captures", "outputs"]
 
 
 class End(NamedTuple):
-    """What a run shows once nothing is left to do, after `steps` steps.
+    """Final state of a run that drained after `steps` steps.
 
     `left` is what the host still holds and `digest` that of all captures, of an engine that shows them.
     """
@@ -24,7 +24,7 @@ class End(NamedTuple):
 
 
 class Judge:
-    """What sees a run step by step, answers with the first difference, and may find more at the end.
+    """Interface of judges: see a run step by step and return the first difference; some are found at the end alone.
 
     `sees` names what it is shown behind each step, `planes` those in which it has compared anything.
     """
@@ -51,5 +51,5 @@ class Judge:
         """Remember what has been delivered so far."""
 
     def at_end(self, end: End) -> Difference | None:
-        """Judge what was seen, once nothing is left to do."""
+        """Judge what was seen, after the engine has drained."""
         return None

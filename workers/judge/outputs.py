@@ -1,9 +1,9 @@
-"""Output comparison: what a client gets from one run against what it gets from another one.
+"""Output comparison: a client's outputs of one run against those of another one.
 
 Verifies: tokens, logprobs and finish reason of every request, and that a run ends and does not crash.
 Does not verify: anything before the end. Of a request that is aborted, or whose logits an event spoils, only the common
 part of its tokens is compared: how far it came depends on when. Names that are used again are left out: which of their
-requests come to be does too. So are those whose tokens depend on their drafts. Logprobs are compared as far as a
+requests are submitted does too. So are those whose tokens depend on their drafts. Logprobs are compared as far as a
 request asked for them, where an engine shows more. Where an engine's arithmetic is not exact, nothing of a greedy
 request is compared from a token on whose choice was a near tie in both runs.
 """
@@ -32,7 +32,7 @@ Outputs: TypeAlias = Mapping[str, Output]
 
 
 class OutputDifference(NamedTuple):
-    """The first output of a run that is not as in another one; of a run that broke off, how."""
+    """The first output of a run that differs from another run's, or how the run broke off."""
 
     variable: str
     request: str
@@ -111,14 +111,14 @@ def compare(
 
 
 class _Terms(NamedTuple):
-    """What holds for every request: how close two logits must be for either to win, whether raw ones are shown."""
+    """Terms of every request's comparison: the margin of near ties between logits, whether logprobs are of raw ones."""
 
     logit_margin: float
     is_raw: bool
 
 
 class _Pair:
-    """The outputs of one request from two runs; they have tokens in common up to `end_of_common`, a near tie."""
+    """The outputs of one request from two runs; their tokens are equal up to `end_of_common`, a near tie."""
 
     def __init__(self, submit: Submit, seen: Output, wanted: Output, is_cut_short: bool, terms: "_Terms") -> None:
         self.end_of_common: int | None = None
@@ -160,7 +160,7 @@ class _Pair:
         return None
 
     def _is_near_tie(self, position: int) -> bool:
-        """Tell whether both runs show that the two tokens which they chose differ by less than the margin."""
+        """Tell whether in both runs the two chosen tokens differ by less than the margin."""
         params = self._submit.params
         is_raw = self._terms.is_raw and (_has_penalties(params) or bool(params.logit_bias))
         if not self._terms.logit_margin or params.temperature or (is_raw and params.repetition_penalty != 1):
@@ -178,7 +178,7 @@ class _Pair:
         return True
 
     def _subtracted(self, token: int, position: int) -> float:
-        """Return what penalties and a bias take off a logit of a token behind what both runs have in common."""
+        """Return what penalties and a bias subtract from a token's logit behind the common tokens of both runs."""
         times, params = self._seen.tokens[:position].count(token), self._submit.params
         penalty = params.presence_penalty + params.frequency_penalty * times if times else 0.0
         return penalty - dict(params.logit_bias).get(token, 0.0)
@@ -187,7 +187,7 @@ class _Pair:
         """Compare the logprobs of the first tokens, as many of each as were asked for."""
         asked = self._submit.params.num_logprobs
         if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
-            # They are not equally many for each token, and so nobody knows whose they are.
+            # They are not equally many for each token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None
             first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]
             is_alike = _are_alike(first, second, self._terms.logit_margin)
@@ -224,7 +224,7 @@ def _are_alike(seen: Sequence[int | float], wanted: Sequence[int | float], margi
 
 
 def _possible(logprobs: Sequence[int | float]) -> list[int | float]:
-    """Return logprobs, those of tokens that are as good as impossible infinite."""
+    """Return logprobs with those of practically impossible tokens set to -inf."""
     return [-inf if index % 2 and value < LOGPROB_MIN else value for index, value in enumerate(logprobs)]
 
 
@@ -242,5 +242,5 @@ def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: i
         return False
     others = dict(zip(wanted[2::2], wanted[3::2], strict=True))
     there = others.get(seen[rank - 1], wanted[-1])
-    # Those of tokens that may not come are infinite: any of them.
+    # All forbidden tokens are tied at -inf.
     return margin > 0 and (there == wanted[rank] or abs(there - wanted[rank]) < margin)

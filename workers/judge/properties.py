@@ -1,9 +1,9 @@
 """Properties of scheduling and outputs, judged by counting: they hold whatever formulas engine and referee share.
 
 Verifies: no token beyond a request's limit or the model's, and no end before; every token computed once in an epoch,
-drafts behind the last known one; budget, rows and blocks kept, and used: whoever can run is not left out while they
-last, nobody is cut short; who waits is admitted first come first served, or by priority; not everybody waits.
-Does not verify: values; which reason is given for a request that waits; who is preempted.
+drafts behind the last known one; budget, rows and blocks kept, and used: no request that can run is left out or cut
+short while they last; admission first come first served, or by priority; some request runs.
+Does not verify: values; which reason is given for a request that waits; which one is preempted.
 """
 
 from collections import deque
@@ -30,11 +30,11 @@ from workers.record.observation import Observation
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What is known of one request by counting.
+    """Counts of one request.
 
     `known` counts its tokens, up to its `limit`, `computed` those of them computed in this epoch, `scheduled` all that
-    were scheduled in it; it samples once these reach `needed`, what was known when it joined. `samples` rows in flight
-    sample for it, up to `tokens` tokens; `stale` rows in flight are of an earlier epoch and will be delivered.
+    were scheduled in it; it samples once these reach `needed`, which were known when it joined. `samples` rows in
+    flight sample for it, up to `tokens` tokens; `stale` rows in flight are of an earlier epoch and will be delivered.
     """
 
     index: int
@@ -132,7 +132,7 @@ class Properties:
         if left < 0:
             return violation(Rule.BUDGET, count=-left)
         if self._has_victims:
-            # What is taken back from a victim is left, for nobody was asked again.
+            # The budget of a victim stays unused: no request is scheduled again for it.
             left = 0
         joined: list[tuple[Account, bool]] = []
         for row in entry.rows:
@@ -175,13 +175,13 @@ class Properties:
         return is_aligned or n == spec.long_prefill_token_threshold
 
     def _left_out(self, entry: Scheduled, left: int, joined: Sequence[tuple[Account, bool]]) -> Violation | None:
-        """Judge who does not run: nobody who could."""
+        """Check that no runnable request was skipped."""
         waiting: list[Account] = []
         is_held_back = self._has_victims
         for request, _ in entry.skipped:
             account = self._accounts[request]
             if self._stalls and self._may_be_stalled(account, entry.tick):
-                # It may own what others wait for, or be the first of them.
+                # It may own blocks that others wait for, or be the first of them.
                 is_held_back = True
                 continue
             if not account.running:
@@ -195,7 +195,7 @@ class Properties:
             return violation(Rule.IDLE, count=self._num_idle_steps)
         for account, has_run in joined:
             for other in waiting:
-                # First come, first served: one that has run before is not behind anybody.
+                # First come, first served: a request that has run before goes before all others.
                 if other.rank < account.rank and not (has_run and self._spec.policy == "fcfs"):
                     return violation(Rule.OVERTAKEN, name=account.submit.request, other=other.submit.request)
         if waiting and not is_held_back and left > self._spec.num_speculative_tokens:
@@ -203,20 +203,20 @@ class Properties:
         return None
 
     def _could_be_admitted(self, waiting: Sequence[Account], left: int) -> Violation | None:
-        """Judge those that wait while there are rows and budget: the blocks of the first are too many."""
+        """Check that waiting requests lack rows or blocks, given that there is budget left."""
         spec = self._spec
         if self._num_running >= spec.max_num_seqs:
             return None
         for account in waiting:
             length = min(account.known + spec.num_speculative_tokens * 2, spec.max_model_len)
-            # Whoever ran before may be the first, whoever waits behind it may not be.
+            # Any of them may be the first in the queue: one that ran before is put at its head.
             if self._num_free < -(-length // spec.block_size):
                 return None
         name = waiting[0].submit.request
         return violation(Rule.COULD_RUN, name=name, left=left, blocks=self._num_free)
 
     def _awaits_results(self, account: Account) -> bool:
-        """Tell whether results in flight may say that a request that runs has nothing to compute now."""
+        """Tell whether a running request may have nothing to compute until results in flight arrive."""
         if not account.samples:
             return False
         is_full = account.known + account.tokens >= self._spec.max_model_len
@@ -242,7 +242,7 @@ class Properties:
 
     @staticmethod
     def _advance(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> Violation | None:
-        """Count what a row computed; every token before its drafts is one that was known and not computed yet."""
+        """Add a row's computed tokens; those before its drafts must be known and not computed yet."""
         end = account.computed + row.n - row.d
         if account.computed + row.n >= account.needed:
             account.samples -= 1

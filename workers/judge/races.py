@@ -13,7 +13,7 @@ from workers.judge.judge import End, Judge
 from workers.lanes.lane import Buffer, EventRecord, Mode, Span
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, fact
 
-# One use of memory: its number, lane (the last is the host), local time, what did it, step.
+# One use of memory: its number, lane (the last is the host), local time, op, step.
 _Use: TypeAlias = tuple[int, int, int, str, int]
 _How: TypeAlias = Literal["read", "write"]
 Range: TypeAlias = tuple[int, int]
@@ -26,7 +26,7 @@ class _Cell:
     """One range of a buffer that is used, and the last accesses that a later one of it must be ordered after.
 
     `writes` are those that share memory with it, by the cell they are of, `reads` those of just this range, by lane.
-    Whoever comes after a write comes after all that the write came after: it takes the place of what it covers.
+    An access after a write is after everything before that write: a write replaces the accesses it covers.
     `overlapping` are the cells that share memory with this one, itself too, and whether this one covers them.
     """
 
@@ -48,14 +48,14 @@ class RaceDetector:
         self.race: MissingOrder | None = None
         self.num_accesses = 0
         self._names = (*lanes, HOST)
-        # What each lane knows of the others besides what the host knows: that comes before all it is launched with.
+        # The vector clock of each lane, less the host's: that is before all that the lane is launched with.
         self._clocks = [[0] * len(self._names) for _ in self._names]
         for own, clock in enumerate(self._clocks):
             clock[own] = 1
         self._host, self._host_clock = len(lanes), self._clocks[-1]
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Judge the accesses of an op, or of the host; it happens after everything the host has done and seen."""
+        """Judge the accesses of an op, or of the host, which are after everything the host has done and waited for."""
         clock, host = self._clocks[lane], self._host_clock
         self.num_accesses += len(accesses)
         access = self.num_accesses, lane, clock[lane], op, step
@@ -77,27 +77,25 @@ class RaceDetector:
                     other.writes[cell] = access
 
     def recorded(self, record: EventRecord) -> None:
-        """Keep what the lane knows at the record, and begin another time there.
+        """Keep the lane's clock at the record, and advance its own time.
 
-        Whoever knows of the time of a record knows all that the record knows. What the host knows is left out: whatever
-        a lane is launched with later comes after that, and after more.
+        A clock that includes the record's time includes the record's clock. The host's clock is left out: all that a
+        lane is launched with later is after that, and after more.
         """
         clock = self._clocks[record.lane]
         record.clock = tuple(clock)
         clock[record.lane] += 1
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Order what follows on the lane after the record."""
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
             clock[:] = map(max, clock, record.clock)
 
     def synchronized(self, record: EventRecord) -> None:
-        """Order what follows on the host after the record."""
         self.waited(self._host, record)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Judge an access of the host, and whether what it expects there is still the last thing written."""
+        """Judge an access of the host, and whether the last write there is still the expected step's."""
         self.launched(self._host, "access", ((span, mode),), step)
         if written_in is not None and span.watched.writes:
             newest = max(span.watched.writes.values())
@@ -119,7 +117,7 @@ class RaceDetector:
 
 
 class Races(Judge):
-    """Judge of the order of accesses; `first` returns the first race of the run, as whoever watches it knows it."""
+    """Judge of the order of accesses; `first` returns the first race of the run."""
 
     planes = (RACES,)
 
@@ -127,7 +125,6 @@ class Races(Judge):
         self.first = first
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first race: an order was due, and there is none."""
         race = self.first()
         if race is None:
             return None
@@ -143,7 +140,7 @@ class Races(Judge):
 
 
 def _cell_of(span: Span) -> _Cell:
-    """Return the cell of a span's range, and keep it with the span; a new one is made known to those it overlaps."""
+    """Return the cell of a span's range, and keep it with the span; link a new one with those it overlaps."""
     buffer = span.buffer
     if buffer.accesses is None:
         buffer.accesses = {}
@@ -158,7 +155,7 @@ def _cell_of(span: Span) -> _Cell:
                 if other is cell:
                     continue
                 other.overlapping.append((cell, low <= start and stop <= high))
-                # Where another write took the place of the cell's own, it is that of a cell around it.
+                # A write that replaced the cell's own is that of a cell around it.
                 if other in other.writes:
                     cell.writes[other] = other.writes[other]
     span.watched = cell

@@ -1,9 +1,9 @@
-"""Referee of the decisions in a log: the oracle follows them, the referee asks whether they were allowed.
+"""Referee of the decisions in a log: the oracle follows them, the referee checks that they were allowed.
 
-Verifies: that every event is heard at its place and nothing happens without one; every step as `reference_scheduler`
-decides it: who runs and in which order, tokens, drafts, blocks, the reason of everyone else, and who is preempted; who
-owns blocks and state slots; the order and padded shape of batches; the order of launches, corrections and results. With
-a prefix cache, which blocks are taken over and which are handed out.
+Verifies: that every event is applied at its place and nothing happens without one; every step as `reference_scheduler`
+decides it: running requests in order, tokens, drafts, blocks, reasons of all others, and preempted requests; owners
+of blocks and state slots; the order and padded shape of batches; the order of launches, corrections and results. With
+a prefix cache, which blocks are shared and which are handed out.
 Does not verify: values (`checker` does); which state slot is handed out and, without a prefix cache, which free block.
 """
 
@@ -54,7 +54,7 @@ class Referee:
         self._num_steps: dict[int, int] = {}
         self._victims: list[int] = []
         self._returned: list[tuple[int, ...]] = []
-        # Who ran before the victims of a step were preempted.
+        # The running requests before the victims of a step were preempted.
         self._running_before: list[Standing] = []
         # The prefix cache as it was before the victims of a step gave their blocks back.
         self._cache_before: CachedBlocks | None = None
@@ -64,7 +64,7 @@ class Referee:
         self._uncorrected: deque[int] = deque()
 
     def judge(self, entry: Entry) -> Violation | None:
-        """Return what is wrong with an entry, or None."""
+        """Return the rule that an entry breaks, or None."""
         wrong = self._out_of_place(entry)
         if wrong is not None:
             return wrong
@@ -88,8 +88,8 @@ class Referee:
                 return self._happen(entry, self._oracle.requests[request])
 
     def at_end(self) -> Violation | None:
-        """Return what is missing once the engine says that nothing is left to do, or None."""
-        wrong = self._obligations.come_due(_AFTER_EVERY_EVENT, "before_process")
+        """Return the rule broken by ending here, with events, corrections or requests left; or None."""
+        wrong = self._obligations.advance_to(_AFTER_EVERY_EVENT, "before_process")
         if wrong is not None:
             return wrong
         if len(self._uncorrected) > 1:
@@ -131,7 +131,7 @@ class Referee:
         if not entry.tick == entry.step == self._next_tick():
             return violation(Rule.STEP_NUMBER, step=entry.step, tick=entry.tick, due=self._next_tick())
         self._scheduled = entry
-        wrong = self._obligations.come_due(entry.tick, "before_schedule")
+        wrong = self._obligations.advance_to(entry.tick, "before_schedule")
         if wrong is not None:
             return wrong
         if entry.k_step != self._obligations.k_step:
@@ -164,7 +164,7 @@ class Referee:
         stale: set[int] = set()
         if self._queue:
             self._queue = deque([request for request in self._queue if requests[request].finish_reason is None])
-            # Of the others that wait nothing is in flight.
+            # Waiting requests of epoch 0 have nothing in flight.
             if [request for request in self._queue if requests[request].epoch]:
                 in_flight = (row for scheduled in self._unprocessed for row in scheduled.rows)
                 stale = {
@@ -177,7 +177,7 @@ class Referee:
             {truth.index for truth in self._oracle.alive.values() if truth.grammar} if self._has_grammars else set()
         )
         decision = Decision(self._spec, entry.k_step, self._obligations.stalled(entry.tick), stale, grammars, cache)
-        decision.go_on(
+        decision.schedule_running(
             self._running_before if self._victims else [self._standing(truth) for truth in self._oracle.running]
         )
         if self._spec.policy == "priority":
@@ -204,7 +204,7 @@ class Referee:
         return standing
 
     def _compare(self, entry: Scheduled, rows: list[int], decision: Decision) -> Violation | None:
-        """Compare who runs, as the requests of `rows`, who waits and who was preempted with what is due."""
+        """Compare the running requests, which are `rows`, the skipped and the preempted with the due decision."""
         requests = self._oracle.requests
         victims = self._victims
         if victims != decision.victims:
@@ -240,7 +240,7 @@ class Referee:
 
     @staticmethod
     def _share(row: ScheduledRow, share: Share) -> Violation:
-        """Return in what a row is not the share that is due."""
+        """Return the rule that a row breaks by its tokens, drafts or padding."""
         if row.n != share.n:
             return violation(Rule.NUM_TOKENS, count=row.n, due=share.n, budget=share.budget)
         if row.d != share.d:
@@ -248,7 +248,7 @@ class Referee:
         return violation(Rule.PADDED if row.padded else Rule.NOT_PADDED)
 
     def _spoils(self, row: ScheduledRow, share: Share) -> Violation | None:
-        """Compare what is spoiled of a row: its sample and logits where it samples, a draft where it verifies one."""
+        """Compare a row's spoils: sample and logits where it samples, a draft where it verifies one."""
         waiting = self._obligations.spoils.pop(row.request, UNSPOILED)
         due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
         if not share.d:
@@ -301,8 +301,8 @@ class Referee:
                 return violation(Rule.VICTIM_MODE, request=entry.request, mode=entry.mode)
             if entry.tick != self._next_tick():
                 return violation(Rule.VICTIM_TICK, request=entry.request, tick=entry.tick, due=self._next_tick())
-            # What an event before this step asks for comes before what the step needs.
-            wrong = self._obligations.come_due(entry.tick, "before_schedule")
+            # Demands of events before this step precede the step's own preemptions.
+            wrong = self._obligations.advance_to(entry.tick, "before_schedule")
             if wrong is not None:
                 return wrong
             if not self._victims:
@@ -374,7 +374,7 @@ class Referee:
             return violation(Rule.PROCESSED_EARLY, step=step, count=len(self._unprocessed), depth=self._spec.depth)
         tick = self._unprocessed[-1].tick
         self._unprocessed.popleft()
-        return self._obligations.come_due(tick, "before_process")
+        return self._obligations.advance_to(tick, "before_process")
 
     def _correct(self, step: int) -> Violation | None:
         if not self._uncorrected or self._uncorrected.popleft() != step or step >= self._launched:

@@ -1,6 +1,6 @@
 """Reference scheduler: recompute the decision of a step, request by request, and the order of its rows.
 
-Decides: who runs and in which order, how many tokens, drafts and blocks each gets, who waits and why, who is preempted.
+Decides: running requests in order, their tokens, drafts and blocks, the reasons of skipped ones, preempted ones.
 Does not decide: which state slot a request gets and, without a prefix cache, which free blocks.
 """
 
@@ -17,7 +17,7 @@ from workers.record.log import ScheduledRow, SkipReason
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """What the share of a request depends on, as it stands before the step; `drafts` wait to be verified.
+    """State of a request before the step, on which its share depends; `drafts` wait to be verified.
 
     With a prefix cache: its blocks, the hashes of all that may be full, and how many of them need not be registered.
     """
@@ -36,7 +36,7 @@ class Standing:
 
 
 def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
-    """Return who is preempted for blocks: the one admitted last or, by priority, the least urgent and latest."""
+    """Return the request to preempt for blocks: the one admitted last or, by priority, the least urgent and latest."""
     if spec.policy == "fcfs":
         return running[-1]
     return max(running, key=lambda standing: (standing.priority, standing.request))
@@ -44,9 +44,9 @@ def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What a request is due: n tokens, the last d of them drafts, and new blocks; `budget` is what was left before.
+    """A request's share of a step: n tokens, the last d of them drafts, and new blocks; `budget` was left before it.
 
-    With a prefix cache it is also said which blocks it takes over and, once it is given, which ones it gets.
+    With a prefix cache it has the blocks it shares and, once it is given, the new ones.
     """
 
     n: int
@@ -60,7 +60,7 @@ class Share:
 
 
 class Decision:
-    """The shares of a step in scheduling order, the reason of everyone else, and the victims in order.
+    """The shares of a step in scheduling order, the reasons of skipped requests, and the victims in order.
 
     `stalled` are held back by an event, `stale` have results of an earlier epoch in flight, `grammars` follow one.
     `cache` is as it was before the step; it is changed.
@@ -85,7 +85,7 @@ class Decision:
         self._stale = stale
         self._grammars = grammars
         self._cache = cache
-        # Read once: to ask a specification takes longer than to ask anybody else.
+        # Read once: attributes of a specification are slow.
         self._length_max, self._block_size = spec.max_model_len, spec.block_size
         self._num_drafts, self._threshold = spec.num_speculative_tokens, spec.long_prefill_token_threshold
         self._budget = spec.max_num_batched_tokens
@@ -94,8 +94,8 @@ class Decision:
         self._has_prefill = False
         self._registered: set[int] = set()
 
-    def go_on(self, running: Sequence[Standing]) -> None:
-        """Give those that run, who own every block in use, their shares; one of them may be preempted for blocks."""
+    def schedule_running(self, running: Sequence[Standing]) -> None:
+        """Schedule the running requests, which own every block in use; some may be preempted for blocks."""
         self._num_free -= sum([standing.num_blocks for standing in running])
         if self._cache is not None:
             self._num_free = self._cache.num_free
@@ -118,7 +118,7 @@ class Decision:
                 self._register(standing, self.shares[standing.request])
 
     def _preempt(self, victim: Standing) -> None:
-        """Take the blocks of a request, and its share of this step if it has got one."""
+        """Preempt a request: take its blocks back, and its share of this step if it has one."""
         share = self.shares.pop(victim.request, None)
         self.victims.append(victim.request)
         self.returned.append(share)
@@ -133,7 +133,7 @@ class Decision:
             self._num_free = self._cache.num_free
 
     def admit(self, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
-        """Let in those that wait, in their order: only the stalled and the stale are passed over."""
+        """Admit waiting requests in their order: only stalled and stale ones are passed over."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for request in queue:
             reason = closed or self._try_admit(standing_of(request))
@@ -145,7 +145,7 @@ class Decision:
     def _reason_to_wait(self, standing: Standing) -> SkipReason | None:
         if standing.request in self._stalled:
             return "stalled"
-        # What may come depends on a token that nobody has seen yet.
+        # The next mask depends on a token that is still in flight.
         if standing.request in self._grammars and standing.placeholders:
             return "grammar"
         # Even if every draft in flight is rejected, what is in flight reaches the limit.
@@ -180,7 +180,7 @@ class Decision:
         return None
 
     def _hits(self, standing: Standing) -> tuple[int, ...]:
-        """Return the blocks that can be taken over; the drafter's words at the end of the last match may differ.
+        """Return the cached blocks to share; the drafter's words at the end of the last match may differ.
 
         Recurrent states are kept at the end of a step, so no block that it completes brings its own into it.
         """
@@ -199,7 +199,7 @@ class Decision:
         return sum([block in self._cache.idle for block in shared]) if self._cache is not None else 0
 
     def _register(self, standing: Standing, share: Share) -> None:
-        """Let full blocks be found whose tokens no step computes again; the contents are not looked at here."""
+        """Register full blocks whose tokens no step computes again, without their contents."""
         if self._cache is None:
             return
         blocks = (*standing.blocks, *share.shared, *share.blocks)
@@ -251,7 +251,7 @@ class Decision:
 
 
 class RowOrder:
-    """Which request, in which epoch, is in which row."""
+    """The request and epoch in each row."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -260,7 +260,7 @@ class RowOrder:
         self._requests: tuple[int, ...] = ()
 
     def update(self, scheduled: Sequence[ScheduledRow], tick: int, reorder: Reorder | None) -> tuple[int, ...]:
-        """Return the requests of a step in row order: those that join fill the first holes, the last rows the rest."""
+        """Return the requests of a step in row order: joining ones fill the first holes, the last rows the rest."""
         joining = dict.fromkeys([(row.request, row.epoch) for row in scheduled])
         if joining.keys() != self._members:
             self._members = set(joining)
@@ -273,7 +273,7 @@ class RowOrder:
         return self._requests
 
     def _filled(self, joining: dict[tuple[int, int], None]) -> list[tuple[int, int]]:
-        """Return the rows of a step without those that left, whose places others take; those that stay do not join."""
+        """Return the rows after leaving requests were replaced by `joining` ones or the last rows."""
         places: list[tuple[int, int] | None] = []
         for key in self._rows:
             stays = key in joining

@@ -1,4 +1,4 @@
-"""Identities of a batched engine's steps: what holds of every step, whatever the model and whoever computes it.
+"""Identities of a batched engine's steps: properties of every step, whatever the model and the engine.
 
 Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
 drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
@@ -43,7 +43,7 @@ class Residency:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """All that was seen of one step; `num_processed` steps had come back when it was planned."""
+    """The observations of one step; `num_processed` steps had been processed when it was planned."""
 
     planned: Observation
     num_processed: int
@@ -55,7 +55,7 @@ class Step:
 class StepIdentities(Judge):
     """Judge of the observations of one run, in the order in which they were made.
 
-    The first of them says how large the vocabulary and a block are.
+    The first of them has the sizes of the vocabulary and of a block.
     """
 
     sees = ("log",)
@@ -71,7 +71,6 @@ class StepIdentities(Judge):
         self._residencies: dict[int, Residency] = {}
 
     def see_log(self, log: Sequence[Entry | Observation]) -> None:
-        """Keep the observations of a step; they are judged at the end."""
         for seen in log:
             assert isinstance(seen, Observation), "its decisions are its own"
             self.observations.append(seen)
@@ -95,11 +94,9 @@ class StepIdentities(Judge):
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """Its planes, once a step was shown."""
         return PLANES if self._steps else ()
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first identity that does not hold."""
         for number in sorted(self._steps):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:
@@ -125,7 +122,7 @@ class StepIdentities(Judge):
         self._go_on(number, step)
 
     def _begin(self, number: int, step: Step) -> None:
-        """Let the stays begin that a plan begins, and say of all that it schedules how much of them is computed."""
+        """Begin the residencies that a plan begins, and advance the computed counts of the others."""
         values = step.planned.values
         begun = dict(values["begun"])
         for request, computed in zip(step.planned.requests, values["scheduled_computed"], strict=True):
@@ -169,7 +166,7 @@ class StepIdentities(Judge):
                 yield from self._state(number, request, slot, goes_on, due, holders)
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Difference]:
-        """Yield what is wrong with tokens, positions and length of a row."""
+        """Yield wrong tokens, positions and length of a row."""
         stay = self._residencies[request]
         first, count = stay.computed, stay.num_scheduled
         for index, (token, position) in enumerate(zip(seen["input_ids"], seen["positions"], strict=True)):
@@ -188,7 +185,7 @@ class StepIdentities(Judge):
     def _slots(
         self, number: int, request: int, slots: list[int], table: list[int], owners: Mapping[int, Mapping[int, int]]
     ) -> Iterator[Difference]:
-        """Yield slots that are not those of the blocks planned, and blocks that are somebody else's."""
+        """Yield slots that are not those of the blocks planned, and blocks of other requests."""
         size, stay = self._block_size, self._residencies[request]
         for position, slot in enumerate(slots, stay.computed):
             block, held = table[position // size], owners.get(table[position // size], {})
@@ -206,13 +203,13 @@ class StepIdentities(Judge):
     def _state(
         self, number: int, request: int, slot: int, goes_on: bool, due: int, holders: Mapping[int, list[int]]
     ) -> Iterator[Difference]:
-        """Yield a state that is not in the block planned for it, or in somebody else's, or goes on from nothing."""
+        """Yield a state that is not in its planned block, is in another's too, or wrongly begins or goes on."""
         first = self._residencies[request].computed
         if slot != due:
             wanted, there = fact("state_in_block", block=due), fact("block", block=slot)
             yield _difference("blocks", "states", request, (number, first), wanted, there)
-        if len(who := holders.get(slot, [])) > 1:
-            there = fact("block_of_several", block=slot, holders=who)
+        if len(held_by := holders.get(slot, [])) > 1:
+            there = fact("block_of_several", block=slot, holders=held_by)
             yield _difference("blocks", "states", request, (number, first), fact("a_block_for_its_state"), there)
         if goes_on != (first > 0):
             how = fact("begins"), fact("goes_on")
@@ -226,7 +223,7 @@ class StepIdentities(Judge):
                 yield _difference("counts", "mirror_computed", request, (number, None), true, count)
 
     def _go_on(self, number: int, step: Step) -> None:
-        """Add what a step sampled to what is known of each request that it scheduled."""
+        """Append a step's sampled tokens to the known ones of each request that it scheduled."""
         values = step.planned.values
         for request, num_drafts in zip(step.planned.requests, values["planned_drafts"], strict=True):
             stay = self._residencies[request]
@@ -235,14 +232,14 @@ class StepIdentities(Judge):
 
 
 def _progress(stay: Residency, sampled: list[int]) -> int:
-    """Return how much of a request a step has computed: all but the drafts that were rejected."""
+    """Return the number of tokens that a step computed of a request: all but the rejected drafts."""
     if stay.last < 0:
         return 0
     return stay.num_scheduled - (stay.num_drafts + 1 - len(sampled) if sampled else 0)
 
 
 def _owners(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, int]]:
-    """Return by block who holds it, and as which of its blocks."""
+    """Return by block its requests, each with the block's index in its table."""
     owners: dict[int, dict[int, int]] = {}
     for request, held in blocks:
         for index, block in enumerate(held):
@@ -253,7 +250,7 @@ def _owners(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, int]
 def _holders(
     blocks: Iterable[tuple[int, list[int]]], states: Mapping[int, Iterable[list[int]]]
 ) -> dict[int, list[int]]:
-    """Return by block who holds it, once for tokens and once for each state; nothing where there are no states."""
+    """Return by block its requests, once for tokens and once for each state; empty where there are no states."""
     holders: dict[int, list[int]] = {}
     for request, held in blocks if states else ():
         for block in (block for group in (held, *states[request]) for block in group):
@@ -274,7 +271,7 @@ def _difference(
     expected: object,
     actual: object,
 ) -> Difference:
-    """Return an identity that does not hold: of a request or of all; `where` is the step and the position."""
+    """Make a difference of a broken identity, of a request or of all; `where` is the step and the position."""
     step, position = where
     return Difference(
         plane=plane,

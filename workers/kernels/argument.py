@@ -31,7 +31,7 @@ A = TypeVar("A", bound="Arguments")
 _TERM = r"(?:\d+ \* )?\w+"
 _FACTOR = rf"(?:\w+|\({_TERM}(?: [+-] {_TERM})*\))"
 
-# What the letters of a shape are called among an op's integers.
+# The names among an op's integers that the letters of a shape stand for.
 LETTERS = {"K": "num_speculative_tokens", "V": "vocab_size", "W": "conv_width"}
 # The dtype of buffers that may have any, but all the same one.
 ANY_DTYPE = "any"
@@ -63,7 +63,7 @@ class In(Declaration):
 
 
 class Out(Declaration):
-    """A buffer that is written, whatever was in it."""
+    """A buffer that is overwritten without being read."""
 
     mode = "out"
 
@@ -75,11 +75,11 @@ class InOut(Declaration):
 
 
 class Arguments:
-    """The arguments of one op, by name. Immutable, and compared by identity: whoever launches keeps the object."""
+    """The arguments of one op, by name. Immutable, and compared by identity: callers keep the object."""
 
     __slots__ = ()
 
-    # What each argument is, in order; None for an integer.
+    # The declaration of each argument, in order; None for an integer.
     declared: ClassVar[Mapping[str, Declaration | None]]
     # Names, dtypes and sizes of spans, and integers, that were found to fit.
     known_to_fit: ClassVar[set[tuple[Any, ...]]]
@@ -87,7 +87,7 @@ class Arguments:
     used: ClassVar[Mapping[str, Mode]]
     # Takes the arguments of an object, in order.
     taken: ClassVar[Callable[[Any], Any]]
-    # The names of buffers, their places among the arguments, and what they are; the places of integers by their names.
+    # The names of buffers, their places among the arguments, and their declarations; the places of integers by name.
     buffers: ClassVar[Sequence[tuple[str, int, Declaration]]]
     lengths: ClassVar[Sequence[tuple[str, int]]]
     # Of all arguments those that decide whether they fit: buffers, and the integers that shapes are made of.
@@ -96,7 +96,6 @@ class Arguments:
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
-        """Return how the op uses each argument, in order."""
         return cls.used
 
     def on(self, memory: Mapping[str, Any]) -> Self:
@@ -104,12 +103,11 @@ class Arguments:
         return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
     def values(self) -> tuple[Any, ...]:
-        """Return all arguments, in order."""
         taken: tuple[Any, ...] = type(self).taken(self)
         return taken
 
     def check(self, values: Sequence[Any]) -> None:
-        """Refuse spans that are not what is declared; `values` are all arguments, in order.
+        """Refuse spans that differ from their declarations; `values` are all arguments, in order.
 
         Raises:
             TypeError: a span has another dtype or name.
@@ -126,7 +124,7 @@ class Arguments:
             self.known_to_fit.add(key)
 
     def _complaint(self, values: Sequence[Any]) -> Exception | None:
-        """Return what is wrong with the arguments, in order."""
+        """Return the error of type or size in the arguments, or None."""
         op, sizes, free = type(self), [], set()
         known = {name: values[at] for name, at in op.lengths}
         for name, at, declared in op.buffers:
@@ -147,8 +145,8 @@ class Arguments:
 def arguments(cls: type[A]) -> type[A]:
     """Make a class of arguments: a dataclass whose objects are compared by identity.
 
-    For type checkers they are immutable. At run time nobody stops a change: to make an object that does takes three
-    times as long, and a step of a new shape makes dozens.
+    For type checkers they are immutable. At run time they are not: immutable ones take three times as
+    long to make, and a step of a new shape makes dozens.
 
     Raises:
         TypeError: an argument is neither a declared buffer nor an int.
@@ -177,14 +175,14 @@ def arguments(cls: type[A]) -> type[A]:
 
 
 def _taken_from(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return what takes the values at some places out of a sequence."""
+    """Return a function that takes the values at some places out of a sequence."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda values: tuple([values[at] for at in places])
 
 
 def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
-    """Return why no lengths give buffers (name, shape, size) their sizes; None if some do, as far as they are known."""
+    """Return why no lengths fit the sizes of buffers (name, shape, size); None if some do, as far as they are known."""
     bound, still_open = dict(known), sizes
     while True:
         left = []
@@ -223,7 +221,7 @@ class Factor(NamedTuple):
     name: str
 
     def value(self, known: Mapping[str, int]) -> int | None:
-        """Return its value; None if a name is not known."""
+        """Return the value of the sum; None if a name is not known."""
         total = self.constant
         for count, name in self.terms:
             length = known.get(name)
@@ -246,7 +244,7 @@ def factors_of(shape: str) -> tuple[Factor, ...]:
 
 
 def names_in(shape: str) -> set[str]:
-    """Return what a shape is made of, by the names of arguments."""
+    """Return the names of arguments in a shape."""
     return {LETTERS.get(name, name) for factor in factors_of(shape) for _, name in factor.terms}
 
 

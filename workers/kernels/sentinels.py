@@ -8,4 +8,4 @@ PAD_ROW = -1  # the row of a padding token
 PAD_BLOCK = -1  # a block table entry past the last block
 PAD_STATE_SLOT = -1  # the recurrent state slot of a padding row
 UNKNOWN_TOKEN = -1  # a token the host has not seen yet
-POISON = 0xDEAD_BEEF_DEAD_BEEF  # what nobody may read
+POISON = 0xDEAD_BEEF_DEAD_BEEF  # memory that must not be read

@@ -89,7 +89,6 @@ class TimelineRecorder:
     _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
 
     def made(self, event: LaneEvent) -> None:
-        """Keep an event, to look up its name."""
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:

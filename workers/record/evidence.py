@@ -1,4 +1,4 @@
-"""Evidence: what a judge saw and what was due, as values; `words` alone puts them into English.
+"""Evidence: seen and due values of a judge's findings; `words` alone puts them into English.
 
 Everything that tells findings apart (fingerprints, the shrinker, reports, known findings) reads these values.
 """
@@ -48,7 +48,7 @@ class Access(Value):
 
 
 class Harm(Value):
-    """What a race changes where another schedule lets the tasks run in another order.
+    """The changes by a race under a schedule that runs the tasks in another order.
 
     `masked` is what changes a task and nothing that the host is given, `harmful` what the host is given; `task` is the
     first that differs, in `what`, and `given` the first of those that give the host other bytes. Under the `policy` of
@@ -227,7 +227,7 @@ class Violation(Value):
 
 
 def violation(rule: Rule, **values: object) -> Violation:
-    """Return what breaks a rule, with plain values."""
+    """Make the violation of a rule, with plain values."""
     return Violation(rule=rule, values={name: _plain(shown(value)) for name, value in values.items()})
 
 

@@ -1,10 +1,10 @@
-"""Log of host decisions: what an engine scheduled, launched and freed, and when; all that the oracle is told.
+"""Log of host decisions: scheduling, launches and releases of an engine, the oracle's only input.
 
 Requests are numbered in the order of their submission: a name that is used again is another request. Commits are named
 by (request, epoch, step in epoch): the epoch counts preemptions, the steps are those that scheduled the request in this
 epoch. Values never enter the log, only decisions do.
 
-Nobody changes an entry. Those that each step makes are not frozen: to make one that is takes several times as long.
+Entries are never changed. Those that each step makes are not frozen: to make one that is takes several times as long.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A live request was given up by its client."""
+    """A live request was aborted by its client."""
 
     request: int
     tick: int
@@ -67,7 +67,7 @@ class Freed:
 
 
 class Spoils(NamedTuple):
-    """What events spoil of one row: its sample, all logits it samples from, one of them, a draft that it verifies.
+    """One row's parts spoiled by events: its sample, all logits it samples from, one of them, a draft that it verifies.
 
     With `no_valid_token` its sample is taken away, with `nan_logits` no logit is a number.
     """

@@ -30,7 +30,7 @@ def embed(token: int) -> int:
 
 
 def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return what an attention layer stores for a token at a position."""
+    """Return the word that an attention layer stores for a token at a position."""
     return mix((hidden + (2 * position + 1) * POSITION + layer * LAYER) & MASK)
 
 
@@ -45,7 +45,7 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: list[int]) -> int:
-    """Return what a window of inputs, oldest first, adds to the recurrent state; TAPS[0] weighs the newest."""
+    """Return a window's term in the recurrent state, from inputs, oldest first; TAPS[0] weighs the newest."""
     return mix(sum(map(mul, reversed(window), TAPS)) & MASK)
 
 

@@ -97,7 +97,7 @@ VARIABLES: Mapping[str, Variable] = {
     "idle_blocks": Variable("prefix", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
     "leaks": Variable("books", "engine", "processed", "drained", "once nothing is left to do"),
 }
-# Where something is observed: behind an entry of the log on the host, `drained` once nothing is left to do; on the
+# The points of observation: behind an entry of the log on the host, `drained` once nothing is left to do; on the
 # device in the order of its compute lane.
 HOST_POINTS = frozenset({"scheduled", "launched", "corrected", "processed", "drained"})
 DEVICE_POINTS = frozenset({"inputs", "sampling", "sampled", "kept", "drafted", "state", "freed"})
@@ -121,7 +121,7 @@ class Observation(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a client gets of one request; of each token its logprobs, flat: ids, each followed by its logprob.
+    """A client's output of one request; of each token its logprobs, flat: ids, each followed by its logprob.
 
     So it gets those of the tokens of the prompt behind the first, if it asked for them.
     """

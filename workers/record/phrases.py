@@ -14,7 +14,7 @@ REFERENCES: Mapping[Reference, str] = {
 }
 
 FACTS: Mapping[str, str] = {
-    # What is due of a log, and shown of it.
+    # Due and seen entries of a log.
     "allowed_decision": "an allowed decision",
     "allowed_results": "allowed results",
     "allowed_end": "an allowed end",
@@ -123,7 +123,7 @@ FACTS: Mapping[str, str] = {
     "same_law": "token {last} drawn as without speculation, in {copies} copies of each",
     "same_law_of_several": "tokens {first} to {last} drawn as without speculation, in {copies} copies of each",
     "another_law": "another law: G is {g:.1f} of {degrees} degrees, p {p:.1e}",
-    # What had to happen in a run.
+    # Expectations of a run.
     "probe": "{probe}: expected at least {least}, seen {seen}",
     "fault_not_reached": "fault {fault}: never reached",
     "no_event": "no event: nothing was asked of the engine",

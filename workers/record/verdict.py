@@ -14,7 +14,7 @@ from workers.record.log import SkipReason
 
 
 class Stats(Value):
-    """What one run did.
+    """Statistics of one run.
 
     `commits` counts processed results of requests, `captures` device and host observations compared,
     `run_ahead_max` whole steps launched and not begun on the device when another was scheduled,
@@ -201,7 +201,7 @@ def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
 
 
 class Judgement(Value):
-    """What a worker found out about one trace.
+    """Result of judging one trace.
 
     `trace` is explicit and replays to `verdict` alone. `schedules` counts the schedules run;
     `outcomes` is empty unless there is a finding: eager, lazy and 24 lane orders, each re-run.

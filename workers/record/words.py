@@ -56,7 +56,7 @@ def _argument(value: Plain) -> str:
 
 
 def shown_text(value: Shown | Violation) -> str:
-    """Return what was seen, or what was due."""
+    """Format a seen or due value."""
     match value:
         case Fact(kind=kind, values=values):
             return FACTS[kind].format(**{name: _within(each) for name, each in values.items()})
@@ -75,7 +75,7 @@ def _within(value: Shown) -> object:
 
 
 def violation_text(value: Violation) -> str:
-    """Return which rule a decision breaks: of which entry, about which request, and how."""
+    """Format the broken rule of a decision: entry, request and values."""
     text = RULES[value.rule].format(**{name: _within(each) for name, each in value.values.items()})
     about = f"request {value.request}: {text}" if value.request else text
     return f"{value.entry}: {about}" if value.entry else about
@@ -87,12 +87,12 @@ def site_text(site: Site) -> str:
 
 
 def writer_text(access: Access) -> str:
-    """Return who wrote: the lane, or the function of the program, the op and the step."""
+    """Format a writer: the lane, or the function of the program, the op and the step."""
     return f"{access.actor}:{access.op}@{access.step}"
 
 
 def access_text(access: Access) -> str:
-    """Return an access: how, by whom and, where that is known, from which line."""
+    """Format an access: how, by whom and, where that is known, from which line."""
     how = access.how if access.replaced is None else f"{access.how} over step {access.replaced}"
     who = f"the {how} by {writer_text(access)}"
     if access.site is None:
@@ -106,13 +106,13 @@ def _place(site: Site) -> str:
 
 
 def missing_order_text(order: MissingOrder) -> str:
-    """Return which two accesses nothing orders."""
+    """Format two unordered accesses."""
     memory = f"{order.memory}, handed out again as {order.reused_as}" if order.reused_as else order.memory
     return f"nothing orders {access_text(order.first)} before {access_text(order.second)} (both use {memory})"
 
 
 def elsewhere_text(elsewhere: Elsewhere) -> str:
-    """Return whether another run keeps the contract."""
+    """Format whether another run keeps the contract."""
     run = REFERENCES[elsewhere.reference]
     match elsewhere.how:
         case "keeps":
@@ -126,7 +126,7 @@ def elsewhere_text(elsewhere: Elsewhere) -> str:
 
 
 def expected_text(difference: Difference) -> str:
-    """Return what was due."""
+    """Format the due value of a difference."""
     order = difference.missing_order
     if difference.plane == "races" and order is not None:
         return f"{access_text(order.first)}, then {access_text(order.second)}, in this order"
@@ -135,7 +135,7 @@ def expected_text(difference: Difference) -> str:
 
 
 def actual_text(difference: Difference) -> str:
-    """Return what was seen instead."""
+    """Format the seen value of a difference."""
     text, order = shown_text(difference.actual), difference.missing_order
     if difference.elsewhere is not None:
         return f"{text}; {elsewhere_text(difference.elsewhere)}"
@@ -143,7 +143,7 @@ def actual_text(difference: Difference) -> str:
 
 
 def harm_text(harm: Harm) -> str:
-    """Return what a race does to the tasks that are its sides, and to what the host is given."""
+    """Format the changes by a race to its two tasks, and to the host's results."""
     if harm.error:
         return f"{harm.kind}: under {harm.policy} the engine ends: {harm.error}"
     if harm.task is None:
@@ -159,7 +159,7 @@ def _task_text(task: Access) -> str:
 
 
 def reason_text(verdict: Stuck) -> str:
-    """Return why a run made no progress."""
+    """Format the reason why a run made no progress."""
     match verdict.waits:
         case NotDrained(steps=steps, waiting=waiting):
             text = f"not drained after {steps} steps"
@@ -174,7 +174,7 @@ def reason_text(verdict: Stuck) -> str:
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Return what was found, a fact a line."""
+    """Format a finding, a fact a line."""
     match verdict:
         case Diverged(difference=difference):
             return list(_difference_lines(difference))
@@ -217,7 +217,7 @@ def schedule_name(schedule: Schedule) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Return how a run under a schedule ended, in a few words."""
+    """Format the end of a run under a schedule, in a few words."""
     match outcome.kind:
         case "diverged":
             return f"diverged: {outcome.variable} of {outcome.commit or 'no request'} at step {outcome.step}"

@@ -1,4 +1,4 @@
-"""Agreed run: all that an engine showed in a run that was judged, with which runs under other schedules are compared.
+"""Agreed run: the full record of a judged run, with which runs under other schedules are compared.
 
 What an engine must show follows from a trace without its schedule. So a run that shows the same as one that agrees,
 entry by entry and capture by capture, agrees as well: it need not be judged again. Any other run is.

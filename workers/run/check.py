@@ -65,14 +65,14 @@ def check(
     kind.prepare(config)
     agreed = options.compared.agreed if options.compared is not None else None
     if agreed is not None and agreed.is_of(trace) and config.device != "cuda":
-        # On lanes that are simulated whatever was seen is seen again, if it has to be judged after all.
+        # On simulated lanes a run that has to be judged after all repeats exactly.
         stats = repeated(lambda: Run(trace, tapes, options, kind, config), agreed)
         if stats is not None:
             return _as_expected(trace, stats)
     verdict = judged(trace, tapes, options, kind, config)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
     if is_finding(verdict) and kind.renew(config):
-        # What a crash says of itself depends on whether races are watched; watched, it may say more.
+        # The message of a crash depends on whether races are watched; watched, it may have more.
         races = options.races or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
         return judged(trace, tapes, replace(options, races=races, compared=References(until)), kind, config)

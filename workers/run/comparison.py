@@ -19,7 +19,7 @@ from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, Ru
 def outputs_of(
     trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, options: Options = UNJUDGED
 ) -> Outputs | str:
-    """Run an explicit trace with nothing looked at; return each request's output, or how the run broke off.
+    """Run an explicit trace without judges; return each request's output, or how the run broke off.
 
     Raises:
         DeviceError: the trace cannot run on that device.

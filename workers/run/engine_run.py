@@ -97,12 +97,12 @@ class Run:
 
     @property
     def probes(self) -> dict[str, int]:
-        """What has been counted so far, by the engine and by the oracle."""
+        """Probes counted so far by the engine and the oracle."""
         checker = self.panel.checker
         return {**self.target.probes, **(checker.probes if checker is not None else {})}
 
     def stats(self) -> Stats:
-        """Return what the run did so far."""
+        """Return the statistics of the run so far."""
         progress, checker = self.target.progress(), self.panel.checker
         planes = {*self.panel.planes, "liveness", *(() if checker is not None else ("tokens",))}
         return Stats(
@@ -160,7 +160,7 @@ class Run:
         return found.model_copy(update={"writers": writers, "missing_order": race})
 
     def broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
-        """Return the verdict on a run that raised: what was shown before may say why."""
+        """Return the verdict on a run that raised: observations before may explain it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
             return Stuck(stats=self.stats(), waits=LanesWait(host=error.host, lanes=lanes))
@@ -187,7 +187,7 @@ def work_of(trace: Trace) -> int:
 def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
     """Return the bound on steps: a request is computed once, and once more for each time it is set back.
 
-    For want of blocks that is at most once for each token: who is preempted makes room for one that gets on.
+    For want of blocks that is at most once for each token: a preemption makes room for a request that advances.
     """
     samples_taken = sum(isinstance(event, NoValidToken) for event in trace.events)
     held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall))
@@ -198,7 +198,7 @@ def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """Return what an exception says: of one in an engine's own process what it said there."""
+    """Return the message of an exception: of one in an engine's own process the message there."""
     return str(error) if isinstance(error, EngineFailed) else f"{type(error).__name__}: {error}"
 
 

@@ -30,7 +30,7 @@ class EventQueue:
 class EventFeed:
     """A target under the events of its trace; `tick` counts its steps.
 
-    `contracts` is told of each submit and abort, with what was delivered before and after. `scripts` has the script of
+    `contracts` receives each submit and abort, with what was delivered before and after. `scripts` has the script of
     each submit, empty ones for an engine whose drafts are not scripted.
     """
 
@@ -44,7 +44,7 @@ class EventFeed:
         self._contracts = contracts
 
     def drained(self) -> bool:
-        """Tell whether nothing is left to do: no event to come, no request alive, no step in flight."""
+        """Tell whether no event is left, no request is alive and no step is in flight."""
         return self.tick > self.events.last_tick and self._target.drained()
 
     def step(self) -> None:

@@ -24,7 +24,7 @@ from workers.targets.target import Target
 
 
 def shows_steps(capabilities: Capabilities) -> bool:
-    """Tell whether an engine whose decisions are its own shows what each of its steps is given."""
+    """Tell whether an engine whose decisions are its own shows the inputs of its steps."""
     return not capabilities.logs_decisions and set(step_identities.PLANES) <= set(capabilities.planes)
 
 
@@ -69,7 +69,7 @@ class Panel:
         return [seen for judge in judges for seen in judge.observations]
 
     def look(self, target: Target) -> Difference | None:
-        """Show the judges what is new behind a step; return the first difference."""
+        """Show the judges the new records of a step; return the first difference."""
         log = target.take_log()
         found = None
         for judge in self._of_log:
@@ -92,7 +92,7 @@ class Panel:
         return next((found for judge in self.judges if (found := judge.at_end(end)) is not None), None)
 
     def before_crash(self, target: Target) -> Difference | None:
-        """Return what an engine that can go no further has shown before, of one that logs its decisions."""
+        """Return the difference shown before a crash by an engine that logs its decisions, or None."""
         if self.checker is None:
             return None
         checker = self.checker

@@ -1,4 +1,4 @@
-"""Process of a worker: what is done once in it, before it judges its first trace."""
+"""Process of a worker: set up once, before it judges its first trace."""
 
 import gc
 from functools import cache

@@ -1,4 +1,4 @@
-"""Reference runs: what a run, or its outputs, are compared with, and where a comparison of outputs is fair.
+"""Reference runs of a trace, and where comparing outputs with theirs is fair.
 
 Fair is a demand for equal tokens: of a greedy request always, of one whose tokens are drawn where they depend on its
 position alone. Where two logits are closer than an engine's arithmetic may tell apart, either is right.
@@ -64,7 +64,7 @@ def without_drafts(trace: Trace) -> Trace:
 
 
 def alone(trace: Trace, name: str) -> Trace:
-    """Return a trace of one request, with the events that name it and none of anybody else's."""
+    """Return a trace of one request, with the events that name it and none of other requests."""
     own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
     return trace.model_copy(update={"events": own, "schedule": Schedule()})
 
@@ -74,7 +74,7 @@ def references(trace: Trace, names: list[str], capabilities: Capabilities) -> It
     if trace.spec.depth > 1 and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
-        # What is behind it is compared under eager.
+        # Later references are compared under eager.
         return
     if trace.spec.num_speculative_tokens and capabilities.allows("num_speculative_tokens", 0):
         yield Reference.WITHOUT_SPECULATION, without_drafts(trace)

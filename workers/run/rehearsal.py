@@ -1,4 +1,4 @@
-"""Rehearsal of engines on a GPU: find out which kernels they will launch, and compile them.
+"""Rehearsal of engines on a GPU: list the kernels they will launch, and compile them.
 
 Generated traces run on NumPy; beside each device op its Triton twin lists what it would launch. Run as a program.
 Does not verify: anything; its engines are not judged.
@@ -28,7 +28,7 @@ from workers.targets.warm_up import is_compiled, marker
 COMPILATION = "workers.kernels.compilation.triton"
 # The first traces ask for most variants, each further one for fewer.
 SHARDS = tuple(Shard(profile="mixed", seed=0, number=number, traces=6) for number in range(16))
-# What rehearses uses tensors on the CPU, and what it compiles is for the GPU.
+# The rehearsal uses tensors on the CPU, and compiles kernels for the GPU.
 ON_TENSORS, ON_GPU = RunConfig(device="triton-cpu"), RunConfig(device="cuda")
 
 
@@ -87,7 +87,7 @@ def main() -> int:
             try:
                 parts_on(ON_GPU)
             except DeviceError:
-                # Whoever wanted a GPU is told so.
+                # Runs on a GPU report it.
                 return 2
             compile_all()
             file.write("compiled\n")

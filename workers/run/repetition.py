@@ -23,7 +23,7 @@ class Repetition:
         self._num_logged = self._num_captured = 0
 
     def goes_on(self, log: list[Entry | Observation], captures: list[Observation]) -> bool:
-        """Tell whether what is shown next is the same."""
+        """Tell whether the next step's records are the same."""
         agreed, logged, captured = self._agreed, self._num_logged, self._num_captured
         self._num_logged += len(log)
         self._num_captured += len(captures)
@@ -32,7 +32,7 @@ class Repetition:
         )
 
     def ends(self, left: Observation, digest: str) -> bool:
-        """Tell whether all was shown, and the end is the same."""
+        """Tell whether all records were shown, and the end is the same."""
         agreed = self._agreed
         shown = self._num_logged, self._num_captured
         return shown == (len(agreed.log), len(agreed.captures)) and (left, digest) == (agreed.left, agreed.digest)

@@ -30,7 +30,7 @@ from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
-# What each trace is run under, in this order, to the first finding.
+# The schedules that each trace is run under, in this order, to the first finding.
 POLICIES: tuple[Literal["eager", "lazy", "random"], ...] = ("eager", "lazy", "random")
 
 
@@ -45,7 +45,7 @@ class Hit(Value):
 
 
 class ShardReport(Value):
-    """What a shard came to.
+    """Result of a shard.
 
     `runs` counts traces times schedules, `steps` engine steps over all runs; `lengths` are the steps of each trace,
     `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
@@ -78,7 +78,7 @@ def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace
 def judge_shard(
     shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG
 ) -> ShardReport:
-    """Judge every trace of a shard; `begin` is told of each before it runs."""
+    """Judge every trace of a shard; `begin` is called with each before it runs."""
     found: dict[str, Hit] = {}
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Recorded run: replay one trace, and keep what its lanes did and between which tasks an order was missing."""
+"""Recorded run: replay one trace, and keep the timeline of its lanes and the tasks of a race."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 def has_timeline(config: RunConfig) -> bool:
-    """Whether what lanes do can be recorded: on simulated lanes alone."""
+    """Whether a timeline can be recorded: on simulated lanes alone."""
     return config.device != "cuda" and bool(kind_of(config.engine).capabilities.lanes)
 
 

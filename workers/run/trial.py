@@ -1,4 +1,4 @@
-"""Fault against trace: do our checks find one fault on one trace, and does a comparison of outputs find it.
+"""One fault on one trace: whether our checks find it, and whether a comparison of outputs does.
 
 Both get the same trace under its own schedule; only what is checked differs.
 """
@@ -55,7 +55,7 @@ def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = D
 
 
 def compare_outputs(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Baseline:
-    """Run the same trace and compare nothing but its outputs."""
+    """Run the same trace and compare its outputs alone."""
     if FAULTS[fault].missing(trace.spec) is not None:
         return Baseline(against_synchronous=False, against_correct=False)
     correct_code = trace.model_copy(update={"faults": ()})

@@ -42,7 +42,7 @@ class Worker:
         return self._sweep(trace, config)
 
     def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
-        """Judge a shard of generated traces; `begin` is told of each before it runs."""
+        """Judge a shard of generated traces; `begin` is called with each before it runs."""
         return judge_shard(shard, self._tapes, begin, config)
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:

@@ -20,7 +20,7 @@ from workers.record.verdict import (
     Verdict,
 )
 
-# What an engine's exception says of one trace: numbers, and how many there are.
+# The parts of an exception's message that belong to one trace: numbers, and how many there are.
 _NUMBER = re.compile(r"-?\d+")
 _NUMBERS = re.compile(r"N(, N)*,?")
 
@@ -44,7 +44,7 @@ class Signature(Value):
 
     @property
     def bug(self) -> str:
-        """Return what makes this one bug among others: a missing order counts before what comes of it."""
+        """Return the bug's identity: a missing order counts before its consequences."""
         if self.known:
             return known_name(self.known)
         if self.lanes:
@@ -99,7 +99,7 @@ def _of_difference(difference: Difference) -> Signature:
 
 
 def _rule(broken: Violation) -> str:
-    """Return the rule, for which kind of entry, and whether it is about a request."""
+    """Return the broken rule with its kind of entry, and whether it is about a request."""
     rule = broken.rule.format(**broken.values)
     about = f"request R: {rule}" if broken.request else rule
     return f"{broken.entry}: {about}" if broken.entry else about
@@ -123,7 +123,7 @@ def _lanes(order: MissingOrder | None) -> tuple[str, ...]:
 
 
 def _general(text: str, trace: Trace) -> str:
-    """Return what an engine's exception says without what belongs to one trace."""
+    """Return an exception's message without the parts that belong to one trace."""
     for event in trace.events:
         name = getattr(event, "request", None)
         if name:

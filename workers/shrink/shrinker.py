@@ -22,7 +22,7 @@ Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
 
 
 class Tried(Value):
-    """What became of candidates that were tried in order: `count` of them, of which only the last may be `found`."""
+    """Result of trying candidates in order: `count` of them, of which only the last may be `found`."""
 
     count: int
     found: Finding | None = None
@@ -90,5 +90,5 @@ def shrink(state: Shrinking, attempt: Try, most: int = 1) -> Shrinking:
 
 
 def num_exceptions(trace: Trace) -> int:
-    """Return by how much a schedule departs from the plainest: its exceptions, and a base policy that is not eager."""
+    """Count a schedule's departures from the plainest: its exceptions, and a base policy that is not eager."""
     return len(trace.schedule.holds) + (trace.schedule.policy != "eager")

@@ -52,7 +52,7 @@ def faults_on(config: RunConfig) -> list[str]:
 def twin_of(op: Any) -> Any:
     """Return the Triton twin of an op: the function of the same name in the same folder.
 
-    An engine that comes to launch an op without one says so.
+    Of an op without one, a function that raises at its launch.
     """
 
     @wraps(op)

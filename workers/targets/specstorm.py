@@ -84,64 +84,51 @@ class SpecstormTarget(Target):
         self._spec = trace.spec
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Take a request in."""
         self.engine.submit(event, submit, script)
 
     def abort(self, event: Abort) -> None:
-        """Give up whoever bears the name of an event."""
         self.engine.abort(event.request)
 
     def apply(self, event: AnyEvent) -> None:
-        """Let any other event happen."""
         self.engine.apply(event)
 
     def step(self, happen: Callable[[Place], None]) -> None:
-        """Do one step."""
         self.engine.step(happen)
 
     def drained(self) -> bool:
-        """Tell whether nothing is left to do."""
         return self.engine.drained()
 
     def take_log(self) -> list[Entry | Observation]:
-        """Return the host's decisions and observations since the last call."""
         log, self.engine.log[:] = list(self.engine.log), []
         return log
 
     def take_captures(self) -> list[Observation]:
-        """Return the device's captures since the last call."""
         return self.recorder.take()
 
     def digest(self) -> str:
-        """Return a hash of all captures so far."""
         return self.recorder.digest()
 
     def outputs(self) -> dict[str, Output]:
-        """Return what the client has of each request so far."""
         return {
             name: Output(tuple(request.tokens[request.num_prompt :]), request.finish_reason, tuple(request.logprobs))
             for name, request in self.engine.requests.items()
         }
 
     def progress(self) -> Progress:
-        """Return how far the engine has come."""
         observer = self.engine.observer
         return Progress(self.engine.num_submitted, observer.num_commits, observer.run_ahead_max)
 
     def drain(self) -> None:
-        """Let everything run that is still enqueued."""
         self.machine.drain()
 
     def left_over(self) -> Observation:
-        """Show what the host still holds."""
         return self.engine.left_over()
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
-        """Return who wrote the memory behind a variable last when it was captured."""
         return self.recorder.writers.get((step, variable), ())
 
     def _writers(self, variable: str) -> tuple[Access, ...]:
-        """Return who wrote the buffers behind a variable last, newest first in each of them."""
+        """Return the last writers of a variable's buffers, newest first in each of them."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")
@@ -150,7 +137,6 @@ class SpecstormTarget(Target):
         return tuple(Access(lane=lane, op=op, step=step) for lane, op, step in writers)
 
     def close(self) -> None:
-        """Let go of its memory."""
         self.machine.close()
 
 
@@ -176,21 +162,18 @@ class Specstorm(TargetKind):
         self._parts = parts
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Say which requirement of the faults in a trace its specification does not meet, or None."""
+        """Return the requirement of a fault that the specification of a trace does not meet, or None."""
         unmet = (FAULTS[fault].missing(trace.spec) for fault in trace.faults)
         return next((message for message in unmet if message is not None), None)
 
     def require(self, config: RunConfig) -> None:
-        """Make sure that this process can run it on a device."""
         parts_on(config)
 
     def prepare(self, config: RunConfig) -> None:
-        """Compile its kernels where it is to run on a GPU."""
         if config.device == "cuda":
             warm_up(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
-        """Start an engine as an explicit trace specifies it."""
         parts = self._parts if self._parts is not None else parts_on(config)
         return SpecstormTarget(trace, parts, config, watch)
 

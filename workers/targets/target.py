@@ -118,7 +118,7 @@ class Target(Protocol):
 
     @abstractmethod
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Take a request in, the trace's submit number `submit`, unless one of its name is alive.
+        """Add the request of the trace's submit number `submit`, unless one of its name is alive.
 
         `script` is the token that a scripted drafter proposes at each position; empty where drafts are not scripted.
         """
@@ -137,7 +137,7 @@ class Target(Protocol):
 
     @abstractmethod
     def drained(self) -> bool:
-        """Tell whether nothing is left to do: no request alive, no step in flight."""
+        """Tell whether no request is alive and no step is in flight."""
 
     @abstractmethod
     def outputs(self) -> dict[str, Output]:
@@ -180,7 +180,7 @@ class Target(Protocol):
         raise AssertionError("what a host holds is asked of engines that log their decisions")
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
-        """Return who wrote the memory behind a variable last when it was captured, newest first."""
+        """Return the last writers of a variable's memory at its capture, newest first."""
         return ()
 
     def races(self) -> tuple[MissingOrder, ...]:
@@ -205,7 +205,7 @@ class TargetKind(Protocol):
         return ""
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Return which requirement of the faults in a trace its specification does not meet, or None."""
+        """Return the requirement of a fault that the specification of a trace does not meet, or None."""
         return None
 
     def require(self, config: RunConfig) -> None:
@@ -224,7 +224,7 @@ class TargetKind(Protocol):
         return
 
     def renew(self, config: RunConfig) -> bool:
-        """Give up the engines that are kept between runs; tell whether any might be."""
+        """Drop the engines that are kept between runs; tell whether any might be."""
         return False
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:

@@ -1,7 +1,7 @@
 """Warm-up of our engine on a GPU: kernels are compiled before its first run, in as many processes as there are cores.
 
-An engine would wait for one kernel after the other. This is done once for the kernels as they are, by whoever comes
-first; others wait. What is not compiled here is where it is launched.
+An engine would wait for one kernel after the other. This is done once for the kernels as they are, by the first
+process; others wait. What is not compiled here is where it is launched.
 """
 
 import os
@@ -52,7 +52,7 @@ def warm_up(config: RunConfig) -> None:
         parts_on(config)
     finally:
         if program is not None:
-            # Whatever goes wrong there goes wrong again where a kernel is launched, and is told there.
+            # An error there occurs again where a kernel is launched, and is reported there.
             program.wait()
 
 

@@ -47,11 +47,11 @@ class Place:
 
     @property
     def num_free(self) -> int:
-        """Blocks nobody owns."""
+        """Free blocks."""
         return self.spec.num_blocks - sum(len(truth.blocks) for truth in self.oracle.requests)
 
     def free_block(self) -> int | None:
-        """Return a block nobody owns."""
+        """Return a free block."""
         assert isinstance(self.entry, Scheduled)
         owned = {block for truth in self.oracle.requests for block in truth.blocks}
         owned |= {block for row in self.entry.rows for block in row.blocks.new}

@@ -73,7 +73,7 @@ def admitted_beside_a_preemption(place: Place, entry: Scheduled) -> list[Entry] 
     return None
 
 
-def not_heard(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
+def ignored(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -> list[Entry] | None:
     """Leave out what an event did, and judge the next step or results."""
     if isinstance(entry, Preempted) and entry.cause != "event":
         return None
@@ -205,9 +205,9 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[Refusal, Doctor]] = {
         refused(Rule.STEP_NUMBER),
         on(Scheduled, lambda p, e: [replace(e, step=e.step + 1)]),
     ),
-    "a submit is not heard": (refused(Rule.SUBMIT_MISSING), on(Submitted, not_heard)),
-    "an abort is not heard": (refused(Rule.ABORT_MISSING), on(Aborted, not_heard)),
-    "a preemption is not heard": (refused(Rule.PREEMPT_MISSING), on(Preempted, not_heard)),
+    "a submit is ignored": (refused(Rule.SUBMIT_MISSING), on(Submitted, ignored)),
+    "an abort is ignored": (refused(Rule.ABORT_MISSING), on(Aborted, ignored)),
+    "a preemption is ignored": (refused(Rule.PREEMPT_MISSING), on(Preempted, ignored)),
     "a preemption for blocks at another tick": (
         refused(Rule.VICTIM_TICK),
         by_blocks(lambda e: [replace(e, tick=e.tick + 1)]),
@@ -254,7 +254,7 @@ REFUSED_BY_HISTORY: Mapping[str, tuple[Refusal, Doctor]] = {
             lambda p, e: [CacheReset(e.tick)] if not any(event.do[:5] == "reset" for event in p.trace.events) else None,
         ),
     ),
-    "a reset is not heard": (refused(Rule.RESET_MISSING), on(CacheReset, not_heard)),
+    "a reset is ignored": (refused(Rule.RESET_MISSING), on(CacheReset, ignored)),
     "a reset before those that run are preempted": (
         refused(Rule.RESET_UNASKED),
         on(Preempted, lambda p, e: [CacheReset(e.tick)] if e.cause == "reset" else None),

@@ -172,7 +172,7 @@ def shorter_chunks(patch: Patch) -> None:
     patch.setattr(Decision, "_share", of_the_judge)
 
 
-def admits_nobody(patch: Patch) -> None:
+def admits_no_request(patch: Patch) -> None:
     """Admit a request only where no other one runs."""
     admit, judged = Scheduler._admit, Decision.admit
 
@@ -193,7 +193,7 @@ def admits_nobody(patch: Patch) -> None:
 
 
 def keeps_blocks_back(patch: Patch) -> None:
-    """Admit nobody for whom more than half of the free blocks are needed."""
+    """Admit no request that needs more than half of the free blocks."""
     allocate, give = Scheduler._allocate, Decision._try_admit
 
     def of_the_engine(scheduler: Scheduler, request: Request, n: int, shared: Sequence[int] = ()) -> Any:
@@ -226,7 +226,7 @@ PAIRS: dict[str, tuple[Callable[[Patch], None], Refusal]] = {
     "who came last is admitted first": (last_come_first, refused(Rule.OVERTAKEN)),
     "a row is never used": (one_row_less, refused(Rule.COULD_RUN)),
     "chunks of prompts are a token short": (shorter_chunks, refused(Rule.CUT_SHORT)),
-    "nobody is admitted beside another": (admits_nobody, refused(Rule.COULD_RUN)),
+    "nobody is admitted beside another": (admits_no_request, refused(Rule.COULD_RUN)),
     "half of the blocks are kept back": (keeps_blocks_back, refused(Rule.COULD_RUN)),
 }
 
@@ -344,7 +344,7 @@ def test_a_broken_property_is_named(name: str) -> None:
     assert wrong == broken
 
 
-def test_nobody_waits_for_ever_where_there_is_no_room() -> None:
+def test_no_request_waits_for_ever_where_there_is_no_room() -> None:
     events = tuple(Submit(tick=0, request=name, prompt=(1,) * 40, max_tokens=4) for name in "ab")
     properties = Properties(SMALL.model_copy(update={"events": events}))
     said = [properties.judge(Submitted(0, 0, 0))]

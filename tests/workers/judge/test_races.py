@@ -186,7 +186,7 @@ def test_order_passes_through_other_lanes_and_through_the_host() -> None:
     assert scene.race() is None
 
 
-def test_a_read_is_judged_again_once_somebody_has_written() -> None:
+def test_a_read_is_judged_again_after_a_write() -> None:
     scene = Scene()
     scene.read("a")
     scene.read("a")

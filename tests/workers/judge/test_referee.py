@@ -85,7 +85,7 @@ def test_a_decision_that_no_engine_may_take_is_refused_by_name(name: str) -> Non
 
 
 class Deaf(Run):
-    """A run whose engine never hears of one kind of event."""
+    """A run whose engine ignores one kind of event."""
 
     def __init__(self, trace: Trace, kind: type) -> None:
         super().__init__(trace, TAPES, Options(races=False), Specstorm(Parts()))
@@ -97,7 +97,7 @@ class Deaf(Run):
 @pytest.mark.parametrize(
     "kind", [SetK, Submit, Abort, Preempt, ResetPrefixCache, Stall, NoValidToken, Reorder, DummyStep]
 )
-def test_an_engine_that_does_not_hear_an_event_is_found(kind: type) -> None:
+def test_an_engine_that_ignores_an_event_is_found(kind: type) -> None:
     traces = (clean_log(seed)[0] for seed in SEEDS)
     asked = [trace for trace in traces if any(isinstance(event, kind) for event in trace.events)]
     assert any(Deaf(trace, kind).to_end() is not None for trace in asked)

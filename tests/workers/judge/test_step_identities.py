@@ -1,4 +1,4 @@
-"""Identities of steps: steps that keep them are passed over, and each value that does not is told for what it is."""
+"""Identities of steps: steps that keep them are passed over, each value that breaks one is reported by its identity."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -143,7 +143,7 @@ WRONG: dict[str, tuple[Callable[[list[Step]], None], tuple[str, int | None, int,
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_value_that_breaks_an_identity_is_told_with_request_step_and_position(wrong: str) -> None:
+def test_a_value_that_breaks_an_identity_is_reported_with_request_step_and_position(wrong: str) -> None:
     run = deepcopy(steps())
     change, expected = WRONG[wrong]
     change(run)
@@ -154,7 +154,7 @@ def test_a_value_that_breaks_an_identity_is_told_with_request_step_and_position(
     assert seen == (variable, name_of(request), step, position), breach
 
 
-def test_a_block_that_two_requests_write_is_told_even_if_it_was_planned_so() -> None:
+def test_a_block_that_two_requests_write_is_reported_even_if_it_was_planned_so() -> None:
     run = steps()
     run[1]["scheduled"]["blocks"] = [[0, [7, 8]], [1, [7, 8]]]
     run[1]["inputs"]["tables"][1] = [7, 8]

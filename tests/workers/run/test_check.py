@@ -241,7 +241,7 @@ def test_a_finding_carries_the_counts_up_to_it_and_no_more_steps_are_run() -> No
 
 
 @pytest.mark.parametrize("place", ["before_schedule", "after_launch", "before_process"])
-def test_an_engine_that_ends_without_hearing_its_only_event_is_found(place: Place) -> None:
+def test_an_engine_that_ends_without_its_only_event_is_found(place: Place) -> None:
     trace = Trace(events=(Submit(tick=0, at=place, request="a", prompt=(1, 2), max_tokens=2),)).explicit()
     run = Run(trace, TAPES, Options(), Specstorm(Parts()))
     run.feed.events = EventQueue(())

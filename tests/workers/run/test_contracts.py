@@ -83,7 +83,7 @@ def found_in(trace: Trace, breach: str) -> Difference | None:
 
 
 class BlackBoxOfOurs(Specstorm):
-    """Our engine as one of which nobody sees more than its outputs."""
+    """Our engine as one that shows nothing but its outputs."""
 
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 

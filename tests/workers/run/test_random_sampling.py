@@ -135,7 +135,7 @@ def placeholders_told(given: Any) -> None:
     given.status[:] |= DRAFT_OUTSIDE_VOCABULARY * ((drafts == NO_DRAFT) & is_scheduled).any(axis=1)
 
 
-def nobody_told(given: Any) -> None:
+def nothing_reported(given: Any) -> None:
     given.status[:] &= ~TARGET_UNDEFINED
 
 
@@ -153,11 +153,11 @@ def test_a_mistake_in_what_a_row_is_drawn_with_is_found_where_it_is_made(name: s
     assert found_by(check(DRAWN, Tapes(), kind=Specstorm(parts))).variable == variable
 
 
-def test_a_sampler_that_tells_nobody_of_a_row_without_a_target_is_found_by_its_status() -> None:
+def test_a_sampler_that_does_not_report_a_row_without_a_target_is_found_by_its_status() -> None:
     events = (*DRAWN.events, NanLogits(tick=9, request="likely"))
     trace = DRAWN.model_copy(update={"events": events})
     assert isinstance(check(trace, Tapes()), Agreed)
-    found = found_by(check(trace, Tapes(), kind=Specstorm(verified(nobody_told))))
+    found = found_by(check(trace, Tapes(), kind=Specstorm(verified(nothing_reported))))
     assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", "2", "0")
 
 

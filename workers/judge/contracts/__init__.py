@@ -1,1 +1,1 @@
-"""Contracts: what a request may demand of its output, judged from the two alone, whatever engine gave it."""
+"""Contracts between a request and its output, judged from the two alone, for any engine."""

@@ -7,13 +7,13 @@ from scenarios.events import Submit
 from scenarios.sampling import BIAS_MAX
 from workers.record.evidence import Fact, fact
 
-# Where a grammar was left, which only those may whom no mask binds.
+# The state behind a token without an edge, which only engines may deliver that masks do not bind.
 NOWHERE = -1
 
 
 @dataclass(slots=True, eq=False)
 class Bans:
-    """The masks of one request; `follow` its tokens one after the other, and ask between them.
+    """The masks of one request after a history, which `follow` extends by a token.
 
     A mask leaves a token no probability. A bias of 100 or -100 leaves it as much or as little as makes no difference:
     tokens `pushed` come where no other one may, and those `pulled` before all others.
@@ -33,11 +33,11 @@ class Bans:
     _longest: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        """Note how much of the history matters."""
+        """Compute the length of the history that matters."""
         self._longest = max((len(word) for word in self.bad_words), default=0)
 
     def follow(self, token: int) -> None:
-        """Take the next token of the output."""
+        """Append the next token of the output."""
         self.length += 1
         if self.bad_words:
             self.recent.append(token)
@@ -93,7 +93,7 @@ class Bans:
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:
     """Return the bans of a request, None if it has none; a bad word may begin in its prompt, or not."""
     params = submit.params
-    # Penalties may come to as much, and a high temperature makes little of it.
+    # Penalties may outweigh a bias, and a high temperature weakens it.
     is_plain = params.presence_penalty == params.frequency_penalty == 0 and params.repetition_penalty == 1
     biases = params.logit_bias if is_plain and params.temperature <= 1 else ()
     pushed = frozenset(token for token, bias in biases if bias == -BIAS_MAX)

@@ -45,7 +45,7 @@ class Breach(NamedTuple):
     actual: Fact
 
     def difference(self, step: int) -> Difference:
-        """Return it as a difference that was seen in a step."""
+        """Return it as a difference seen in a step."""
         return Difference(
             plane=PLANE,
             variable=self.contract,

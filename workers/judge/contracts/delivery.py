@@ -1,4 +1,4 @@
-"""Delivery: what a client was given for one request, and the terms that hold for all requests of a trace."""
+"""Delivery: the output of one request so far, and the terms of all requests of a trace."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from workers.record.observation import Output
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for every request of a trace: sizes, whose logits are spoiled, and how an engine means its words.
+    """Terms of all requests of a trace: sizes, names whose logits are spoiled, and meanings of options of an engine.
 
     Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
     `words_from_prompt`: a bad word may begin in the prompt.
@@ -24,7 +24,7 @@ class Terms:
 
 
 def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
-    """Return the terms of a trace, in the words of an engine."""
+    """Return the terms of a trace on an engine."""
     return Terms(
         vocab_size=trace.spec.vocab_size,
         max_model_len=trace.spec.max_model_len,
@@ -37,7 +37,7 @@ def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """What one request was given so far; `at_abort` is what it had when it was given up, if that was while it lived."""
+    """The output of one request so far; `at_abort` is that at its abort, if it was alive then."""
 
     submit: Submit
     output: Output | None = None

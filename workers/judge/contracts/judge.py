@@ -1,6 +1,6 @@
-"""Judge of contracts: follows the outputs of a run, and finds the first one that breaks what its request demands.
+"""Judge of contracts: find the first output of a run that breaks a demand of its request.
 
-Verifies: every contract of `breach.CONTRACTS`, of every request that was taken in, also one whose name was used again.
+Verifies: every contract of `breach.CONTRACTS`, of every request submitted, also one whose name was used again.
 Does not verify: which tokens a model must choose (another run, or the oracle, says that).
 """
 
@@ -20,10 +20,10 @@ NOTHING = Output((), None)
 
 
 class Contracts(Judge):
-    """Judge of what an engine delivers, request by request; `breach` is the first contract that is broken.
+    """Judge of delivered outputs, request by request; `breach` is the first contract that is broken.
 
-    A submit counts unless a request of its name is alive, by what the engine shows of that one. `newest` has the last
-    request of each name, `ended` those before it. Outputs that are seen behind each step must stay.
+    A submit counts unless a request of its name is alive, by the output shown of it. `newest` has the last request of
+    each name, `ended` those before it. Outputs that are seen behind each step must stay.
     """
 
     planes = (PLANE,)
@@ -36,11 +36,11 @@ class Contracts(Judge):
         self.newest: dict[str, Delivery] = {}
 
     def is_known(self, name: str) -> bool:
-        """Tell whether a request of a name was taken in."""
+        """Tell whether a request of a name was submitted."""
         return name in self.newest
 
     def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
-        """Note a submit, with what was shown for its name before it and behind it."""
+        """Note a submit, with the output under its name before and after it."""
         known = self.newest.get(event.request)
         if known is not None:
             if before is not None and before.finish_reason is None:
@@ -52,13 +52,13 @@ class Contracts(Judge):
         self.newest[event.request] = Delivery(event)
 
     def aborted(self, event: Abort, before: Output | None) -> None:
-        """Note an abort, with what was shown for its name before it."""
+        """Note an abort, with the output under its name before it."""
         known = self.newest.get(event.request)
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
-        """Compare what is shown now with what was shown before."""
+        """Compare outputs with those seen before, which they must extend."""
         for name, output in outputs.items():
             known = self.newest.get(name)
             if known is None:
@@ -70,7 +70,6 @@ class Contracts(Judge):
                 known.output = output
 
     def at_end(self, end: End) -> Difference | None:
-        """Return the first contract that is broken, as a difference."""
         breach = self.first_breach(end.outputs)
         return breach.difference(end.steps) if breach is not None else None
 
@@ -109,7 +108,7 @@ class Contracts(Judge):
 
 
 def _summary(output: Output) -> Fact:
-    """Return how many tokens an output has, and by what it ended if it has."""
+    """Return the length of an output, and its finish reason if it has one."""
     count = len(output.tokens)
     if output.finish_reason is None:
         return fact("tokens", count=count)

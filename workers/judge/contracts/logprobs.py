@@ -1,9 +1,9 @@
-"""Contracts on logprobs: what those delivered say of each other, and of the tokens that were delivered.
+"""Contracts on logprobs: consistency of those delivered with each other and with the delivered tokens.
 
 Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`; by them `greedy`, `penalties`, `logit_bias`, `top_k` and `top_p`;
 and that a token which a mask forbids has no probability, where logprobs are those of processed logits.
-Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does). Of a
-repetition penalty what it does to a logit depends on the logit, not on its logprob: it is judged by what it cannot do.
+Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does). The
+effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it cannot do.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from workers.record.evidence import Fact, fact
 TOLERANCE = 1e-4
 
 
-# The contract that is broken, what it demands, and what is there.
+# A broken contract, its demand, and what was delivered.
 Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
@@ -35,7 +35,7 @@ class Shown(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A delivered token: where it is in its output, and its logprobs."""
+    """A delivered token: its position in the output, and its logprobs."""
 
     position: int
     token: int
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
-    """Return how many logprobs each token has, or None if they are not equally many."""
+    """Return the number of logprobs of each token, or None if they are not equally many."""
     if not num_tokens:
         return None if logprobs else 0
     return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)
@@ -79,7 +79,7 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 class _Judged:
-    """The tokens of one request, judged one after the other by their logprobs and by what came before."""
+    """Judge of one request's tokens, one after the other, by their logprobs and the history."""
 
     def __init__(self, submit: Submit, terms: Terms) -> None:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
@@ -97,14 +97,14 @@ class _Judged:
         self._is_law = self._bans is None and not self._is_changed and not self._is_processed
 
     def follow(self, token: int) -> None:
-        """Take the next token of the output."""
+        """Append the next token of the output."""
         self._known.add(token)
         self._times[token] += 1
         if self._bans is not None:
             self._bans.follow(token)
 
     def breach(self, step: Step) -> Wrong | None:
-        """Return which contract a token breaks, what it demands, and what is there; or None."""
+        """Return the contract that a token breaks, with its demand and what was delivered; or None."""
         found = rank_breach(step, self._vocab_size) or sum_breach(step, self._vocab_size)
         if found is not None or not self._binds:
             return found
@@ -119,7 +119,7 @@ class _Judged:
         return self._drawn(step) if self._params.temperature > 0 else self._likeliest(step)
 
     def _likeliest(self, step: Step) -> Wrong | None:
-        """Return what is wrong with a token that must be the likeliest of those that may come."""
+        """Return the breach of a token that must be the likeliest of the allowed ones, or None."""
         for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
             if token == step.token or not self._beats(token, logprob, step):
                 continue
@@ -135,8 +135,8 @@ class _Judged:
     def _beats(self, token: int, logprob: float, step: Step) -> bool:
         """Tell whether a token is likelier than the one delivered, whatever the logits behind their logprobs are.
 
-        A repetition penalty above 1 lowers the logits of tokens that are known, one below 1 raises them, by nobody
-        knows how much; it keeps the order of two that are known.
+        A repetition penalty above 1 lowers the logits of known tokens, one below 1 raises them, by an unknown amount;
+        it keeps the order of two known tokens.
         """
         if not self._is_changed:
             return logprob > step.shown.own + TOLERANCE
@@ -153,23 +153,23 @@ class _Judged:
         return is_certain and other > own + TOLERANCE
 
     def _subtracted(self, token: int) -> float:
-        """Return what presence and frequency take off the logit of a token."""
+        """Return what the presence and frequency penalties subtract from a token's logit."""
         times = self._times[token]
         return self._params.presence_penalty + self._params.frequency_penalty * times if times else 0.0
 
     def _biased(self, token: int) -> float:
-        """Return what is added to the logit of a token before everything else."""
+        """Return the bias of a token, which is added to its logit first."""
         return self._biases.get(token, 0.0)
 
     def _change(self, token: int) -> Fact:
-        """Return by how much a bias and penalties change the logit of a token."""
+        """Return the change of a token's logit by its bias and penalties."""
         change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
         if not change:
             return fact("unchanged")
         return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
     def _drawn(self, step: Step) -> Wrong | None:
-        """Return what is wrong with a token that must be one of the likely ones."""
+        """Return the breach of a token that top-k and top-p must keep, or None."""
         params, shown = self._params, step.shown
         if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
             least = shown.top[params.top_k - 1]
@@ -189,11 +189,11 @@ def _has_penalties(params: SamplingParams) -> bool:
 
 
 def rank_breach(step: Step, vocab_size: int) -> Wrong | None:
-    """Return what is wrong with which tokens are shown and in which order."""
+    """Return the breach of the shown tokens and their order, or None."""
     shown = step.shown
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
         return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=shown.ids)
-    # Not a number is neither more nor less than anything.
+    # NaN compares false with any number.
     if not all(value <= before for before, value in zip(shown.top, shown.top[1:], strict=False)):
         return "logprob_ranks", fact("falling_logprobs"), fact("these_logprobs", logprobs=shown.top)
     if step.token in shown.ids:
@@ -208,7 +208,7 @@ def rank_breach(step: Step, vocab_size: int) -> Wrong | None:
 
 
 def sum_breach(step: Step, vocab_size: int) -> Wrong | None:
-    """Return what is wrong with the sum of the probabilities shown, those of all others included."""
+    """Return the breach of the sum of probabilities, shown and bounded, or None."""
     shown = step.shown
     if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
         seen = fact("these_logprobs", logprobs=(shown.own, *shown.top))
@@ -217,7 +217,7 @@ def sum_breach(step: Step, vocab_size: int) -> Wrong | None:
     if total > 1 + TOLERANCE:
         return "logprob_sum", fact("at_most_one"), fact("mass", mass=total)
     if shown.top:
-        # Nobody else is likelier than the last one shown.
+        # No other token is likelier than the last one shown.
         most = sum(map(exp, shown.top)) + (vocab_size - len(shown.top)) * exp(shown.top[-1])
         if most < 1 - TOLERANCE:
             return "logprob_sum", fact("mass_of_vocabulary", size=vocab_size), fact("at_most_mass", mass=most)
@@ -225,7 +225,7 @@ def sum_breach(step: Step, vocab_size: int) -> Wrong | None:
 
 
 def _mass_before(shown: Shown, temperature: float, vocab_size: int) -> float:
-    """Return at least how much probability the tokens have that are likelier than the one drawn."""
+    """Return a lower bound on the probability of the tokens likelier than the one drawn."""
     weights = [exp((logprob - shown.top[0]) / temperature) for logprob in shown.top]
     total = sum(weights) + (vocab_size - len(weights)) * weights[-1]
     return sum(_likelier(shown, weights)) / total

@@ -1,4 +1,4 @@
-"""Contract on the logprobs of prompts: they come with the first token, are those of the prompt, and of probabilities.
+"""Contract on prompt logprobs: delivered with the first token, of the prompt's tokens, consistent as probabilities.
 
 Verifies: `prompt_logprobs`.
 Does not verify: that they are the model's; another run of the same prompt says more.
@@ -20,7 +20,7 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
         return None
     name, flat, behind_first = submit.request, output.prompt_logprobs, submit.prompt[1:]
     width = submit.params.num_prompt_logprobs
-    # They come with the first token: who has none has none of them either.
+    # They are delivered with the first token: an output without tokens has none.
     due = 2 * width * len(behind_first) if output.tokens else 0
     if len(flat) != due:
         each = fact("logprobs_of_prompt", width=width, count=len(behind_first))

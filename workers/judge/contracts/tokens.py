@@ -1,7 +1,7 @@
-"""Contracts on tokens: which may be delivered, where an output ends, and for which reason.
+"""Contracts on tokens: allowed tokens, the end of an output, and its reason.
 
 Verifies: `vocabulary`, `max_tokens`, `stop`, `finish_reason`, and every mask of the request.
-Does not verify: which of the tokens that may come does come (`logprobs`, and the oracle, say more).
+Does not verify: which of the allowed tokens is chosen (`logprobs` and the oracle do).
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None) -> Breach | None:
-    """Return what is wrong with where and why an output ends, or None."""
+    """Return the breach of an output's end or finish reason, or None."""
     name, reason, num_tokens = given.submit.request, output.finish_reason, len(output.tokens)
     end, why, contract = _end_of(given.submit, output.tokens, terms)
     if end is not None and num_tokens > end:
@@ -62,7 +62,7 @@ def _reasons(due: str, seen: str | None) -> tuple[Fact, Fact]:
 
 
 def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | None, str, str]:
-    """Return how many tokens there are up to the first that ends an output, why, and by which contract."""
+    """Return the number of tokens up to the first that ends an output, the reason, and the contract."""
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     ends = [(min(submit.max_tokens, terms.max_model_len - len(submit.prompt)), 1, "length", "max_tokens")]
     if submit.stop:
@@ -75,7 +75,7 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
 
 
 def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
-    """Yield the number of tokens with which a grammar is over, if it is: at a state without edges, or left."""
+    """Yield the number of tokens at which a grammar is over, if it is: in a state without edges, or left."""
     state, grammar = 0, submit.params.grammar
     for place, token in enumerate(tokens):
         state = next((edge[1] for edge in grammar[state] if edge[0] == token), NOWHERE)
@@ -85,5 +85,5 @@ def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
 
 
 def _leaves_nothing(bans: Bans) -> bool:
-    """Tell whether no token may come next."""
+    """Tell whether every next token is forbidden."""
     return all(bans.mask_on(token) is not None for token in range(bans.vocab_size))

@@ -25,7 +25,7 @@ _WORD = np.dtype(np.uint64)
 
 
 def shared(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return an array that nobody may write."""
+    """Return an array made read-only."""
     array.flags.writeable = False
     return array
 
@@ -53,7 +53,7 @@ POSITIONS_MAX = definition.POSITIONS_MAX
 ONE, TWO, THREE = word(1), word(2), word(3)
 ZERO, NOTHING = integer(0), word(0)
 
-# What `kv_places` grows by from one position to the next.
+# The difference of `kv_places` between neighbouring positions.
 PLACE_STEP = word(2 * definition.POSITION)
 _MULTIPLIER = word(definition.MULTIPLIER)
 _SHIFT_0, _SHIFT_1 = word(23), word(47)
@@ -71,7 +71,7 @@ def mix(x: Words) -> Words:
 
 
 def mix_number(x: int) -> int:
-    """Return what `mix` makes of a word, given modulo 2^64 as any integer."""
+    """Return the `mix` of a word, given modulo 2^64 as any integer."""
     x &= _MASK
     x = (x ^ (x >> 23)) * definition.MULTIPLIER & _MASK
     return x ^ (x >> 47)
@@ -102,17 +102,17 @@ def words(x: Integers) -> Words:
 
 
 def embed(tokens: Integers, out: Words | None = None) -> Words:
-    """Return the hidden words of token ids, in `out` if it is given; what is no id has the word of the nearest one."""
+    """Return the hidden words of token ids, in `out` if it is given; other numbers have the word of the nearest id."""
     return embeddings().take(tokens, out=out, mode="clip")
 
 
 def kv_places(positions: Integers, layer: int) -> Words:
-    """Return what position and layer add to a hidden word before it is stored, a new array."""
+    """Return the terms of position and layer that are added to a hidden word before it is stored, a new array."""
     return places(layer).take(positions, mode="clip")
 
 
 def kv_words(hidden: Words, positions: Integers, layer: int) -> Words:
-    """Return what an attention layer stores for tokens at positions."""
+    """Return the words that an attention layer stores for tokens at positions."""
     x = kv_places(positions, layer)
     x += hidden
     return mix(x)
@@ -122,7 +122,7 @@ def cached_words(kv: Words, block_table: Integers, block_size: int, max_blocks: 
     """Return the first words that each row has cached, [num_rows, num_blocks_max * block_size].
 
     Shapes: kv [num_blocks * block_size], block_table [num_rows * max_blocks]. Where a row has no block the words are
-    anything.
+    undefined.
     """
     num_rows = len(block_table) // max_blocks
     blocks = block_table[first_entries(num_rows, max_blocks, num_blocks_max)]
@@ -130,11 +130,11 @@ def cached_words(kv: Words, block_table: Integers, block_size: int, max_blocks: 
 
 
 def attention(cached: Words, index: Integers, out: Words | None = None) -> tuple[Words, Words]:
-    """Return what positions see of their row's words, in `out` if it is given, and the sum of the words up to each.
+    """Return positions' attention over their row's words, in `out` if it is given, and the sum of the words up to each.
 
     Shapes: cached [num_rows, length], which is overwritten; index, flat in it, and both results [N].
     """
-    # Every weight grows by 2 with each position: what is seen is twice the sum of all sums, less the last of them.
+    # Every weight grows by 2 with each position: attention is twice the sum of all sums, less the last of them.
     # Clipped: padding is of no row.
     add.accumulate(cached, axis=1, out=cached)
     sums = cached.take(index, mode="clip")
@@ -233,7 +233,7 @@ def slots_at(
 
 
 def store(memory: NDArray[Scalar], slots: Integers, values: NDArray[Scalar]) -> None:
-    """Write values of tokens to memory, those that have a slot."""
+    """Write the values of tokens that have a slot to memory."""
     if PAD_SLOT in slots.tolist():
         (mapped,) = (slots >= ZERO).nonzero()
         slots, values = slots[mapped], values[mapped]
@@ -260,12 +260,12 @@ def embeddings() -> Words:
 
 @cache
 def places(layer: int) -> Words:
-    """Return (2 i + 1) * POSITION, and what the layer adds, for all positions i of the longest model and its drafts."""
+    """Return (2 i + 1) * POSITION plus the layer's term, for all positions i of the longest model and its drafts."""
     odd = words(np.arange(POSITIONS_MAX)) * TWO + ONE
     return shared(odd * POSITION + word(layer * LAYER))
 
 
 @cache
 def vocabulary(size: int) -> Words:
-    """Return what the logit of each token id adds to a hidden word."""
+    """Return the term of each token id in the hash of its logit."""
     return shared(words(np.arange(1, size + 1)) * VOCABULARY)

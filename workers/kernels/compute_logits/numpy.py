@@ -20,5 +20,5 @@ def compute_logits(a: ComputeLogits) -> None:
 
 @cache
 def _to_end(stop: int) -> Integers:
-    """Return for each n below `stop`, and each number below `stop`, how far it lies before n + 1, 1 at least."""
+    """Return for each n below `stop` the distances of 0, 1, ..., stop - 1 to n + 1, 1 at least."""
     return shared(np.maximum(column(stop) - arange(stop), 0) + 1)

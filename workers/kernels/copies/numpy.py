@@ -14,12 +14,12 @@ from workers.kernels.copies.arguments import (
 
 
 def copy_inputs(a: CopyInputs) -> None:
-    """Copy everything the host says about a step to the device."""
+    """Copy the inputs of a step to the device."""
     a.destination[:] = a.source
 
 
 def copy_script(a: CopyScript) -> None:
-    """Copy the drafts a new request is to be proposed into the line of its state slot."""
+    """Copy the script of a new request's drafts into the line of its state slot."""
     a.destination[:] = a.source
 
 

@@ -26,7 +26,7 @@ from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, writ
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the context of the drafter: what it stores for the target's hidden word of every token that has a slot."""
+    """Write the context of the drafter: the stored word of the target's hidden word of every token that has a slot."""
     store(a.drafter_kv, a.slots, kv_words(a.hidden, a.positions, DRAFTER_LAYER))
 
 
@@ -60,7 +60,7 @@ def block_weights(width: int) -> Words:
 
 @cache
 def context_weights(width: int) -> Words:
-    """Return what each place of a block multiplies by: what the position before the block sees, and the sum of words.
+    """Return each place's factors of the attention at the position before the block, and of the sum of words.
 
     With each position every weight grows by 2: that sum is added twice for each.
     """

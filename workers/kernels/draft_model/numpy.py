@@ -18,8 +18,7 @@ from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
-# Returns of a row, the index of a draft, the model's hidden word and what the script says there: its own token and the
-# draft.
+# From a row, the index of a draft, the model's hidden word and the scripted draft: the model's own token and the draft.
 Choose = Callable[[int, int, int, int], tuple[int, int]]
 
 
@@ -44,7 +43,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
 
 
 def run_chain(a: DraftModelChain, choose: Choose) -> None:
-    """Run the model behind each row's next token; `choose` says what it proposes."""
+    """Run the model behind each row's next token; `choose` returns its drafts."""
     a.raw.fill(0)
     a.own.fill(NO_DRAFT)
     a.draft_tokens.fill(NO_DRAFT)
@@ -72,7 +71,7 @@ def _run_row(
 ) -> None:
     """Run the model on its own drafts, from the `hidden` word of the next token on: the one behind position `last`.
 
-    `seen` is what `last` sees of the words that the row has cached, and `sums` their sum.
+    `seen` is the attention at `last` over the row's cached words, and `sums` their sum.
     """
     k, width = a.num_speculative_tokens, a.conv_width
     raws: list[int] = []

@@ -1,4 +1,4 @@
-"""Shared NumPy code of drafters: what a chain sees and writes, what scripts say, and which drafts are proposed."""
+"""Shared NumPy code of drafters: attention and cache of a chain, scripted drafts, and the drafts to propose."""
 
 from functools import cache
 from typing import Any
@@ -32,7 +32,7 @@ _NO_DRAFT = integer(NO_DRAFT)
 
 
 def cached_sums(a: CachedDrafts, last: Integers) -> tuple[Words, Words]:
-    """Return for each row what position `last` sees of its cached words, and the sum of the words up to there."""
+    """Return each row's attention at position `last` over its cached words, and the sum of the words up to there."""
     length = a.num_blocks_max * a.block_size
     cached = cached_words(a.drafter_kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
     row = multiples(len(last), length)
@@ -46,7 +46,7 @@ def cached_sums(a: CachedDrafts, last: Integers) -> tuple[Words, Words]:
 
 
 def see(seen: Words, sums: Words, stored: Words) -> None:
-    """Move what rows see, and the sums of what they have cached, one position on, where `stored` is cached."""
+    """Advance rows' attention, and the sums of their cached words, by one position, where `stored` is cached."""
     # Every weight is larger by 2, and that of the position itself is 1.
     seen += sums
     sums += stored
@@ -54,7 +54,7 @@ def see(seen: Words, sums: Words, stored: Words) -> None:
 
 
 def write_raw(a: ScriptedDrafts, raws: Words, num_real: Any) -> None:
-    """Write raws [num_proposed, num_rows] of real rows, which come first; what is not proposed has raw 0."""
+    """Write raws [num_proposed, num_rows] of real rows, which come first; the rest is 0."""
     a.raw.fill(0)
     a.raw[columns(len(a.valid), a.num_speculative_tokens, num_real, len(raws))] = raws[:, :num_real].ravel()
 
@@ -62,8 +62,8 @@ def write_raw(a: ScriptedDrafts, raws: Words, num_real: Any) -> None:
 def write_scratch(a: CachedDrafts, stored: Words, last: Integers, num_real: Any) -> None:
     """Write words [count, num_rows] at the positions behind `last`, where real rows, which come first, own the block.
 
-    Positions from `max_model_len` on have no place. What is written lies behind the last kept token: nobody relies on
-    it.
+    Positions from `max_model_len` on have no place. The words lie behind the last kept token, and are
+    overwritten.
     """
     count = len(stored)
     row = tiled(num_real, count)
@@ -75,7 +75,7 @@ def write_scratch(a: CachedDrafts, stored: Words, last: Integers, num_real: Any)
 
 
 def scripted(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> Integers:
-    """Return what the scripts say of the drafts behind each row's next token, [num_rows, K], in `out` if it is given.
+    """Return the scripted drafts behind each row's next token, [num_rows, K], in `out` if it is given.
 
     The next token is the one behind position `last`.
     """
@@ -90,7 +90,7 @@ def scripted(a: ScriptedDrafts, last: Integers, out: Integers | None = None) -> 
 
 @cache
 def _script_places(max_model_len: int, k: int) -> Integers:
-    """Return for each position, and past the last, where scripts speak of the K drafts behind the token after it."""
+    """Return for each position, and past the last, the script's places of the K drafts behind the token after it."""
     return shared(np.minimum(runs(max_model_len, k) + 2, max_model_len - 1))
 
 

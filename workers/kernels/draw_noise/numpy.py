@@ -30,7 +30,7 @@ def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
         right_shift(products, _HALF, factors)
         bitwise_xor(factors, others, factors)
         bitwise_xor(factors, keys, factors)
-        # What keys and products have above their lower halves changes nothing below: it is cut off once.
+        # The upper halves of keys and products do not change the lower ones: they are cut off once.
         bitwise_and(factors, _MASK, factors)
         others = products
         add(keys, weyl, keys)
@@ -40,7 +40,7 @@ def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
 
 @lru_cache(maxsize=64)
 def _constants(count: int) -> tuple[Words, Words, Integers]:
-    """Return what words are multiplied by, what a round adds to keys, and the order that exchanges the halves."""
+    """Return the multipliers of words, the increments of keys, and the order that exchanges the halves."""
     multipliers, weyl = (np.array(pair, dtype=np.uint64).repeat(count) for pair in (_MULTIPLIERS, _WEYL))
     return shared(multipliers), shared(weyl), shared(np.roll(np.arange(2 * count), count))
 
@@ -70,7 +70,7 @@ def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, W
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Draw what verification needs for each row."""
+    """Draw the noise of each row's verification."""
     row, added, stream, index = _counters(len(a.seeds), a.num_speculative_tokens, a.num_tries)
     position = words(a.positions)[row]
     position += added

@@ -49,7 +49,7 @@ def draft_chain(a: DraftChain) -> None:
     vectors, places = a.drafter_hidden[a.token_index], kv_places(last, DRAFTER_LAYER)
     # The last draft is not fed back.
     fed, slots = embed(tokens)[:, : a.num_proposed - 1], a.draft_slots.reshape(num_rows, k)
-    # A chain does one thing after the other, and rows are few: numbers are faster than arrays of so few.
+    # A chain is sequential, and rows are few: numbers are faster than arrays of so few.
     columns = (
         range(0, num_real * k, k),
         vectors.tolist(),
@@ -66,7 +66,7 @@ def draft_chain(a: DraftChain) -> None:
 def _chain(
     a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
 ) -> None:
-    """Write the raws of a row, from `first` on, and to the cache what its drafts that are `fed` back leave there.
+    """Write the raws of a row, from `first` on, and the cache words of its drafts that are `fed` back.
 
     The first pass has made `vector` at the position before, which has `seen` the cached words, in sum `total`.
     """

@@ -6,7 +6,7 @@ from workers.kernels.logit_floors.arguments import LogitFloors
 from workers.kernels.probabilities.numpy import LOG2E, Floats, above, weight
 
 _LOWEST = np.float32(-np.inf)
-# More than what rounding takes from a sum of float32 numbers, or adds to it.
+# More than the rounding error of a sum of float32 numbers.
 ROUNDING = 1e-5
 
 
@@ -27,7 +27,7 @@ def _floor(logits: Floats, scale: np.float32, top_k: int, top_p: np.float32) -> 
     """Return the lowest logit of a line that stays; of a line without a distribution all do."""
     ordered = logits.copy()
     ordered.sort()
-    # What is no number comes last.
+    # NaN is sorted last.
     largest = ordered[-1]
     if not -np.inf < largest < np.inf:
         return _LOWEST
@@ -46,7 +46,7 @@ def _top_p(logits: Floats, ordered: Floats, weights: Floats, floor: np.float32, 
     """
     lightest_first = weights.copy()
     lightest_first.sort()
-    # Whatever comes before that has clearly less, in whatever order it is added up.
+    # Any shorter prefix is clearly below, in whatever order it is added up.
     first = np.add.accumulate(lightest_first[::-1], dtype=np.float64).searchsorted(float(least) * (1 - ROUNDING))
     tried = (value for value in ordered[::-1][first:] if np.add.reduce(weights[logits >= value]) >= least)
     return max(next(tried, floor), floor)

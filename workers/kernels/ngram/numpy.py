@@ -20,7 +20,7 @@ def ngram_search(a: NgramSearch) -> None:
     a.draft_tokens.fill(NO_DRAFT)
     cached = a.drafter_kv.view(np.int64).reshape(-1, a.block_size)
     rows = zip(a.positions[a.token_index].tolist(), a.next_tokens.tolist(), a.valid.tolist(), strict=True)
-    # Lists of numbers: a history is short, and whoever looks for a token in it is soon done.
+    # Lists of numbers: a history is short, and a search in it soon ends.
     for row, (last, token, valid) in enumerate(rows):
         if valid > 0:
             blocks = a.block_table[row * a.max_blocks : row * a.max_blocks + 1 + last // a.block_size]

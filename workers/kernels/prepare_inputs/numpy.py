@@ -1,4 +1,4 @@
-"""Turn the host's optimistic tables into what a step feeds to the model: one op for everything before the model.
+"""Turn the host's optimistic tables into a step's model inputs: one op for everything before the model.
 
 Rows are few, and their tokens too: lists of numbers are faster than arrays of so few, and layouts need not be found.
 """
@@ -8,7 +8,7 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
-    """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled."""
+    """Correct the counts, lay the batch out, and overlay the host's token ids with those sampled by the step before."""
     k, block_size, max_blocks = a.num_speculative_tokens, a.block_size, a.max_blocks
     counts, ids, draft_tokens = a.computed_host.tolist(), a.host_ids.tolist(), a.draft_tokens.tolist()
     table, slot_accepted, length_max = a.block_table.tolist(), a.slot_accepted.tolist(), max_blocks * block_size
@@ -28,7 +28,7 @@ def prepare_inputs(a: PrepareInputs) -> None:
         end, first = start + num_scheduled, row * max_blocks
         if previous >= 0:
             num_computed, num_certain, num_uncertain, valid, token = before[previous]
-            # What is not a draft or verified first is computed whatever was sampled.
+            # Tokens before the first one verified are computed whatever was sampled.
             counts[row] = num_computed + num_certain - 1 - num_uncertain + valid
             proposed = draft_tokens[previous * k : previous * k + num_drafts]
             drafts[row * k : row * k + num_drafts] = proposed
@@ -49,5 +49,5 @@ def prepare_inputs(a: PrepareInputs) -> None:
     # Tokens of a layout that was overwritten by another step's may lie behind those of this one.
     a.positions[:], a.slots[:] = positions[:num_tokens], slots[:num_tokens]
     last = a.vocab_size - 1
-    # What the host does not know, and drafts that nobody proposed or that are no tokens, are no ids for the model.
+    # Tokens unknown to the host, and drafts that were not proposed or are no tokens, are no ids for the model.
     a.input_ids[:] = [0 if token < 0 else token if token < last else last for token in ids[:num_tokens]]

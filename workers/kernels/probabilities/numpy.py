@@ -105,7 +105,7 @@ class VerifiedRow:
         return self._distribution(self.first_line + column)
 
     def proposal(self, column: int) -> Distribution:
-        """Return what a usable draft was drawn from."""
+        """Return the distribution that a usable draft was drawn from."""
         return self._distribution(self._first_proposal + column)
 
     def _distribution(self, line: int) -> Distribution:
@@ -118,7 +118,7 @@ class VerifiedRow:
         return Distribution(mass, maximum, np.add.reduce(mass))
 
     def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
-        """Return what `odds` times the target's and the draft probability of a token are to each other.
+        """Return `odds` times the target's probability of a token and its draft probability, on one scale.
 
         The column is that of a usable draft; if this is certain the token is that draft.
         """
@@ -133,7 +133,7 @@ class VerifiedRow:
         return p * proposal.total, q * target.total
 
     def left_of(self, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
-        """Return max(odds * p - q, 0) of every token behind `column` drafts, and what that is relative to.
+        """Return max(odds * p - q, 0) of every token behind `column` drafts, and its scale.
 
         Shape: [num_blocks * block_size], 0 behind the vocabulary.
         """

@@ -1,4 +1,4 @@
-"""Change logits by what the request of each row asks for: masks, bad words, penalties."""
+"""Process logits by each request's parameters: masks, bad words, penalties."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ def process_logits(a: ProcessLogits) -> None:
 
 
 class LineRules(NamedTuple):
-    """What a line asks for, whatever the history is: tokens that are `banned`, the mask of stop tokens, bad words."""
+    """A line's rules that no history changes: tokens that are `banned`, the mask of stop tokens, bad words."""
 
     num_prompt: int
     min_length: int

@@ -30,7 +30,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
             state = a.states.item(slot * num_states + accepted)
             inputs += a.conv[at : at + before].tolist()
         else:
-            # The count of a slot nobody has used is no index.
+            # The count of an unused slot is no index.
             inputs += [0] * before
         own = tokens[start : start + min(num_scheduled, a.num_queries_max)]
         inputs += own

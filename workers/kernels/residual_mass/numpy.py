@@ -1,4 +1,4 @@
-"""Add up what block verification leaves of the target's probability, block by block of the vocabulary."""
+"""Sum the residual of block verification over blocks of the vocabulary."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Turn what the host says about a step's sampling into what the sampler's ops take."""
+"""Turn the host's fields of a step's sampling into the inputs of the sampler's ops."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Make logits undefined, as an event asks for."""
+"""Set logits to NaN, by an event."""
 
 import numpy as np
 
@@ -6,5 +6,5 @@ from workers.kernels.spoil_logits.arguments import SpoilLogits
 
 
 def spoil_logits(a: SpoilLogits) -> None:
-    """Set all logits of `rows`, `num_logits` each, to what is not a number."""
+    """Set all logits of `rows`, `num_logits` each, to NaN."""
     a.logits.reshape(-1, a.num_logits)[a.rows] = np.nan

@@ -40,7 +40,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
 
 
 def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return what the target says column by column, as long as that is the draft; and if it says something at last."""
+    """Return the target's token column by column up to the first that is not the draft; and whether the last is one."""
     tokens: list[int] = []
     for draft in (*row.drafts[: row.usable], NO_DRAFT):
         if not row.is_defined[len(tokens)]:
@@ -52,7 +52,7 @@ def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
 
 def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return the drafts that their noise keeps, and the token behind them; and if there is one."""
+    """Return the drafts that their noise keeps, and the token behind them; and whether there is one."""
     odds = row.block_odds() if a.method == BLOCK else [ONE] * (1 + row.usable)
     noise = a.accept_noise[row.first_draft : row.first_draft + row.usable]
     accepted = _accepted_together(a, row, odds, noise) if a.method == BLOCK else _accepted(a, row, noise)
@@ -65,7 +65,7 @@ def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
 
 def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
-    """Return how many drafts come before the first that its noise does not keep."""
+    """Return the number of drafts before the first that its noise does not keep."""
     for column in range(row.usable):
         if a.method == SYNTHETIC:
             is_kept = noise[column] < a.rates[column]
@@ -94,7 +94,7 @@ def _accepted_together(a: VerifyDrafts, row: VerifiedRow, odds: Sequence[np.floa
 def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, odds: np.float32) -> int:
     """Return a token from max(odds * p - q, 0) of a draft that was rejected."""
     if not row.is_drawn:
-        # Of a draft that is certain, what is left of the target is every other token.
+        # The residual of a certain draft is every other token.
         return _selected(a, row, column, 0, row.drafts[column])
     for index in range(a.num_tries):
         token = _selected(a, row, column, index)
@@ -102,12 +102,12 @@ def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, odds: np.float32)
         if _noise(a, row, column, index)[3] * p < p - q:
             return token
     masses, _ = row.left_of(column, odds)
-    # Without any the draft was rejected by rounding alone.
+    # Without a residual the draft was rejected by rounding alone.
     return _picked(a, masses, _noise(a, row, column, a.num_tries)) if masses.any() else _selected(a, row, column, 0)
 
 
 def _token(a: VerifyDrafts, row: VerifiedRow, column: int) -> int:
-    """Return what the target says in a column: the lowest index of the largest logit, or a token by its noise."""
+    """Return the target's token in a column: the lowest index of the largest logit, or one drawn by its noise."""
     if row.is_random:
         return _selected(a, row, column, 0)
     first = (row.first_line + column) * row.num_blocks

@@ -1,4 +1,4 @@
-"""Answers of an engine's process as values: what is of another shape or type is refused before anybody reads it."""
+"""Answers of an engine's process as values: those of another shape or type are refused before they are read."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -26,7 +26,7 @@ StrictHarm: TypeAlias = Annotated[Harm, BeforeValidator(_strictly(Harm))]
 
 
 class Failed(Value):
-    """The engine raised: what it said, and where; no answer to any question."""
+    """An exception of the engine: its message, and where it was raised."""
 
     number: StrictInt
     error: StrictStr
@@ -41,13 +41,13 @@ class Answered(Value):
 
 
 class Greeting(Value):
-    """An engine is there, of a version."""
+    """An engine has started, of a version."""
 
     version: StrictStr
 
 
 class Nothing(Value):
-    """It was done."""
+    """The question was carried out."""
 
 
 class Delivery(Value):
@@ -104,7 +104,7 @@ class _Seen(Value):
 
 
 class Opened(_Seen):
-    """What an engine says of itself before its first step."""
+    """Sizes of an engine, before its first step."""
 
     point: Literal["opened"]
     values: OpenedValues
@@ -118,7 +118,7 @@ class Scheduled(_Seen):
 
 
 class Inputs(_Seen):
-    """What the model was given in a step, by the names of its tensors; of a group of layers with a state by number."""
+    """The model's inputs in a step, by the names of its tensors; of a group of layers with a state by number."""
 
     point: Literal["inputs"]
     values: dict[StrictStr, Integers | list[Integers] | list[StrictBool]]
@@ -139,7 +139,7 @@ class Processed(_Seen):
 
 
 class Drained(_Seen):
-    """What is held once nothing is left to do."""
+    """The objects still held after draining."""
 
     point: Literal["drained"]
     values: DrainedValues
@@ -149,13 +149,13 @@ Seen: TypeAlias = Annotated[Opened | Scheduled | Inputs | Corrected | Processed 
 
 
 class _Shown(Value):
-    """What was observed since the last answer, if that was asked for."""
+    """Observations since the last answer, if they are wanted."""
 
     seen: tuple[Seen, ...]
 
 
 class Stepped(_Shown):
-    """One step was done: what it delivered, whether nothing is left to do, and how often what has happened so far."""
+    """Result of a step: its deliveries, whether the engine has drained, and the probes so far."""
 
     deliveries: tuple[Delivery, ...]
     drained: StrictBool
@@ -177,7 +177,7 @@ class Reported(_Shown):
 
 
 class Harmed(Value):
-    """What a race did."""
+    """The harm of a race."""
 
     harm: StrictHarm
 
@@ -207,6 +207,6 @@ def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
 
 
 def _misfit(error: ValidationError) -> str:
-    """Say what is first wrong with an answer, and where in it."""
+    """Describe the first error in an answer, and its place."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -17,7 +17,7 @@ class Keeper:
         self._process: EngineProcess | None = None
 
     def process(self) -> EngineProcess:
-        """Return a process that lives.
+        """Return a live process, started if there is none.
 
         Raises:
             DeviceError: none can be started; the message says what to do.
@@ -33,7 +33,7 @@ class Keeper:
         return self._process
 
     def stop(self) -> None:
-        """Let no process live."""
+        """End the process, if there is one."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -19,7 +19,7 @@ Message: TypeAlias = dict[str, Any]
 
 
 class MessageError(ValueError):
-    """What came, or is to go, is no message."""
+    """A line read or to be written is no message."""
 
 
 def line_of(message: Message) -> bytes:

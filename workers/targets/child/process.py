@@ -26,7 +26,7 @@ from workers.targets.child.messages import FILES, GREETING, LINE_BYTES_MAX, Mess
 from workers.targets.target import EngineFailed
 
 _FOLDER = "specstorm-engine-"
-# Where something went wrong that the process did not live to tell.
+# The place of a failure that the process died of without a message.
 ITS_PROCESS = Site(function="its process")
 _READ_BYTES = 1 << 16
 
@@ -62,19 +62,19 @@ SECONDS = Seconds()
 
 
 class _Deadline:
-    """A time from now on, of which less and less is left."""
+    """The end of a span of seconds that begins now."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds that are left, none or fewer once it is over."""
+        """Return the seconds left, zero or negative once it is over."""
         return self._end - time.monotonic()
 
 
 class EngineProcess:
-    """One child; `greeting` is what it said of itself."""
+    """One child; `greeting` is its first answer."""
 
     def __init__(self, launch: Launch, seconds: Seconds = SECONDS) -> None:
         self._seconds = seconds
@@ -110,11 +110,11 @@ class EngineProcess:
         except EngineFailed as error:
             why = self._last_line()
             self.kill()
-            # What it said itself is said better than by its libraries.
+            # Its own message is better than its libraries' last line.
             raise StartFailed(f"{error}: {why}" if error.where == ITS_PROCESS else str(error)) from error
 
     def ask(self, question: Message, kind: type[A]) -> A:
-        """Return the answer to a question, which is to be of a kind.
+        """Return the answer to a question, checked to be of a kind.
 
         Raises:
             EngineFailed: the engine raised, its process died, or it did not answer as asked.
@@ -129,15 +129,15 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """Return the id by which the system knows it."""
+        """Return its process id."""
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Tell whether it can be asked."""
+        """Tell whether the process is alive."""
         return self._process.poll() is None
 
     def refuse(self, why: str) -> EngineFailed:
-        """End the process for what it has said; return the failure."""
+        """End the process because of a wrong answer; return the failure."""
         self._end()
         return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
 
@@ -217,7 +217,7 @@ class EngineProcess:
         self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
-        """Say what became of a process that has closed a stream: most have died."""
+        """Describe the end of a process that has closed a stream: most have died."""
         try:
             code = self._process.wait(self._seconds.end)
         except subprocess.TimeoutExpired:

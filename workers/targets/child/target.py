@@ -29,7 +29,7 @@ A = TypeVar("A", bound=Value)
 
 @dataclass(slots=True)
 class Delivered:
-    """What a client has of one request."""
+    """Output of one request so far."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[int | float] = field(default_factory=list)
@@ -64,7 +64,6 @@ class ChildTarget(Target):
         self._ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps}, Nothing)
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Take a request in."""
         assert script == [], "its drafts are not scripted"
         before = self._delivered.get(event.request)
         if before is None or before.finish_reason is not None:
@@ -73,14 +72,12 @@ class ChildTarget(Target):
             self._pending.append(event.model_dump(mode="json"))
 
     def abort(self, event: Abort) -> None:
-        """Abort the live request with the event's name."""
         request = self._delivered.get(event.request)
         if request is not None and request.finish_reason is None:
             request.finish_reason = "abort"
             self._pending.append(event.model_dump(mode="json"))
 
     def apply(self, event: AnyEvent) -> None:
-        """Let any other event happen."""
         self._pending.append(event.model_dump(mode="json"))
 
     def step(self, happen: Callable[[Place], None]) -> None:
@@ -109,11 +106,9 @@ class ChildTarget(Target):
             request.finish_reason = delivery.finish_reason
 
     def drained(self) -> bool:
-        """Tell whether nothing is left to do."""
         return self._is_drained and not self._pending
 
     def outputs(self) -> dict[str, Output]:
-        """Return what the client has of each request so far."""
         return {
             name: Output(
                 tuple(request.tokens),
@@ -125,11 +120,9 @@ class ChildTarget(Target):
         }
 
     def progress(self) -> Progress:
-        """Return how far the engine has come."""
         return Progress(self._num_requests, self._num_outputs, self._depth - 1)
 
     def take_log(self) -> list[Entry | Observation]:
-        """Return what was observed of its steps since the last call, if that was asked for."""
         taken, self._seen = self._seen, []
         return [*taken]
 
@@ -166,36 +159,34 @@ class ChildTarget(Target):
         try:
             return self._process.ask(question, kind)
         except EngineFailed:
-            # Whatever went wrong, the process has given the trace up, or ended.
+            # The process has abandoned the trace, or ended.
             self._has_failed = True
             raise
 
 
 def _observations(seen: tuple[Seen, ...]) -> list[Observation]:
-    """Return what a process says that it has seen as observations."""
+    """Return a process's observations as values of `record`."""
     return [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
 
 
 class ChildKind(TargetKind):
-    """A kind of engine that runs in a process of its own, kept from trace to trace; `_keeper` says by whom."""
+    """A kind of engine that runs in a process of its own, kept from trace to trace; `_keeper` returns its keeper."""
 
     def is_known(self, race: MissingOrder) -> bool:
         """Tell whether a race is one that is counted, not reported again."""
         return False
 
     def require(self, config: RunConfig) -> None:
-        """Make sure that it can be started on the device of a configuration."""
         if config.device not in self.capabilities.devices:
             allowed = " and ".join(_DEVICES.get(device, device) for device in self.capabilities.devices)
             raise DeviceError(f"{config.device}: engine {self.name} runs on {allowed}")
         self._keeper(config).launch()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
-        """Start a trace on an engine as it specifies."""
         return ChildTarget(trace, self._keeper(config).process(), watch, self.is_known)
 
     def renew(self, config: RunConfig) -> bool:
-        """Give up all engines that are kept; a process that fails to has none left either, for it is ended."""
+        """Drop all engines that are kept; a process that fails to do so is ended."""
         keeper = self._keeper(config)
         try:
             keeper.process().ask({"do": "forget"}, Nothing)

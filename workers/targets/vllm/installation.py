@@ -45,7 +45,7 @@ class ModelRunner:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What lies in a folder, as one of the runners needs it."""
+    """An installation in a folder, for one of the runners."""
 
     home: Path
     runner: ModelRunner

@@ -1,4 +1,4 @@
-"""What vLLM can be asked for with either of its model runners, and its limits: where, what is allowed and why."""
+"""Capabilities of vLLM with either of its model runners, and its limits: key, condition, allowed values, reason."""
 
 from dataclasses import replace
 

@@ -48,7 +48,7 @@ def environment_of(version: str, folder: Path, home: Path) -> Path:
         _make(python, version, temporary, shared)
         os.replace(temporary, made)
     except OSError:
-        # Somebody else made it meanwhile: a folder that is not empty is not replaced.
+        # Another process made it meanwhile: a folder that is not empty is not replaced.
         if not (made / "installed").exists():
             raise
     finally:
@@ -89,7 +89,7 @@ def _version_of(shared: Path, package: str) -> str:
 
 
 def _said(*command: str | Path) -> str:
-    """Run a command and return what it said.
+    """Run a command and return its output.
 
     Raises:
         InstallError: it failed; the message is the last line of its complaint.

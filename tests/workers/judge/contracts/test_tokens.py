@@ -122,7 +122,7 @@ def test_a_bad_word_may_begin_in_the_prompt_or_not_as_the_engine_means_it() -> N
     assert (first.position, later.position) == (0, 3)
 
 
-def test_masks_bind_nobody_where_drafts_are_kept_whatever_they_are() -> None:
+def test_masks_bind_no_request_where_drafts_are_kept_whatever_they_are() -> None:
     spec = SPEC.model_copy(update={"sampling": "synthetic", "synthetic_rates": (0.5,)})
     for asked in ({"allowed_tokens": (3,)}, {"bad_words": ((4,),)}, {"stop": (6,), "min_tokens": 3}):
         submit = submit_of(**asked)
@@ -183,7 +183,7 @@ def test_each_request_is_judged_by_its_own_terms() -> None:
     assert (found.contract, found.request) == ("stop", "b")
 
 
-def test_an_answer_that_is_missing_and_one_that_nobody_asked_for_are_breaches() -> None:
+def test_an_output_that_is_missing_and_one_without_a_request_are_breaches() -> None:
     submit = submit_of()
     assert broken(submit, None) == ("answer", None)
     contracts = contracts_of()

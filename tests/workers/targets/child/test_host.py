@@ -75,7 +75,7 @@ def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_la
     assert device.calls == [*first, *(call.format(policy) for policy in ("eager", "lazy") for call in again)]
 
 
-def test_what_an_engine_raises_is_told_with_its_place_and_the_next_trace_runs() -> None:
+def test_what_an_engine_raises_is_reported_with_its_place_and_the_next_trace_runs() -> None:
     device = Recorded()
     host = Host(Adders(ahead=False), device)
     host.answer(OPEN)

@@ -1,4 +1,4 @@
-"""An engine's own process: what it says is read within bounds, and whatever becomes of it is told."""
+"""An engine's own process: what it says is read within bounds, and however it ends is reported."""
 
 import io
 import os

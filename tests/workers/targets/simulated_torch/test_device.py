@@ -1,4 +1,4 @@
-"""Single properties of the device, its command, and what a user is told where it cannot be built."""
+"""Single properties of the device, its command, and the message where it cannot be built."""
 
 import json
 from pathlib import Path

@@ -76,7 +76,6 @@ class SimulatedDevice:
             self._device.name(tensor, name)
 
     def step(self, tick: int) -> None:
-        """Label what is launched from here on."""
         self._device.step(tick)
 
     def abandon(self) -> None:
@@ -98,7 +97,6 @@ class SimulatedDevice:
         return self._broken_off or _shown(self._report)
 
     def race(self, number: int) -> Race:
-        """Return a race of the last report."""
         return self._report.races[number]
 
     def harm(self, race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> Message:

@@ -92,16 +92,13 @@ class FirstRunnerObserver:
         runner._model_forward = self._observed_forward
 
     def release(self) -> None:
-        """Leave the runner as it was."""
         del self._runner._prepare_inputs, self._runner._model_forward
 
     def mirrored(self) -> dict[str, int]:
-        """Return the host's count of each request in the batch, by name."""
         batch = self._runner.input_batch
         return dict(zip(batch.req_ids, batch.num_computed_tokens_cpu[: batch.num_reqs].tolist(), strict=True))
 
     def held(self) -> dict[str, int]:
-        """Return how many requests and rows there are."""
         num_rows = self._runner.input_batch.num_reqs
         return {"requests of the runner": len(self._runner.requests), "rows of the batch": num_rows}
 
@@ -141,7 +138,6 @@ class SecondRunnerObserver:
         runner.model.forward = self._observed_forward
 
     def release(self) -> None:
-        """Leave the runner as it was."""
         del self._runner.prepare_attn, self._runner.model.forward
 
     def mirrored(self) -> dict[str, int]:
