@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class Pool:
-    """A stack of equal things; what was given back last is handed out first, the highest number at the start.
+    """A stack of free indexes; the last one released is taken first, the highest at the start.
 
     Reuse follows a release at once, which is the hardest case for work still in flight.
     """
@@ -16,11 +16,11 @@ class Pool:
 
     @property
     def num_free(self) -> int:
-        """Number of things nobody owns."""
+        """Number of free indexes."""
         return len(self._free)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Hand out `count` things, or None if there are fewer."""
+        """Take `count` free indexes, or return None if there are fewer."""
         if count > len(self._free):
             return None
         taken = tuple(self._free.pop() for _ in range(count))
@@ -30,7 +30,7 @@ class Pool:
         return taken
 
     def release(self, indexes: Sequence[int]) -> None:
-        """Take things back."""
+        """Put indexes back on the stack."""
         for index in indexes:
             assert not self._is_free[index], f"{index} was given back twice"
             self._is_free[index] = True

@@ -34,7 +34,7 @@ class Captures:
         self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
-        """Capture what the model is about to be fed."""
+        """Capture the inputs of the model."""
         names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
         accepted = view.accepted_host if self._reads_host_counts else view.accepted_read
         record = self._recorder.capture
@@ -76,7 +76,7 @@ class Captures:
         self._compute.capture(look, *spans)
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
-        """Capture what a step that samples by chance went by, as bits, so that no float is compared, and what it tells.
+        """Capture the operands and results of random sampling, as bits, so that no float is compared.
 
         Of logits that drafts are drawn from, a hash of those in every row's slot.
         """
@@ -182,7 +182,7 @@ class Captures:
         )
 
     def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
-        """Capture everything in a request's blocks."""
+        """Capture the caches in a request's blocks."""
         size = self._spec.block_size
         slots = (np.array(blocks, dtype=np.int64)[:, None] * size + np.arange(size)).ravel()
         record, memory, chosen = self._recorder.capture, self._memory, list(blocks)

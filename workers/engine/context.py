@@ -35,7 +35,7 @@ class Context:
     fixed: dict[type[Arguments], dict[str, Span | int]] = field(default_factory=dict)
 
     def once(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
-        """Return what `build` makes of this context and what it is given: the same object for the same values.
+        """Return the result of `build` for this context and these values: the same object for the same values.
 
         A lane knows arguments by their identity, and checks those it has not seen.
         """
@@ -44,7 +44,7 @@ class Context:
         return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def of_view(self, build: Callable[["Context", V], A], view: V) -> A:
-        """Return what `build` makes of this context and a view alone: the same object for the same view."""
+        """Return the result of `build` for this context and a view: the same object for the same view."""
         found: A | None = view.built.get(build)
         if found is None:
             assert view.num_rows <= self.memory.rows_max, f"a view of {view.num_rows} rows of another memory"
@@ -52,19 +52,19 @@ class Context:
         return found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
-        """Return the arguments of an op that takes little, in their order: the same object for the same values."""
+        """Return the arguments of an op, given in their order: the same object for the same values."""
         found: A | None = self.built.get((op, given))
         return self._keep((op, given), op(*given)) if found is None else found
 
     def bound(
         self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
     ) -> B:
-        """Return the arguments of an op: those `named` here, and for each other one what bears its name.
+        """Return the arguments of an op: those `named` here, and for each other one the value of the same name.
 
         That is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
 
         Raises:
-            TypeError: nothing bears the name of an argument; or the op says that a span of another name may be meant,
+            TypeError: no value has the name of an argument; or the op declares that another span may be meant,
                 and none is named here.
         """
         assert named.keys() <= op.declared.keys(), f"{op.__name__} has no argument {named.keys() - op.declared.keys()}"
@@ -96,7 +96,7 @@ class Context:
 
 
 class NamedRows(NamedTuple):
-    """Rows of a step that are sampled in some way of their own; `memory.NAMED` names those the device is told.
+    """Rows of a step with a way of sampling of their own; those in `memory.NAMED` are copied to the device.
 
     The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event; `logprobs`
     rows want logprobs, `grammar` rows follow a grammar. `random` rows are sampled by chance, those of them that

@@ -41,7 +41,7 @@ def gather_counts(
 
 
 def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-    """Return which token of a row its drafter goes on from when nothing was sampled: the last one known.
+    """Return the index of a row's backup token, which its drafter continues from without a sample: the last known.
 
     Source: vLLM PR #38556.
     """

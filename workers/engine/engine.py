@@ -71,11 +71,11 @@ class Engine:
         self._is_dummy_due = False
 
     def drained(self) -> bool:
-        """Tell whether nothing is left to do: no request alive, no step in flight."""
+        """Tell whether no request is alive and no step is in flight."""
         return not self.scheduler.has_requests() and not any(step.rows for step in self._in_flight)
 
     def left_over(self) -> Observation:
-        """Show what the host still holds; once it has drained this is to be nothing."""
+        """Observe what the host still holds, which must be nothing once the engine has drained."""
         requests, drafts_of = self.requests.values(), self.runner.host_drafts.requests
         return host_observations.drained(self.tick, self.scheduler, requests, drafts_of)
 
@@ -97,18 +97,18 @@ class Engine:
         self.tick += 1
 
     def _schedule(self) -> Plan:
-        """Decide the next step, ahead of what the steps in flight turn out to have sampled."""
+        """Schedule the next step before the results of the steps in flight are known."""
         self._machine.point("schedule")
         begun = self._machine.step_begun
         plan = self.scheduler.schedule(self.tick)
         self.log.append(host_observations.scheduled(self.tick, self.scheduler))
-        # Where everybody who runs has a row nobody is left out.
+        # Where every running request has a row there are no gaps.
         num_gaps = self._num_gaps() if len(plan.rows) < len(self.scheduler.running) else 0
         self.observer.scheduled(plan.rows, self._in_flight, begun, num_gaps)
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Enqueue a step: what events wait for permutes the rows of the next with rows, or runs the next without."""
+        """Enqueue a step; a pending reorder takes effect at the next with rows, a dummy step at the next without."""
         assert plan.step == self.tick, f"step {plan.step} is launched at tick {self.tick}"
         permute: Permutation | None = None
         if self._reorder is not None and plan.rows:
@@ -158,7 +158,7 @@ class Engine:
         )
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Take a request in, the trace's submit number `submit`, unless one of its name is alive.
+        """Add the request of the trace's submit number `submit`, unless one of its name is alive.
 
         `script` is the token that a scripted drafter proposes at each position.
         """
@@ -185,7 +185,7 @@ class Engine:
         self.scheduler.add(request)
 
     def abort(self, name: str) -> None:
-        """Give up whoever bears a name."""
+        """Abort the live request with a name."""
         request = self.requests.get(name)
         if request is None:
             return
@@ -199,7 +199,7 @@ class Engine:
         self.scheduler.finish(request, reason)
 
     def apply(self, event: AnyEvent) -> None:
-        """Let an event happen that is neither a submit nor an abort."""
+        """Apply an event that is neither a submit nor an abort."""
         assert event.tick == self.tick, f"an event of tick {event.tick} is applied at tick {self.tick}"
         match event:
             case Reorder():
@@ -242,7 +242,7 @@ class Engine:
 
 
 class Permutation:
-    """How the rows of a batch are put in another order: maps a number of rows to the old row of each new one."""
+    """A permutation of the rows of a batch, as a function of their number."""
 
     def __init__(self, how: str, seed: int, tick: int) -> None:
         self._how = how

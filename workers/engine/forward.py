@@ -11,7 +11,7 @@ from workers.kernels.recurrent_update.arguments import RecurrentUpdate
 
 
 def launch_inputs(context: Context, forward: Forward) -> None:
-    """Enqueue what turns the host's optimistic tables into the true inputs of a step."""
+    """Enqueue the ops that turn the host's optimistic tables into the true inputs of a step."""
     launch, parts = context.compute.launch, context.parts
     view = forward.view
     launch(parts.prepare_inputs, context.of_view(_prepare_inputs, view))
@@ -41,7 +41,7 @@ def _launch_attention(context: Context, forward: Forward) -> None:
 
 def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
     memory = context.memory
-    # What the step before left, in as many rows as it had.
+    # Results of the step before, in as many rows as it had.
     return context.bound(
         PrepareInputs,
         view,

@@ -1,4 +1,4 @@
-"""Structured output: the host follows each request's grammar, cuts drafts off, and masks what may not come.
+"""Structured output: the host advances each request's grammar, cuts drafts off, and masks forbidden tokens.
 
 The mask of a step depends on every token before it, so a request with a sample in flight is not scheduled.
 """
@@ -54,14 +54,14 @@ class Grammars:
         context.h2d.launch(context.parts.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
 
     def launch_drafts(self, forward: Forward) -> None:
-        """Enqueue what puts the host's drafts in the place of the device's."""
+        """Enqueue the op that replaces the device's drafts by the host's."""
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
             rows = context.memory.named_rows("grammar", len(named))
             context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view.shape, rows))
 
     def launch_masks(self, forward: Forward) -> None:
-        """Enqueue what masks logits."""
+        """Enqueue the masking of logits."""
         if forward.named.grammar:
             context, first, count = self._context, self._columns_max, self._num_masks
             columns = self._masks.span(0, count, "columns")

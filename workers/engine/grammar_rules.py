@@ -1,4 +1,4 @@
-"""Rules of structured output: who waits, which drafts are cut off, what may come next, where a grammar ends."""
+"""Rules of structured output: requests that wait, drafts that are cut off, allowed tokens, ends of grammars."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -8,12 +8,12 @@ from workers.engine.params_line import mask_words
 from workers.engine.request import PlanRow, Request
 from workers.kernels.sentinels import NO_DRAFT
 
-# Where a grammar ended, or was left: anything may come.
+# Where a grammar ended, or was left: any token is allowed.
 FREE = -1
 
 
 def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
-    """Return the state that tokens lead to."""
+    """Return the grammar's state after tokens."""
     for token in tokens:
         for allowed, after in edges_of(grammar, state):
             if allowed == token:
@@ -25,12 +25,12 @@ def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
 
 
 def state_of(request: Request) -> int:
-    """Return the state that what a request has put out led to."""
+    """Return the state of a request's grammar after its output."""
     return state_after(request.params.grammar, islice(request.tokens, request.num_prompt, None))
 
 
 def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
-    """Return the tokens that may come in a state, each with the state it leads to; none where a grammar is over."""
+    """Return the tokens allowed in a state, each with the state it leads to; none where a grammar is over."""
     return () if state == FREE else grammar[state]
 
 
@@ -43,7 +43,7 @@ def waits_for_tokens(request: Request) -> bool:
 
 
 def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
-    """Return the drafts that a request's grammar allows one after the other, then NO_DRAFT."""
+    """Return the longest prefix of drafts that a request's grammar allows, then NO_DRAFT."""
     grammar, state = request.params.grammar, state_of(request)
     kept: tuple[int, ...] = ()
     for draft in islice(request.drafts, num_drafts):
@@ -56,7 +56,7 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
 
 
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
-    """Keep what the rows of a step proposed for requests that follow a grammar, until they are scheduled again."""
+    """Keep the drafts of requests that follow a grammar until they are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
         is_over = row.request.finish_reason is not None
         if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not is_over:
@@ -64,7 +64,7 @@ def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> Non
 
 
 def num_masks(row: PlanRow) -> int:
-    """Return how many masks are built for a row: one a scheduled draft, cut off or not, and one for the bonus token.
+    """Return the number of masks of a row: one a scheduled draft, cut off or not, and one for the bonus token.
 
     Source: vLLM PR #49738.
     """
@@ -72,7 +72,7 @@ def num_masks(row: PlanRow) -> int:
 
 
 def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
-    """Yield the masks of a row: before each of its drafts and after the last. Behind one cut off anything may come."""
+    """Yield the masks of a row: before each of its drafts and after the last; behind one cut off all is allowed."""
     grammar, state = row.request.params.grammar, state_of(row.request)
     for draft in chain(row.drafts, (NO_DRAFT,)):
         edges = edges_of(grammar, state)
@@ -81,7 +81,7 @@ def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
 
 
 def length_in_grammar(request: Request, sampled: Sequence[int]) -> int:
-    """Return how many of the sampled tokens there are up to the one that ends a request's grammar, or one more."""
+    """Return the number of sampled tokens up to the one that ends a request's grammar, or one more than there are."""
     grammar, state = request.params.grammar, state_of(request)
     for index, token in enumerate(sampled):
         state = state_after(grammar, (token,), state)

@@ -1,4 +1,4 @@
-"""Host observations: what the engine's host holds at the named points of its log, for the judges alone.
+"""Host observations: the engine's host state at the named points of its log, for the judges alone.
 
 Like the captures of the device (`probes`) it copies what is there; an engine in service would do without.
 """
@@ -16,7 +16,7 @@ from workers.record.observation import Observation
 
 
 def scheduled(tick: int, scheduler: Scheduler) -> Observation:
-    """Show what the scheduler believes once it has decided a step."""
+    """Observe the scheduler's counts after a decision."""
     running = scheduler.running
     values: dict[str, Any] = {
         "scheduled_computed": [request.num_computed for request in running],
@@ -29,7 +29,7 @@ def scheduled(tick: int, scheduler: Scheduler) -> Observation:
 
 
 def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
-    """Show the mirrors of the rows that a step is launched with."""
+    """Observe the mirrors of the rows that a step is launched with."""
     values = {
         "mirror_computed": [row.num_computed for row in rows],
         "mirror_no_spec": [row.num_tokens_no_spec for row in rows],
@@ -40,7 +40,7 @@ def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observat
 
 
 def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
-    """Show the corrected mirrors of a step's rows, as far as they are still here."""
+    """Observe the corrected mirrors of a step's rows that are still in the batch."""
     found = [here[key] for key in step.keys if key in here]
     values = {"corrected_computed": [row.num_computed for row in found]}
     return Observation("corrected", step.number, tuple([row.key[0] for row in found]), values)
@@ -53,7 +53,7 @@ def processed(
     drafts: Sequence[Sequence[int]] | None,
     scheduler: Scheduler,
 ) -> Observation:
-    """Show what a step brought its requests, the drafts that the host has of them, and what the scheduler believes."""
+    """Observe a step's results by request, the drafts on the host, and the scheduler's counts."""
     requests = [row.request for row in step.rows]
     values: dict[str, Any] = {
         "tokens": [*delivered],
@@ -73,7 +73,7 @@ def processed(
 
 
 def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:
-    """Show what the host still holds once nothing is left to do; `drafts_of` are requests whose drafts it keeps."""
+    """Observe what the host still holds after draining; `drafts_of` are requests whose drafts it keeps."""
     held = [("drafts", request) for request in drafts_of]
     for request in requests:
         in_flight = request.num_in_flight or request.num_stale or request.num_dropped
@@ -88,7 +88,7 @@ def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts
 
 
 def _cached(cache: Prefixes) -> dict[str, tuple[int, ...]]:
-    """Show what the prefix cache holds, block by block, and in which order blocks would lose it."""
+    """Observe the prefix cache: its contents by block, and the order of eviction."""
     pool = cache.pool
     return {
         "block_references": tuple(pool.references),

@@ -30,31 +30,31 @@ class Row:
 
 
 def tokens_of(planned: PlanRow) -> list[int]:
-    """Return the tokens of a row that joins the batch: all of them, however few it is to compute now."""
+    """Return the tokens of a row that joins the batch: all of them, however few it computes in its first step."""
     return list(planned.request.tokens)
 
 
 def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
-    """Return where a row was in the step before, or NO_PREVIOUS_ROW if it was not sampled there."""
+    """Return a request's row in the step before, or NO_PREVIOUS_ROW if it was not sampled there."""
     return previous.get(row.key, NO_PREVIOUS_ROW)
 
 
 def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
-    """Put rows in another order; `order` has the old row of each new one."""
+    """Permute rows; `order` has the old row of each new one."""
     return [rows[index] for index in order]
 
 
-# The life of a row: whoever a step leaves out loses its row, and joins again in another one.
+# The life of a row: a request that a step leaves out loses its row, and joins again in another one.
 #
 #   rows             a  b  c  d  e     of the step before
 #   remove           a  .  c  .  e     the plan holds a, c, e and f
-#   add              a  f  c  .  e     who joins takes the first hole
+#   add              a  f  c  .  e     a request that joins takes the first hole
 #   condense         a  f  c  e        the last row moves into the hole that is left: moves == [(3, 4)]
 #   permute                            by an event alone
 #   prev_positions   0 -1  2  4        where the device finds what the step before left for each row
 #
-# A row moves on the host while copies of the step before, in that step's order of rows, may still be in flight: whoever
-# reads what they bring goes through prev_positions, or through the rows that a Step keeps.
+# A row moves on the host while copies of the step before, in that step's order of rows, may still be in flight: their
+# results are read through prev_positions, or through the rows that a Step keeps.
 class InputBatch:
     """Rows 0..n-1 without holes between steps.
 

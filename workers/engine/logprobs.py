@@ -30,7 +30,7 @@ class LogprobsInFlight:
 
 
 class Logprobs:
-    """The memory and ops of logprobs; a step in which nobody wants any enqueues nothing."""
+    """The memory and ops of logprobs; a step without a row that wants any enqueues nothing."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class Logprobs:
         self._host = [machine.buffer(f"logprobs[{n}]", device_array(size, np.float32), pinned=True) for n in slots]
 
     def keep(self, forward: Forward) -> None:
-        """Enqueue a copy of the logits of a step that are about to be changed, if somebody wants raw logprobs."""
+        """Enqueue a copy of a step's logits before they are changed, if raw logprobs are wanted."""
         context, view = self._context, forward.view
         if self._reads_raw(forward):
             context.compute.launch(
@@ -63,7 +63,7 @@ class Logprobs:
         return self._raw.span(0, view.num_rows * width * self._context.spec.vocab_size)
 
     def launch(self, forward: Forward) -> None:
-        """Enqueue what computes logprobs and makes them flat, once a step is sampled and counted."""
+        """Enqueue the ops that compute and flatten logprobs, once a step is sampled and counted."""
         named = forward.named.logprobs
         if not named:
             return

@@ -1,4 +1,4 @@
-"""Buffers of one engine: what lives on the device, what is pinned on the host, and how large it is."""
+"""Buffers of one engine on the device and in pinned memory of the host, with their sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def capture_size(num_rows: int) -> int:
 
 
 class Layout:
-    """Where what the host says about a step lies, in pinned memory and on the device alike.
+    """Offsets of a step's inputs in their staging buffer, in pinned memory and on the device alike.
 
     First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands,
     the rows of each name in NAMED, the drafts that come from the host, for the rows of the step before, and the fields
@@ -157,7 +157,7 @@ class Memory:
         self.logits = machine.buffer("logits", logits, lane="compute")
 
     def _drafter_memory(self, spec: EngineSpec, rows: int, tokens: int, words: Allocate, integers: Allocate) -> None:
-        """Make what only some drafters need; what an engine's drafter does not need is empty."""
+        """Allocate the buffers that only some drafters need; those that an engine's drafter does not need are empty."""
         k, traits, is_limited = spec.num_speculative_tokens, TRAITS[spec.drafter], spec.drafter_max_len > 0
         slots = spec.max_num_seqs if traits.has_model and spec.layers == "hybrid" else 0
         self.drafter_slots = integers("drafter_slots", tokens if is_limited else 0)
@@ -168,7 +168,7 @@ class Memory:
         self.carried = words("carried", spec.max_num_seqs if traits.carries_words else 0)
 
     def _chain_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
-        """Make what the chain of a drafter needs: where its drafts are cached, their noise, and their logits.
+        """Allocate the buffers of a drafter's chain: slots of its drafts in the cache, their noise, and their logits.
 
         No draft has a slot before the first step. Logits stay in a state slot until they are verified.
         """
@@ -181,7 +181,7 @@ class Memory:
         self.draft_noise = machine.buffer("draft_noise", noise, lane="compute")
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
-        """Make the pinned memory of the host."""
+        """Allocate the pinned memory of the host."""
         rows = self.rows_max
 
         def ring(name: str, kind: str, length: int) -> list[Buffer]:
@@ -239,7 +239,7 @@ def ring_size(ring: str, spec: EngineSpec) -> int:
 class ShapeView:
     """The spans of one padded shape, `num_rows` rows and `num_tokens` tokens, that are the same in every step.
 
-    `built` has what is made of it once, by what makes it.
+    `built` caches what is built from it, by the function that builds it.
     """
 
     def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:

@@ -1,6 +1,6 @@
 """Observer of an engine's steps: counts probes, which say what a run has covered.
 
-Scheduler, loop and runner tell it what happens, one line a place; the engine reads nothing of it and would do without.
+Scheduler, loop and runner call it, one line a place; the engine reads nothing of it and would do without.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ class EngineObserver:
         self._last_block, self._rows_max = spec.num_blocks - 1, spec.max_num_seqs
         self._drafter_max_len = spec.drafter_max_len
 
-    # What the scheduler decides.
+    # Decisions of the scheduler.
 
     def left_out(self, request: Request, reason: SkipReason) -> None:
         """Note that a request is left out of the step."""
@@ -82,11 +82,11 @@ class EngineObserver:
             probes["draftless_decode"] += row.num_computed > 0 and scheduled.n == 1
 
     def row_withdrawn(self) -> None:
-        """Note that a row is taken out of the step again, because its request gives way."""
+        """Note that a row is taken out of the step again, because its request is preempted."""
         self.probes["taken_out"] += 1
 
     def budget_returned(self) -> None:
-        """Note that a row of the step has what one that was taken out gave back of the budget."""
+        """Note that a row of the step uses budget that one that was taken out had returned."""
         self.probes["budget_returned"] += 1
 
     def preempted(self, request: Request, cause: Cause) -> None:
@@ -95,14 +95,14 @@ class EngineObserver:
         self.probes["preemption_in_flight"] += request.num_in_flight > 0
         self.probes["preemption_by_blocks"] += cause == "blocks"
 
-    # What the prefix cache does.
+    # Changes of the prefix cache.
 
     def blocks_wanted(self, pool: CachingPool, count: int) -> None:
         """Note that `count` blocks are about to be taken from the pool."""
         self.probes["eviction"] += pool.num_free - len(pool.idle) < count <= pool.num_free
 
     def cache_reset(self, pool: CachingPool, preempts: bool) -> None:
-        """Note that the prefix cache is about to forget everything; with `preempts` requests that run give way."""
+        """Note that the prefix cache is about to be reset; with `preempts` running requests are preempted."""
         self.probes["cache_reset"] += any(content is not None for content in pool.hash_of)
         self.probes["cache_reset_in_flight"] += preempts
 
@@ -120,7 +120,7 @@ class EngineObserver:
         probes["prefix_hit_to_end"] += num_left == 1 + self._spec.block_size
         probes["prefix_hit_at_once"] += any(block in other.scheduled.blocks.new for other in rows for block in shared)
 
-    # What the loop does.
+    # Events of the loop.
 
     def submitted(self, num_prompt: int, is_reused_name: bool) -> None:
         """Note that a request arrives."""
@@ -130,7 +130,7 @@ class EngineObserver:
             self.probes["prompt_" + edge] += 1
 
     def aborted(self, request: Request) -> None:
-        """Note that a request is given up, perhaps after its end: a step in flight still brings that to the client."""
+        """Note that a request is aborted, perhaps after its end: a step in flight still brings that to the client."""
         if request.finish_reason is None:
             self.probes["abort"] += 1
             self.probes["abort_in_flight"] += request.num_in_flight > 0
@@ -168,7 +168,7 @@ class EngineObserver:
                 self._sampled_by_params(row, sampled)
 
     def _sampled_by_params(self, row: PlanRow, sampled: Sequence[int]) -> None:
-        """Note what a row brings whose request has sampling parameters."""
+        """Note the tokens sampled by a row with sampling parameters."""
         probes, spec, params, tokens = self.probes, self._spec, row.request.params, row.request.tokens
         if params.temperature:
             probes["random_accept"] += len(sampled) > 1
@@ -181,7 +181,7 @@ class EngineObserver:
                 len(word) > _SHORT_WORD and tuple(tokens[1 - len(word) :]) == word[:-1] for word in params.bad_words
             )
 
-    # What the runner does.
+    # Launches of the runner.
 
     def step_was_empty(self, is_dummy: bool) -> None:
         """Note that a step schedules nothing; a dummy step runs all the same."""
@@ -226,14 +226,14 @@ class EngineObserver:
             probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
             probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
 
-    # What results bring.
+    # Results of steps.
 
     def output_dropped(self, request: Request, sampled: Sequence[int]) -> None:
         """Note that a result of an epoch that was preempted in drop mode is thrown away."""
         self.probes["dropped_output"] += bool(sampled) and request.finish_reason is None
 
     def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-        """Note that a row brings its request these tokens."""
+        """Note the tokens that a row appends to its request."""
         probes, num_drafts, count = self.probes, row.scheduled.d, len(sampled)
         if num_drafts and count:
             if count == 1:

@@ -1,4 +1,4 @@
-"""Parameter line of a request: what processing its logits needs, as words in the slot of its state."""
+"""Parameter line of a request: its logits-processing parameters, as words in the slot of its state."""
 
 from collections.abc import Iterable
 from math import frexp

@@ -171,7 +171,7 @@ def must_process(num_in_flight: int, depth: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The functions of one engine, each under the name of what it does."""
+    """The functions of one engine, by name."""
 
     must_process: Callable[[int, int], bool] = must_process
     choose_victim: Callable[[Sequence[Request]], Request] = last_of

@@ -10,7 +10,7 @@ from workers.record import model
 #
 #     ┌────────────────────────── reset ─────────────────────────────┐
 #     ▼                                                              │
-#   free ── take ──► held ── register ──► held and known ◄─ share ─ idle: known, nobody's
+#   free ── take ──► held ── register ──► held and known ◄─ share ─ idle: known, not held
 #   _free            references           references, _block_of      idle, _block_of
 #     ▲                │                    └────── last release ──► ▲ │
 #     └─ last release ─┘                                               └─ take, once none is free: its hash is forgotten
@@ -20,7 +20,7 @@ class CachingPool(Pool):
     """A pool whose blocks have reference counts, and contents that may be found again by their hash.
 
     Blocks without contents are handed out first, the one given back last before the others. Then those with contents
-    that nobody holds lose them, the least recently used first; of one request the last block goes first.
+    that no request holds are evicted, the least recently used first; of one request the last block goes first.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,11 +32,11 @@ class CachingPool(Pool):
 
     @property
     def num_free(self) -> int:
-        """Number of blocks nobody holds, with contents or without."""
+        """Number of blocks that no request holds, with contents or without."""
         return len(self._free) + len(self.idle)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Hand out `count` blocks without contents, or None if there are fewer."""
+        """Take `count` blocks, evicting contents where none is free; None if there are fewer."""
         if count > self.num_free:
             return None
         taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(count))
@@ -79,7 +79,7 @@ class CachingPool(Pool):
         return count <= self.num_free - sum(not self.references[block] for block in shared)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Hold blocks for one request more."""
+        """Add a reference to each block."""
         for block in blocks:
             assert self.hash_of[block] is not None, f"block {block} is taken over without contents"
             if not self.references[block]:
@@ -88,14 +88,14 @@ class CachingPool(Pool):
             self.references[block] += 1
 
     def register(self, block: int, content: int) -> None:
-        """Let a block that somebody holds be found by its hash; a second block of the same contents is not found."""
+        """Register a held block under its hash, unless another block has the same contents."""
         assert self.references[block], f"block {block} is registered, but nobody holds it"
         if content not in self._block_of:
             self._block_of[content] = block
             self.hash_of[block] = content
 
     def reset(self) -> list[int]:
-        """Forget all contents and return the blocks that nobody holds and that had some."""
+        """Forget all contents and return the idle blocks that had some."""
         idle = list(self.idle)
         self.idle.clear()
         self._block_of.clear()

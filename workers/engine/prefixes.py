@@ -1,4 +1,4 @@
-"""Prefix cache as the scheduler uses it: what a request may take over, and what others may take over from it."""
+"""Prefix cache as the scheduler uses it: blocks that a request may share, and those that it registers for others."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -23,7 +23,7 @@ class Prefixes:
         self._observer = observer
 
     def hits(self, request: Request) -> list[int]:
-        """Return the blocks a request may take over: at least one token is left to compute."""
+        """Return the cached blocks of a request's longest prefix that leaves at least one token to compute."""
         count = (len(request.tokens) - 1) // self._size
         extend_hashes(request.block_hashes, request.tokens, count, self._size)
         found = self.pool.find(request.block_hashes[:count])
@@ -35,7 +35,7 @@ class Prefixes:
         return found
 
     def begin_step(self) -> None:
-        """Let everything that was registered so far be found with its recurrent state: its step has been launched."""
+        """Make the states of blocks registered so far available: their step has been launched."""
         num_free, size = self.pool.num_free, self.pool.size
         assert num_free <= size, f"{num_free} of {size} blocks are free: one is there twice"
         self._registered_now.clear()
@@ -46,7 +46,7 @@ class Prefixes:
         return self._parts.take_blocks(self.pool, shared, count)
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
-        """Let full blocks be found whose tokens are final once what is launched has run: stream order does the rest."""
+        """Register full blocks whose tokens are final once what is launched has run: stream order does the rest."""
         cached, held = request.num_cached, len(request.blocks)
         assert cached <= held, f"request {request.name}: {cached} blocks are registered, of {held} that it has"
         count = min(self._parts.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
@@ -58,12 +58,12 @@ class Prefixes:
             request.num_cached = count
 
     def reset(self, preempts: bool) -> list[int]:
-        """Forget everything; return the blocks nobody holds whose contents are lost."""
+        """Reset the cache; return the idle blocks whose contents are lost."""
         self._observer.cache_reset(self.pool, preempts)
         return self.pool.reset()
 
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
-        """Let others take over from a request that joins with the last of `rows`."""
+        """Note the `shared` blocks of a request that joins with the last of `rows`, and register those it fills."""
         row = rows[-1]
         assert row.request is request, f"request {request.name} joins with the row of {row.request.name}"
         assert request.blocks[: len(shared)] == shared, f"{request.blocks} do not begin with {shared}"

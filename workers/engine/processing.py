@@ -1,4 +1,4 @@
-"""Logits processing: change the logits of rows that ask for it, between the target model and the sampler."""
+"""Logits processing: change the logits of rows whose requests want it, between the target model and the sampler."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ NOBODY = NamedRows((), (), (), (), (), ())
 
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
-    """Return the rows that are sampled in some way of their own: by their parameters, or by an event."""
+    """Return the rows with a way of sampling of their own, by their parameters or by an event."""
     for row in rows:
         if row.plan.request.has_params or row.plan.scheduled.spoils.nan_logits:
             break
@@ -46,7 +46,7 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
 
 
 def launch(context: Context, forward: Forward) -> None:
-    """Enqueue what spoils and processes logits; a step without such rows enqueues nothing."""
+    """Enqueue the ops that spoil and process logits; a step without such rows enqueues nothing."""
     launch, parts, memory, view = context.compute.launch, context.parts, context.memory, forward.view
     named = forward.named
     if named.spoiled:

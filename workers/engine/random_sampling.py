@@ -24,8 +24,8 @@ from workers.lanes.lane import Buffer, Machine, Span
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = 1 << 20
-# How often a token from what drafts were drawn from leaves of the target is tried before it is added up. Of a certain
-# draft it leaves every other token, which takes no tries.
+# How often a token of the residual of a drawn draft is tried before the residual is added up. The residual of a
+# certain draft is every other token, which takes no tries.
 NUM_TRIES = 2
 METHODS: dict[SamplingMethod, int] = {
     "strict": verify_drafts.STRICT,
@@ -38,7 +38,7 @@ Call = Callable[[], None]
 
 
 def bits_of(number: float) -> int:
-    """Return the bits of a number, which is not negative, as float32."""
+    """Return the float32 bits of a number that is not negative."""
     bits: int = unpack("i", pack("f", number))[0]
     return bits
 
@@ -109,7 +109,7 @@ class RandomSampling:
         return bool(named.random) or self._context.spec.sampling == "synthetic"
 
     def stage(self, staged: Array, rows: Sequence[Row]) -> None:
-        """Write how each row of a step is sampled into its staging slot; padding rows are greedy."""
+        """Write the sampling fields of each row of a step into its staging slot; padding rows are greedy."""
         memory = self._context.memory
         params = self._context.parts.row_params(rows)
         first, size = memory.layout.sampling, len(SAMPLING_FIELDS) * memory.rows_max
@@ -118,7 +118,7 @@ class RandomSampling:
         staged[first + size : first + size + len(self._rates)] = self._rates
 
     def launch(self, forward: Forward) -> None:
-        """Enqueue what samples a step, and capture what it went by."""
+        """Enqueue the ops that sample a step, and capture their operands."""
         assert self.is_needed(forward.named), f"step {forward.step}: every row is greedy, and nothing was staged"
         key = forward.view, bool(forward.named.limited)
         if key not in self._calls:
@@ -146,7 +146,7 @@ class RandomSampling:
         calls.append(call(parts.sampler_stats, SamplerStats, draft_slots=slots))
         # A GPU draws it while it reads the logits.
         calls.append(call(parts.draw_noise, DrawNoise, positions=positions))
-        # Nothing is left to add up before a single draft.
+        # Before a single draft there is no residual to add up.
         if spec.sampling == "block" and spec.num_speculative_tokens > 1:
             calls.append(call(parts.residual_mass, ResidualMass, draft_slots=slots, drafts=drafts))
         calls.append(call(parts.verify_drafts, VerifyDrafts, draft_slots=slots, drafts=drafts, status=status))

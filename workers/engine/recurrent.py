@@ -1,4 +1,4 @@
-"""Recurrent states kept with cache blocks, so that whoever takes a block over can go on from its end."""
+"""Recurrent states kept with cache blocks, so that a request that shares a block can continue from its end."""
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView, View
@@ -16,13 +16,13 @@ def launch_state_copy(context: Context, forward: Forward) -> None:
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:
-    """Enqueue what lets rows that join go on from the states of the blocks they take over."""
+    """Enqueue the copy of states from shared blocks to the rows that join with them."""
     view = forward.view
     context.compute.launch(context.parts.state_restore, context.of_view(_state_restore, view.shape))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
-    """Enqueue what makes the states of blocks that change hands unreadable."""
+    """Enqueue the poisoning of states in blocks that change hands."""
     context.compute.launch(context.parts.poison_states, context.once(_poison_states, blocks, num_blocks))
 
 

@@ -54,13 +54,13 @@ class Request:
     has_params: bool = False
 
     def __post_init__(self) -> None:
-        """Note whether there is anything to look for in its parameters."""
+        """Note whether its parameters need any processing."""
         self.has_params = self.params != _NOTHING
 
 
 @dataclass(slots=True, eq=False)
 class PlanRow:
-    """What the scheduler asks of the worker for one request in one step. Nobody changes it.
+    """One request's part of a step's plan; never changed.
 
     `scheduled` is what the log says of it. `num_computed` is the value before the step, `num_tokens_no_spec` counts the
     committed tokens and those in flight, `num_accepted` is what the request's last processed row sampled; nothing is
@@ -99,7 +99,7 @@ class PlanWorkspace:
         self.begin(0)
 
     def begin(self, budget: int) -> None:
-        """Make it the plan of another step."""
+        """Clear it for another step."""
         assert self.budget >= 0, f"the step before took {-self.budget} tokens more than its budget"
         self.budget, self.returned = budget, 0
         self.preempted = self.has_prefill = self.is_spoiled = False
@@ -107,7 +107,7 @@ class PlanWorkspace:
         self.skipped.clear()
 
     def take_spoils(self, request: Request, verifies: bool) -> Spoils:
-        """Return what is spoiled of a row that samples; a draft only if it `verifies` some, else that waits."""
+        """Take the request's pending spoils for a row that samples; a draft's only if the row `verifies` some."""
         waiting = request.spoils_next
         assert waiting is not UNSPOILED, f"nothing spoils a row of request {request.name}"
         self.is_spoiled = True
@@ -116,7 +116,7 @@ class PlanWorkspace:
 
     @staticmethod
     def return_spoils(request: Request, taken: Spoils) -> None:
-        """Let what was spoiled of a row that is taken out wait for another, unless something newer waits already."""
+        """Make the spoils of a row that is taken out pending again, except where newer ones are."""
         newer = request.spoils_next
         if taken is not UNSPOILED:
             request.spoils_next = Spoils(
@@ -128,5 +128,5 @@ class PlanWorkspace:
 
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:
-    """Return the log entry of a plan: what the step computes, and why every other request waits."""
+    """Return the log entry of a plan: its rows, and the reason why every other request waits."""
     return Scheduled(plan.step, tick, plan.k_step, tuple(row.scheduled for row in plan.rows), tuple(skipped))

@@ -1,4 +1,4 @@
-"""Scheduling rules: what blocks cover, what is freed, what is proposed next, where a request ends."""
+"""Scheduling rules: blocks to take and to free, budget, drafts to verify next, counts of requests, and their ends."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from workers.lanes.lane import Span
 
 
 def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
-    """Return the blocks a request must own: for everything in flight, n more tokens, and the drafts that follow."""
+    """Return the number of blocks a request must own: for all in flight, n more tokens, and the drafts that follow."""
     length = min(request.num_computed + n + spec.num_speculative_tokens, spec.max_model_len)
     return -(-length // spec.block_size)
 
 
 def blocks_to_free(request: Request, block_size: int) -> list[int]:
-    """Return the blocks a request gives back: all of them, those past its tokens too."""
+    """Return the blocks to free for a request: all of them, those past its tokens too."""
     return request.blocks
 
 
@@ -32,12 +32,12 @@ def clip_to_block(request: Request, n: int, block_size: int) -> int:
 
 
 def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
-    """Return the block whose recurrent state a row that joins goes on from, or PAD_BLOCK: the last one taken over."""
+    """Return the block whose recurrent state a row that joins continues from: the last shared one, or PAD_BLOCK."""
     return row.request.blocks[(row.num_computed - 1) // block_size] if row.scheduled.blocks.shared else PAD_BLOCK
 
 
 def usable_hits(blocks: list[int]) -> list[int]:
-    """Return the blocks of a chain that may be taken over: not the last one.
+    """Return the blocks of a chain that may be shared: all but the last.
 
     What the drafter keeps for its last token depends on the token that follows, which may be another one here.
     """
@@ -45,12 +45,12 @@ def usable_hits(blocks: list[int]) -> list[int]:
 
 
 def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
-    """Return the tokens whose blocks may be found again: the committed ones, without those `cut` off behind an end."""
+    """Return the tokens whose blocks may be cached: the committed ones, without those `cut` off behind an end."""
     return request.tokens
 
 
 def num_cacheable(num_tokens: int, num_computed: int) -> int:
-    """Return how many tokens are final in the caches: the last one known may have to be computed again.
+    """Return the number of tokens that are final in the caches: the last one known may have to be computed again.
 
     It is the first that its step verifies: if that yields nothing, its drafter's word is not written.
     """
@@ -58,7 +58,7 @@ def num_cacheable(num_tokens: int, num_computed: int) -> int:
 
 
 def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """Hold `shared` blocks and take `count` others; or None, and nothing has changed."""
+    """Share `shared` blocks and take `count` others; return None and change nothing if there are fewer."""
     if not pool.has_room(shared, count):
         return None
     pool.share(shared)
@@ -66,12 +66,12 @@ def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[i
 
 
 def history_of(request: Request) -> Sequence[int]:
-    """Return the tokens that a drafter on the host looks into: all that are committed."""
+    """Return the tokens that a drafter on the host searches: all that are committed."""
     return request.tokens
 
 
 def forgets_drafts(request: Request) -> bool:
-    """Tell whether a drafter on the host forgets a request that gives its blocks back: it may never come again."""
+    """Tell whether a drafter on the host forgets a request that gives its blocks back: it may never run again."""
     return True
 
 
@@ -81,7 +81,7 @@ def drafts_after(row: PlanRow, k_step: int) -> int:
 
 
 def budgeted(n: int, d: int) -> int:
-    """Return how much of a step's budget a row of n tokens takes: all of them, its d drafts too."""
+    """Return a row's share of the step's budget: all its n tokens, its d drafts too."""
     return n
 
 
@@ -108,32 +108,32 @@ def has_state(request: Request, slots: Pool) -> bool:
 
 
 def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-    """Take a row of an earlier epoch off what is in flight: all it scheduled, however much of it was accepted."""
+    """Subtract a row of an earlier epoch from what is in flight: all it scheduled, however much of it was accepted."""
     request.num_stale -= row.scheduled.n
 
 
 def reset_counts(request: Request, mode: PreemptMode) -> None:
-    """Give up what was counted for a request that loses its blocks, for what is in flight too."""
+    """Reset the counts of a request that loses its blocks, those of tokens in flight too."""
     request.num_computed = request.num_placeholders = request.num_drafts_next = 0
 
 
 def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
-    """Return what a row of an earlier epoch still brings: all it sampled, unless the request dropped that epoch."""
+    """Return the tokens that a row of an earlier epoch delivers: all it sampled, unless its epoch was dropped."""
     return () if row.scheduled.epoch < request.drop_before else sampled
 
 
 def is_over(request: Request) -> bool:
-    """Tell whether results of a request that are still to come go nowhere: it has ended, or was given up."""
+    """Tell whether a request takes no more results: it has ended, or was aborted."""
     return request.finish_reason is not None
 
 
 def reason_of_abort(request: Request) -> str:
-    """Return with which reason a request ends that is given up: one that has ended already keeps its own."""
+    """Return the finish reason of an aborted request: one that has ended already keeps its own."""
     return request.finish_reason or "abort"
 
 
 def runs_drafter(rows: Sequence[PlanRow]) -> bool:
-    """Tell whether a step goes through the drafter: any does, also one behind which no draft is wanted.
+    """Tell whether a step runs the drafter: any does, also one behind which no draft is wanted.
 
     The drafter's cache has to hold every token the target has computed, those of chunks too.
     """
@@ -141,7 +141,7 @@ def runs_drafter(rows: Sequence[PlanRow]) -> bool:
 
 
 def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
-    """Return how many sampled tokens a request takes, and why it ends with the last of those, if it does."""
+    """Return the number of sampled tokens a request takes, and its finish reason if it ends with the last of those."""
     stop, left = request.stop, request.length_limit - len(request.tokens)
     if len(sampled) < left and stop.isdisjoint(sampled) and not request.params.grammar:
         return len(sampled), None
@@ -155,7 +155,7 @@ def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
 
 
 def logits_of(logits: Span, kept: Span) -> Span:
-    """Return the logits that raw logprobs are computed from: those kept before they were processed in place.
+    """Return the logits that raw logprobs are computed from: those copied before they were processed in place.
 
     Source: vLLM PR #30846.
     """

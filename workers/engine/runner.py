@@ -113,7 +113,7 @@ class ModelRunner:
         return Step(plan.step)
 
     def _enqueue_dummy(self, plan: Plan) -> Step:
-        """Enqueue the target model over one row of padding, which leaves everything of every request as it is."""
+        """Enqueue the target model over one row of padding, which changes no request."""
         assert not self.batch.rows, "a dummy step has no rows"
         memory, layout = self.memory, self.memory.layout
         shape = Shape(1, self.spec.token_multiple, (), False)
@@ -132,7 +132,7 @@ class ModelRunner:
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._inputs_read.record(self.compute)
-        # Nothing comes back, but the staging slot must outlive its copy.
+        # There are no results, but the staging slot must outlive its copy.
         done = self._dummy_done[plan.step % len(self._dummy_done)]
         done.record(self.compute)
         return Step(plan.step, output_done=done)
@@ -152,7 +152,7 @@ class ModelRunner:
         self._stage(plan, step, previous, shape, named)
         length_max, num_queries_max = extent_of(batch.rows)
         num_blocks = -(-length_max // self.spec.block_size)
-        # A bound is as good as the next one: with powers of two few launches have arguments nobody has seen.
+        # Any bound will do: with powers of two few launches have new arguments.
         num_blocks_max = min(1 << (num_blocks - 1).bit_length(), memory.max_blocks)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.scheduled.blocks.shared for row in rows)
@@ -243,13 +243,13 @@ class ModelRunner:
                 launch_poison(self.context, span, len(fresh))
 
     def _copy_inputs(self, staging: Staging) -> None:
-        """Enqueue the copy of a step's inputs, behind whatever reads those of the step before."""
+        """Enqueue the copy of a step's inputs, behind the readers of those of the step before."""
         copied = self.context.arguments(CopyInputs, staging.inputs.all, self.memory.inputs.all)
         self._parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(self._parts.copy_inputs, copied)
 
     def _write(self, staged: NDArray[np.int64], shape: Shape, fresh: Sequence[int], named: NamedRows) -> None:
-        """Write everything else the host says about a step into its staging slot."""
+        """Write the rest of a step's inputs into its staging slot."""
         rows, layout = self.batch.rows, self.memory.layout
         ids = staged[layout.tokens : layout.tokens + shape.num_tokens]
         write_tokens(ids, staged[layout.token_row : layout.token_row + shape.num_tokens], rows, shape)
@@ -267,7 +267,7 @@ class ModelRunner:
                 staged[start : start + len(indexes)] = indexes
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
-        """Stage and copy the drafts that rows which start are to be proposed."""
+        """Stage and copy the scripts of drafts of rows that start."""
         length = self.spec.max_model_len
         for row in plan.rows:
             if row.scheduled.step_in_epoch == 0:
@@ -312,13 +312,13 @@ class ModelRunner:
         )
 
     def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:
-        """Return the logprobs of what a step sampled, once `output` has returned that; None if nobody wants any."""
+        """Return the logprobs of what a step sampled, once `output` has returned that; None if no row wants any."""
         if step.logprobs is None:
             return None
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
     def drafts(self, step: Step) -> Sequence[Sequence[int]] | None:
-        """Wait for the drafts of a step and return those of each row; None if the host has no use for them."""
+        """Wait for the drafts of a step and return those of each row; None if the host does not use them."""
         return self._drafts_to_host.read(step.drafts, step.number) if step.drafts is not None else None
 
     def release(self, request: Request) -> None:

@@ -12,7 +12,7 @@ from workers.lanes.lane import Machine
 
 
 class Sampler:
-    """The sampler of one engine, with the events that its results are waited for by."""
+    """The sampler of one engine, with the events recorded behind its results."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -25,7 +25,7 @@ class Sampler:
         self._last: Step | None = None
 
     def launch(self, forward: Forward, step: Step) -> None:
-        """Enqueue what samples a step and counts it, and the copies of its results; `step` learns where they land."""
+        """Enqueue the ops that sample and count a step, and the copies of its results; `step` keeps where they land."""
         context, view = self._context, forward.view
         launch, parts = context.compute.launch, context.parts
         last, self._last = self._last, step

@@ -1,4 +1,4 @@
-"""Scheduler: decide what each step computes, ahead of what earlier steps turn out to have sampled."""
+"""Scheduler: decide what each step computes before the results of the steps in flight are known."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from workers.record.observation import Observation
 
 
 class Scheduler:
-    """Requests, blocks and the token budget; writes its decisions to `log`, tells `observer` what happens."""
+    """Requests, blocks and the token budget; writes its decisions to `log`, and calls `observer`."""
 
     def __init__(
         self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: EngineObserver
@@ -39,7 +39,7 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._workspace = PlanWorkspace()
-        # Who runs when a step begins; some of them may be preempted for others.
+        # The running requests when a step begins; some of them may be preempted for others.
         self._turns: list[Request] = []
         self.k_step = spec.num_speculative_tokens
         self.tick = 0
@@ -54,7 +54,7 @@ class Scheduler:
         return bool(self.running or self.waiting)
 
     def add(self, request: Request) -> None:
-        """Put a request into the waiting queue: at its end or, with priorities, behind all that are as urgent."""
+        """Add a request to the waiting queue: at its end or, with priorities, behind all that are as urgent."""
         assert request not in self.waiting, f"request {request.name} waits already"
         assert not request.running, f"request {request.name} runs already"
         self.waiting.append(request)
@@ -111,7 +111,7 @@ class Scheduler:
         self._take(request, n, blocks, work)
 
     def _take_out(self, victim: Request, work: PlanWorkspace) -> tuple[int, ...]:
-        """Undo what a step has in store for a request that is to give way; return the blocks that it gave."""
+        """Take a preempted request's row out of the step; return the blocks that the step had given it."""
         returned: tuple[int, ...] = ()
         work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
         for row in [row for row in work.rows if row.request is victim]:
@@ -197,7 +197,7 @@ class Scheduler:
         return reason
 
     def _fit(self, request: Request, shared: list[int], work: PlanWorkspace) -> SkipReason | None:
-        """Admit a request that goes on from `shared` blocks, or say why not."""
+        """Admit a request behind `shared` blocks; return the reason if it cannot be."""
         wanted = len(request.tokens) - request.num_computed
         padded = self._is_padded_decode(request, wanted, work)
         if padded:
@@ -220,7 +220,7 @@ class Scheduler:
         return None
 
     def reset_cache(self, running: bool) -> None:
-        """Forget what is in the prefix cache; with `running` preempt whoever runs, in drop mode, the last one first."""
+        """Reset the prefix cache; with `running` preempt all running requests first, in drop mode, last one first."""
         preempts = running and bool(self.running)
         while running and self.running:
             self.preempt(self.running[-1], "reset", "drop")
@@ -299,7 +299,7 @@ class Scheduler:
     def preempt(
         self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()
     ) -> None:
-        """Take blocks and state from a running request and put it at the head of the waiting queue.
+        """Preempt a running request: free its blocks and state, and put it at the head of the waiting queue.
 
         What it has in flight will still be delivered or, in drop mode, thrown away; it touches no count.
         """
@@ -320,7 +320,7 @@ class Scheduler:
         self._observer.preempted(request, cause)
 
     def finish(self, request: Request, reason: str) -> None:
-        """End a request: it leaves its queue, and its blocks and state go back to the pool."""
+        """End a request: remove it from its queue, and free its blocks and state."""
         assert request.finish_reason is None, f"request {request.name} ended twice"
         request.finish_reason = reason
         request.drafts = []
@@ -343,7 +343,7 @@ class Scheduler:
     def process(self, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
         """Commit what a row sampled and return the tokens that were appended.
 
-        Results of an earlier epoch are appended too, if at all, but its counts were given up with it.
+        Results of an earlier epoch are appended too, if at all, but its counts were reset with it.
         """
         request = row.request
         stale = row.scheduled.epoch != request.epoch

@@ -1,4 +1,4 @@
-"""Spoiled logits and drafts: what events make unusable of single rows, where it lies, and the ops that do so."""
+"""Spoiled logits and drafts: the ops by which events make logits or drafts of single rows unusable."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,19 +9,19 @@ from workers.engine.memory import Array
 from workers.engine.random_sampling import draws_drafts
 from workers.kernels.spoil_logits.arguments import SpoilOneDraft, SpoilOneLogit
 
-# An id that is no token, nor any of the numbers that stand for none.
+# An id that is neither a token nor a sentinel.
 BELOW = -2
 
 
 def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Change drafts that come from the host where they are staged, so that the device finds no tokens."""
+    """Replace staged drafts of the host by ids that are no tokens."""
     if TRAITS[context.spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
             staged[context.memory.layout.host_drafts + place] = token
 
 
 def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previous: Sequence[int]) -> None:
-    """Enqueue what changes drafts, or logits that they were drawn from, before a step reads them."""
+    """Enqueue the ops that spoil drafts, or the logits that they were drawn from, before a step reads them."""
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     if not TRAITS[spec.drafter].goes_through_host:
         for place, token in _ids(context, rows, previous):
@@ -40,7 +40,7 @@ def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previ
 
 
 def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> None:
-    """Enqueue what changes logits that the target has computed."""
+    """Enqueue the ops that spoil the target's logits."""
     spec, parts = context.spec, context.parts
     for index, row in enumerate(rows):
         event = row.plan.scheduled.spoils.logit
@@ -53,7 +53,7 @@ def launch_logits(context: Context, forward: Forward, rows: Sequence[Row]) -> No
 
 
 def _ids(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where among the drafts of the step before an id is to be changed, and into which."""
+    """Yield the place of each spoiled id among the drafts of the step before, and its new value."""
     spec = context.spec
     for row, at in zip(rows, previous, strict=True):
         event = row.plan.scheduled.spoils.draft

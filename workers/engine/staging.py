@@ -1,4 +1,4 @@
-"""Staging: what the host tells the device about a step, from the padded shape of its batch to its tables.
+"""Staging: a step's inputs from the host to the device, from the padded shape of its batch to its tables.
 
 Every value is written where its copy reads it; what is gathered before that is a tuple. A number is put into several
 places with `fill`: assigned to a slice, NumPy makes an array of it first.
@@ -81,7 +81,7 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
 
 
 def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
-    """Return how many leading blocks are the same for all rows and full, as far as the host's counts are true."""
+    """Return the number of leading blocks that all rows share and that are full, by the host's counts."""
     count = min(row.num_computed for row in rows) // block_size
     first = rows[0].blocks
     for row in rows:
@@ -97,7 +97,7 @@ def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
 
 
 def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
-    """Return how long the longest row of a batch becomes, and the most tokens that a row computes."""
+    """Return the length of the longest row of a batch after the step, and the most tokens that a row computes."""
     length_max = num_queries_max = 0
     for row in rows:
         num_queries = row.plan.scheduled.n
@@ -110,19 +110,19 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
-    """Return, for each row, the token its drafter goes on from when nothing is sampled."""
+    """Return each row's backup token, which its drafter continues from when nothing is sampled."""
     return tuple(
         row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
     )
 
 
 def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
-    """Return how each row is sampled: as its request says or, where nothing is sampled, greedily."""
+    """Return each row's sampling parameters: its request's or, where nothing is sampled, greedy ones."""
     return tuple(_GREEDY if row.plan.discard else row.plan.request.params for row in rows)
 
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
-    """Return the blocks that change hands in a step: those it gives out, and others whose contents were forgotten."""
+    """Return the blocks to poison in a step: those it hands out, and others whose contents were evicted."""
     given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
@@ -141,7 +141,7 @@ def write_rows(
 ) -> None:
     """Write the fields of `memory.FIELDS` into a table [fields, rows], padded; two of them are the step's before.
 
-    `accepted` and `taken_over` may be shorter than `rows`: what they do not say is 0 and PAD_BLOCK.
+    `accepted` and `taken_over` may be shorter than `rows`: the rest is 0 and PAD_BLOCK.
     """
     table.fill(0)
     table[PREV_POSITION].fill(NO_PREVIOUS_ROW)
@@ -209,7 +209,7 @@ def staging_slot(step: int, num_slots: int) -> int:
 
 
 def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
-    """Let no copy of inputs run before the step before has read its own."""
+    """Enqueue waits that keep the copy of inputs behind the readers of the step before."""
     h2d.wait(inputs_read)
 
 

@@ -1,4 +1,4 @@
-"""Step in flight: what is needed of a step between its launch and the end of all that follows from it."""
+"""Step in flight: the state of a step between its launch and the processing of its results."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class DraftsInFlight:
 
 @dataclass(slots=True)
 class Step:
-    """A step in flight, with what its future needs: its rows as they were, and where its results land.
+    """A step in flight: its rows as they were at its launch, and where its results land.
 
     `computed` is each row's true count before the step, known once the step before it has been corrected.
     """

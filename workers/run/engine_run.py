@@ -19,7 +19,7 @@ from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of
-from workers.run.panel import Panel, detector_of, panel_of, shows_steps
+from workers.run.panel import Case, Panel, detector_of, panel_of, shows_steps
 from workers.run.references import References
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
@@ -68,7 +68,8 @@ class Run:
         self._options = options
         self.detector = detector_of(capabilities) if options.races else None
         scripts = scripts_of(trace, tapes, capabilities)
-        self.panel = panel_of(trace, tapes, capabilities, self._first_race(options)) if options.judged else Panel()
+        case = Case(trace, tapes, capabilities, self._first_race(options))
+        self.panel = panel_of(case) if options.judged else Panel()
         self.target = kind.open(trace, config, self._watch(options))
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is asked for again where the last answer is passed.

@@ -42,15 +42,17 @@ class Panel:
     """
 
     judges: tuple[Judge, ...] = ()
-    checker: Checker | None = None
-    contracts: Contracts | None = None
     kept: Callable[[list[Entry | Observation], list[Observation]], None] | None = None
+    checker: Checker | None = field(init=False)
+    contracts: Contracts | None = field(init=False)
     _of_log: tuple[Judge, ...] = field(init=False)
     _of_captures: tuple[Judge, ...] = field(init=False)
     _of_outputs: tuple[Judge, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Sort judges by what they see."""
+        self.checker = next((judge for judge in self.judges if isinstance(judge, Checker)), None)
+        self.contracts = next((judge for judge in self.judges if isinstance(judge, Contracts)), None)
         self._of_log = tuple(judge for judge in self.judges if "log" in judge.sees)
         self._of_captures = tuple(judge for judge in self.judges if "captures" in judge.sees)
         self._of_outputs = tuple(judge for judge in self.judges if "outputs" in judge.sees)
@@ -99,13 +101,37 @@ class Panel:
         )
 
 
-def panel_of(
-    trace: Trace, tapes: Tapes, capabilities: Capabilities, first_race: Callable[[], MissingOrder | None] | None
-) -> Panel:
-    """Return the judges of a run on an engine; `first_race` is that of a run whose accesses are watched."""
-    contracts = Contracts(terms_of(trace, capabilities.words_from_prompt), not capabilities.logs_decisions)
-    checker = Checker(trace, tapes) if capabilities.logs_decisions else None
-    judges: list[Judge] = [checker] if checker is not None else []
-    judges += [Races(first_race)] if first_race is not None else []
-    judges += [StepIdentities()] if shows_steps(capabilities) else []
-    return Panel((*judges, contracts), checker, contracts)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a panel judges: an explicit trace on an engine; `first_race` is that of a run whose accesses are watched."""
+
+    trace: Trace
+    tapes: Tapes
+    capabilities: Capabilities
+    first_race: Callable[[], MissingOrder | None] | None
+
+
+def _checker(case: Case) -> Checker | None:
+    return Checker(case.trace, case.tapes) if case.capabilities.logs_decisions else None
+
+
+def _races(case: Case) -> Races | None:
+    return Races(case.first_race) if case.first_race is not None else None
+
+
+def _step_identities(case: Case) -> StepIdentities | None:
+    return StepIdentities() if shows_steps(case.capabilities) else None
+
+
+def _contracts(case: Case) -> Contracts:
+    terms = terms_of(case.trace, case.capabilities.words_from_prompt)
+    return Contracts(terms, sees_steps=not case.capabilities.logs_decisions)
+
+
+# Each makes its judge of an engine that shows what it has to see.
+_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (_checker, _races, _step_identities, _contracts)
+
+
+def panel_of(case: Case) -> Panel:
+    """Return the judges of a run, in the order in which they are asked."""
+    return Panel(tuple(judge for make in _JUDGES if (judge := make(case)) is not None))

@@ -86,5 +86,5 @@ def _stats_if_same(run: Run, agreed: AgreedRun) -> Stats | None:
     if not is_same or Panel(others).at_end(target, feed.tick) is not None:
         return None
     # What was compared is what the checker of the other run compared.
-    run.panel = Panel((agreed.checker, *others), agreed.checker)
+    run.panel = Panel((agreed.checker, *others))
     return run.stats()

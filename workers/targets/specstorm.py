@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scenarios.capabilities import EVENTS, FEATURES, Capabilities
+from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.probes import PROBES
 from scenarios.spec import EngineSpec
@@ -21,6 +21,25 @@ from workers.targets.devices import machine_on, parts_on
 from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
 from workers.targets.warm_up import warm_up
 
+# What a request may ask for.
+# A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
+_FEATURES = (
+    "accept",
+    "stop",
+    "priority",
+    "min_tokens",
+    "bad_words",
+    "allowed_tokens",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "num_logprobs",
+    "grammar",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+)
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
@@ -142,8 +161,7 @@ class Specstorm(TargetKind):
     package = ""
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
-        # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
-        features=tuple(feature for feature in FEATURES if feature not in ("logit_bias", "num_prompt_logprobs")),
+        features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
         | {"drafter": tuple(DRAFTERS)},

@@ -11,7 +11,7 @@ def judged_by(run: Run, checker: Checker) -> Run:
     panel = run.panel
     judges = tuple(checker if judge is panel.checker else judge for judge in panel.judges)
     assert checker in judges, "an engine that logs its decisions has a checker"
-    run.panel = Panel(judges, checker, panel.contracts)
+    run.panel = Panel(judges)
     return run
 
 
