@@ -31,11 +31,14 @@ SEEDS = range(150)
 # Both call them, and may: why.
 EXCUSED = {
     "scenarios.draw.draw": "it says which permutation a shuffle is; any other would do as well",
+    "submits": "it lists requests; whoever recognises a known bug beside its engine asks for them, no engine does",
+    "workers.record.evidence.fact": "it makes evidence of what a fault requires, and decides nothing",
     "workers.record.model.block_hash": "mutated below: a block found by a wrong hash holds other tokens",
 }
 
 # Fields of other values that bear the name of a method in `scenarios`.
 NAMESAKES = {
+    "allowed": "of a mask in memory, and of the tokens that a request allows; the method belongs to capabilities",
     "of": "of an op's argument, and of an access to memory; the method belongs to draws of scenarios",
     "rank": "of a lane in an order, and of a request among those that wait; the method belongs to explanations",
 }

@@ -54,10 +54,10 @@ def outcome_of(run: Run) -> Outcome:
     """Run to the end, which may be a crash of an op that was fed what it should not have seen."""
     assert run.detector is not None
     try:
-        verdict = run.to_end()
+        found = run.to_end()
     except Exception:
         return Outcome(run.detector.race is not None, agreed=False)
-    return Outcome(run.detector.race is not None, isinstance(verdict, Agreed))
+    return Outcome(run.detector.race is not None, agreed=found is None)
 
 
 def eager(

@@ -158,7 +158,7 @@ def test_a_sampler_that_does_not_report_a_row_without_a_target_is_found_by_its_s
     trace = DRAWN.model_copy(update={"events": events})
     assert isinstance(check(trace, Tapes()), Agreed)
     found = found_by(check(trace, Tapes(), kind=Specstorm(verified(nothing_reported))))
-    assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", "2", "0")
+    assert (found.variable, found.request, found.expected, found.actual) == ("sampler_status", "likely", 2, 0)
 
 
 def found_by(verdict: Verdict) -> Difference:

@@ -11,6 +11,7 @@ from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.run import rehearsal
+from workers.targets.registry import kind_of
 from workers.targets.target import DeviceError, RunConfig
 from workers.targets.warm_up import is_compiled, marker, warm_up
 
@@ -57,5 +58,5 @@ def test_what_has_been_compiled_is_not_compiled_again(cache_folder: Path) -> Non
     "config", [RunConfig(), RunConfig(device="triton-cpu"), RunConfig(engine="vllm", device="cuda")]
 )
 def test_other_devices_and_engines_have_nothing_to_compile(cache_folder: Path, config: RunConfig) -> None:
-    warm_up(config)
+    kind_of(config.engine).prepare(config)
     assert not cache_folder.exists()
