@@ -125,6 +125,7 @@ class PlanWorkspace:
                 newer.logit or taken.logit,
                 newer.draft or taken.draft,
             )
+            assert request.spoils_next != UNSPOILED, "spoils of a row that is taken out are pending again"
 
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:

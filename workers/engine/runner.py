@@ -92,7 +92,7 @@ class ModelRunner:
         newest = previous.number if previous is not None else plan.step - 1
         assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
-            previous.computed = tuple([row.num_computed for row in batch.rows])
+            previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
@@ -139,8 +139,8 @@ class ModelRunner:
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
-        rows, keys = tuple([row.plan for row in batch.rows]), tuple([row.key for row in batch.rows])
-        requests = tuple([request for request, _ in keys])
+        rows, keys = tuple(row.plan for row in batch.rows), tuple(row.key for row in batch.rows)
+        requests = tuple(request for request, _ in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
@@ -307,7 +307,7 @@ class ModelRunner:
         return tuple(
             ()
             if row.discard
-            else tuple([token for token in columns[index * width : (index + 1) * width] if token != NO_TOKEN])
+            else tuple(token for token in columns[index * width : (index + 1) * width] if token != NO_TOKEN)
             for index, row in enumerate(step.rows)
         )
 

@@ -16,10 +16,9 @@ from typing import NamedTuple, TypeAlias
 from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
-from workers.judge.contracts.logprobs import width_of
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.evidence import Difference, Reference, fact, shown
-from workers.record.observation import Output
+from workers.record.observation import Output, width_of
 
 # Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
 # and elsewhere in another batch: the logprob of an unlikely token is off by that.

@@ -166,3 +166,10 @@ class Recorder:
     def digest(self) -> str:
         """Return a hash of every capture so far, in stream order; an empty one if nothing was captured."""
         return self._digest.hexdigest() if self._has_hashed else ""
+
+
+def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
+    """Return the number of logprobs of each token, or None if they are not equally many."""
+    if not num_tokens:
+        return None if logprobs else 0
+    return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)

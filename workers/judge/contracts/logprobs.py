@@ -17,6 +17,7 @@ from workers.judge.contracts.bans import Bans, bans_of
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
+from workers.record.observation import width_of
 
 # Logprobs are sums of float32 exponentials.
 TOLERANCE = 1e-4
@@ -40,13 +41,6 @@ class Step(NamedTuple):
     position: int
     token: int
     shown: Shown
-
-
-def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
-    """Return the number of logprobs of each token, or None if they are not equally many."""
-    if not num_tokens:
-        return None if logprobs else 0
-    return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)
 
 
 def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
