@@ -35,10 +35,11 @@ Place: TypeAlias = tuple[Owner | None, int | None]
 
 def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
     """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
-    if actual == wanted:
+    # Mostly nothing but padding lies behind equal values.
+    if actual == wanted or actual[: len(wanted)] == wanted:
         return None
-    for index, value in enumerate(wanted):
-        if value is not SCRATCH and actual[index] != value:
+    for index, (value, seen) in enumerate(zip(wanted, actual, strict=False)):
+        if seen != value and value is not SCRATCH:
             return index
     return None
 

@@ -19,7 +19,7 @@ from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of
-from workers.run.panel import Case, Panel, detector_of, panel_of, shows_steps
+from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
 from workers.run.references import References
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
@@ -68,15 +68,14 @@ class Run:
         self._options = options
         self.detector = detector_of(capabilities) if options.races else None
         scripts = scripts_of(trace, tapes, capabilities)
-        case = Case(trace, tapes, capabilities, self._first_race(options))
-        self.panel = panel_of(case) if options.judged else Panel()
         self.target = kind.open(trace, config, self._watch(options))
+        self._first_race = first_race_of(self.target, self.detector, capabilities)
+        # Judges know no run: in a cycle each engine would stay in memory until the garbage collector finds it.
+        case = Case(trace, tapes, capabilities, self._first_race if options.races else None)
+        self.panel = panel_of(case) if options.judged else Panel()
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is asked for again where the last answer is passed.
         self._steps_known = 0
-
-    def _first_race(self, options: Options) -> Callable[[], MissingOrder | None] | None:
-        return self.missing_order if options.races and (self.detector or self._capabilities.finds_races) else None
 
     def _watch(self, options: Options) -> Watch:
         observer = options.observe(self.detector) if options.observe and self.detector else None
@@ -91,9 +90,7 @@ class Run:
 
     def missing_order(self) -> MissingOrder | None:
         """Return the first race, as the detector or the engine itself has seen it."""
-        if self.detector is not None:
-            return self.detector.race
-        return next(iter(self.target.races()), None) if self._capabilities.finds_races else None
+        return self._first_race() if self._first_race is not None else None
 
     @property
     def probes(self) -> dict[str, int]:

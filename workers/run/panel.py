@@ -34,6 +34,15 @@ def detector_of(capabilities: Capabilities) -> RaceDetector | None:
     return RaceDetector(capabilities.lanes) if is_watched else None
 
 
+def first_race_of(
+    target: Target, detector: RaceDetector | None, capabilities: Capabilities
+) -> Callable[[], MissingOrder | None] | None:
+    """Return what gives the first race that the detector, or the engine itself, has seen; None if neither watches."""
+    if detector is not None:
+        return lambda: detector.race
+    return (lambda: next(iter(target.races()), None)) if capabilities.finds_races else None
+
+
 @dataclass(slots=True, eq=False)
 class Panel:
     """The judges of a run in the order in which they are asked; `checker` and `contracts` are two of them.

@@ -1,0 +1,24 @@
+"""A run and its engine are freed with the last reference: in a cycle they would wait for the garbage collector."""
+
+import gc
+import weakref
+
+import pytest
+
+from scenarios.random_trace import random_trace
+from workers.oracle.tape import Tapes
+from workers.run.engine_run import Options, Run
+
+
+@pytest.mark.parametrize("races", [True, False])
+def test_an_engine_is_freed_without_the_garbage_collector(races: bool) -> None:
+    run = Run(random_trace(1).explicit(), Tapes(), Options(races=races))
+    run.to_end()
+    engine = weakref.ref(run.target)
+    run.target.close()
+    gc.disable()
+    try:
+        del run
+        assert engine() is None
+    finally:
+        gc.enable()
