@@ -18,6 +18,7 @@ KNOWS_NO_ENGINE = (
     "workers/judge",
     "workers/run",
     "workers/shrink",
+    "workers/targets/child",
     "cluster",
 )
 # A historical bug, or a rule, is named after where it was reported; `vllm-38556-backup-token`, vLLM PR #38556.
