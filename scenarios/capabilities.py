@@ -195,7 +195,8 @@ class Capabilities:
 
     def allowed(self, key: str) -> tuple[Any, ...] | None:
         """Return the values allowed for a key of the specification, the one to fall back on first; None if any is."""
-        return self.spec.get(key, (EngineSpec.model_fields[key].default,)) or None
+        values = self.spec.get(key)
+        return (EngineSpec.model_fields[key].default,) if values is None else values or None
 
     def allows(self, key: str, value: Any) -> bool:
         """Tell whether a key of the specification may have a value."""
@@ -329,12 +330,17 @@ def _trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Exce
 
 def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     """Limit: a schedule has one of the policies, and there are lanes that it can advance."""
-    policy, plain = trace.schedule.policy, trace.model_copy(update={"schedule": Schedule()})
+    policy = trace.schedule.policy
     if policy not in capabilities.policies:
-        return Excess("schedule.policy", policy, f"policies are {listed(capabilities.policies)}", plain)
-    if trace.schedule != Schedule() and not capabilities.lanes:
-        return Excess("schedule", None, "it has no lanes that a schedule could advance", plain)
+        return Excess("schedule.policy", policy, f"policies are {listed(capabilities.policies)}", _unscheduled(trace))
+    if not capabilities.lanes and trace.schedule != Schedule():
+        return Excess("schedule", None, "it has no lanes that a schedule could advance", _unscheduled(trace))
     return None
+
+
+def _unscheduled(trace: Trace) -> Trace:
+    """Return a trace under the default schedule."""
+    return trace.model_copy(update={"schedule": Schedule()})
 
 
 def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
