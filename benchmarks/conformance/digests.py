@@ -1,0 +1,61 @@
+"""Recorded list of verdicts and digests: every scenario of the repository, and random traces, on the clean engine.
+
+Run with `python -m benchmarks.conformance.digests > FILE` in two trees: a change that is meant to change nothing gives
+the same file, to the byte. A line is the trace's name, the kind of its verdict, steps, commits, observations compared,
+the hash of all of them, and the bug of a finding. Scenarios keep their faults; those that the own engine cannot do are
+left out.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from scenarios.capabilities import lacking
+from scenarios.codec import find_scenarios, load
+from scenarios.random_trace import random_trace
+from scenarios.trace import Trace
+from workers.record.verdict import Lost
+from workers.run.worker import Worker
+from workers.shrink.fingerprint import signature_of
+from workers.targets.registry import kind_of
+from workers.targets.target import SPECSTORM
+
+FOLDERS = ("scenarios",)
+NUM_RANDOM = 300
+
+
+def traces(num_random: int, folders: list[str]) -> Iterator[tuple[str, Trace]]:
+    """Yield the scenarios that the own engine can do, and the random traces 0 to `num_random` - 1, by name."""
+    capabilities = kind_of(SPECSTORM).capabilities
+    for path in find_scenarios([Path(folder) for folder in folders]):
+        trace = load(path)
+        if lacking(trace, capabilities) is None:
+            yield path.stem, trace
+    for seed in range(num_random):
+        yield f"random {seed}", random_trace(seed)
+
+
+def line(name: str, trace: Trace, worker: Worker) -> str:
+    """Return what a trace comes to, in a line."""
+    judgement = worker.judge(trace, sweep=False)
+    verdict = judgement.verdict
+    assert not isinstance(verdict, Lost), verdict
+    stats = verdict.stats
+    signature = signature_of(verdict, judgement.trace)
+    bug = "-" if signature is None else signature.bug
+    return f"{name}: {verdict.kind} {stats.steps} {stats.commits} {stats.captures} {stats.digest} {bug}"
+
+
+def main() -> None:
+    """Print the list."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--random", type=int, default=NUM_RANDOM, metavar="N", help="random traces (default: 300)")
+    parser.add_argument("folders", nargs="*", default=list(FOLDERS), metavar="FOLDER")
+    asked = parser.parse_args()
+    worker = Worker()
+    for name, trace in traces(asked.random, asked.folders):
+        print(line(name, trace, worker), flush=True)
+
+
+if __name__ == "__main__":
+    main()

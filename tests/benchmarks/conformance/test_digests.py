@@ -1,0 +1,23 @@
+"""Recorded list of verdicts and digests: a line each, the same at every run."""
+
+from benchmarks.conformance.digests import line, traces
+from scenarios.codec import find_scenarios
+from workers.run.worker import Worker
+
+
+def test_a_line_names_the_verdict_its_digest_and_the_bug() -> None:
+    listed = dict(traces(1, ["scenarios/regressions"]))
+    agreed = line("random 0", listed["random 0"], Worker())
+    assert agreed == line("random 0", listed["random 0"], Worker())
+    assert agreed.startswith("random 0: agreed ")
+    assert agreed.endswith(" -")
+    faulty = next(name for name, trace in listed.items() if trace.faults)
+    found = line(faulty, listed[faulty], Worker())
+    assert " diverged " in found
+    assert not found.endswith(" -")
+
+
+def test_what_the_own_engine_cannot_do_is_left_out() -> None:
+    files = {path.stem for path in find_scenarios(["scenarios/vllm"])}
+    names = {name for name, _ in traces(0, ["scenarios/vllm"])}
+    assert names < files
