@@ -303,11 +303,9 @@ class ModelRunner:
             return ()
         with self._machine.host(step.output, "r", step.number) as landed:
             columns = tuple(landed.data)
-        width = 1 + self.spec.num_speculative_tokens
+        width, is_token = 1 + self.spec.num_speculative_tokens, NO_TOKEN.__ne__
         return tuple(
-            ()
-            if row.discard
-            else tuple(token for token in columns[index * width : (index + 1) * width] if token != NO_TOKEN)
+            () if row.discard else tuple(filter(is_token, columns[index * width : (index + 1) * width]))
             for index, row in enumerate(step.rows)
         )
 

@@ -234,6 +234,8 @@ class Checker(Judge):
             return None
         for variable, wanted in expected.items():
             actual = values.get(variable)
+            if actual == wanted:
+                continue
             if actual is None:
                 return difference(variable, step, fact("values"), fact("not_captured"))
             if len(actual) < len(wanted):

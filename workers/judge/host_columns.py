@@ -64,6 +64,8 @@ def compare_columns(
         return None
     for variable, wanted in columns.items():
         actual = values.get(variable)
+        if actual == wanted:
+            continue
         if actual is None or len(actual) != len(wanted):
             return difference(variable, step, fact("num_values", count=len(wanted)), actual)
         index = first_difference(wanted, actual)

@@ -4,6 +4,7 @@ Of logprobs the ids and their order are expected exactly, each logprob within TO
 """
 
 from collections.abc import Sequence
+from operator import ne
 from struct import pack, unpack
 from typing import Any, TypeAlias
 
@@ -35,8 +36,8 @@ Place: TypeAlias = tuple[Owner | None, int | None]
 
 def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
     """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
-    # Mostly nothing but padding lies behind equal values.
-    if actual == wanted or actual[: len(wanted)] == wanted:
+    # A placeholder is unlike any value: where no more values differ than there are placeholders, no other one does.
+    if sum(map(ne, wanted, actual)) == wanted.count(SCRATCH):
         return None
     for index, (value, seen) in enumerate(zip(wanted, actual, strict=False)):
         if seen != value and value is not SCRATCH:

@@ -6,15 +6,12 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 def count_sampled(a: CountSampled) -> None:
     """Count each row's valid tokens, keep the count with its state slot, and find its next token."""
-    for row in range(len(a.state_slot)):
-        count = 0
-        for column in range(a.width):
-            if 0 <= int(a.sampled[row * a.width + column]) < a.vocab_size:
-                count += 1
-        is_discarded = int(a.discard[row]) > 0
+    for row, slot in enumerate(a.state_slot.tolist()):
+        columns = a.sampled[row * a.width : (row + 1) * a.width].tolist()
+        count = sum([0 <= token < a.vocab_size for token in columns])
+        is_discarded = a.discard[row] > 0
         a.accepted[row] = count
         a.valid[row] = 0 if is_discarded else count
-        slot = int(a.state_slot[row])
         if slot != PAD_STATE_SLOT:
             a.slot_accepted[slot] = count
 
@@ -28,6 +25,6 @@ def count_sampled(a: CountSampled) -> None:
         if is_discarded:
             a.next_tokens[row] = a.backup[row]
         elif count > 0:
-            a.next_tokens[row] = a.sampled[row * a.width + last_column]
+            a.next_tokens[row] = columns[last_column]
         else:
             a.next_tokens[row] = a.input_ids[verified_first]
