@@ -11,7 +11,7 @@ from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
 from workers.kernels.arithmetic.numpy import ZERO, integer, tiled
-from workers.kernels.state_copy.arguments import num_block_columns
+from workers.kernels.state_copy.definition import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
 

@@ -2,12 +2,12 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView, View
-from workers.kernels.attention.arguments import Attention
-from workers.kernels.cascade_attention.arguments import CascadeAttention
-from workers.kernels.compute_logits.arguments import ComputeLogits
-from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.attention.definition import Attention
+from workers.kernels.cascade_attention.definition import CascadeAttention
+from workers.kernels.compute_logits.definition import ComputeLogits
+from workers.kernels.kv_write.definition import KvWrite
+from workers.kernels.prepare_inputs.definition import PrepareInputs
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 
 def launch_inputs(context: Context, forward: Forward) -> None:

@@ -10,9 +10,9 @@ from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
 from workers.engine.memory import ShapeView, device_array, ring_size
 from workers.engine.request import Plan
-from workers.kernels.copies.arguments import CopyMasks
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.process_logits.arguments import BITS
+from workers.kernels.copies.definition import CopyMasks
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts
+from workers.kernels.process_logits.definition import BITS
 from workers.lanes.lane import Machine, Span
 
 

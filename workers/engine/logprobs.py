@@ -9,10 +9,10 @@ import numpy as np
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import View, device_array, ring_size
-from workers.kernels.copies.arguments import CopyLogprobs
-from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.logprobs import arguments as ops
-from workers.kernels.logprobs.arguments import LOGPROBS_MAX
+from workers.kernels.copies.definition import CopyLogprobs
+from workers.kernels.keep_logits.definition import KeepLogits
+from workers.kernels.logprobs import definition as ops
+from workers.kernels.logprobs.definition import LOGPROBS_MAX
 from workers.kernels.sentinels import NO_TOKEN
 from workers.lanes.lane import Machine, Span
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
-from workers.kernels.process_logits.arguments import line_of
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT
+from workers.kernels.process_logits.definition import line_of
 from workers.kernels.sentinels import PAD_SLOT, POISON
 from workers.lanes.lane import Buffer, Machine, Span
 

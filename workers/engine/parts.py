@@ -51,13 +51,13 @@ from workers.engine.staging import (
     wait_for_output,
     wait_for_readers,
 )
-from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.definition import Attention
 from workers.kernels.attention.numpy import attention
-from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.cascade_attention.definition import CascadeAttention
 from workers.kernels.cascade_attention.numpy import cascade_attention
-from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.compute_logits.numpy import compute_logits
-from workers.kernels.copies.arguments import (
+from workers.kernels.copies.definition import (
     CopyAccepted,
     CopyCounts,
     CopyDrafts,
@@ -79,68 +79,63 @@ from workers.kernels.copies.numpy import (
     copy_output,
     copy_script,
 )
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.count_sampled.definition import count_sampled
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.count_sampled.definition import CountSampled, count_sampled
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.dflash.numpy import dflash_block, dflash_context
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass
 from workers.kernels.draft_model.numpy import draft_model_chain, draft_model_pass
-from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
 from workers.kernels.draft_sampling.numpy import draft_noise, drawn_chain
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.draft_slots.definition import draft_slots
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
-from workers.kernels.drafter_limit.definition import limit_drafts
+from workers.kernels.draft_slots.definition import DraftSlots, draft_slots
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots, limit_drafts
 from workers.kernels.drafter_limit.numpy import limit_slots
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.numpy import draw_noise
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 from workers.kernels.eagle.numpy import draft_chain, draft_first_pass
-from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
-from workers.kernels.extract_hidden_states.definition import extract_hidden_states
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.grammar.definition import grammar_drafts
+from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates, extract_hidden_states
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts, grammar_drafts
 from workers.kernels.grammar.numpy import apply_masks
-from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.definition import KeepLogits
 from workers.kernels.keep_logits.numpy import keep_logits
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.numpy import kv_write
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_floors.numpy import logit_floors
-from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
-from workers.kernels.logprobs.definition import flatten_logprobs
+from workers.kernels.logprobs.definition import FlattenLogprobs, TokenLogprobs, flatten_logprobs
 from workers.kernels.logprobs.numpy import token_logprobs
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 from workers.kernels.medusa.numpy import medusa_heads
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 from workers.kernels.mtp.numpy import mtp_chain, mtp_pass
-from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.ngram.definition import NgramSearch, WriteTokens
 from workers.kernels.ngram.numpy import ngram_search, write_tokens
-from workers.kernels.poison.arguments import Poison, PoisonStates
-from workers.kernels.poison.definition import poison, poison_states
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.poison.definition import Poison, PoisonStates, poison, poison_states
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.prepare_inputs.numpy import prepare_inputs
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
-from workers.kernels.process_logits.definition import write_history
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, write_history
 from workers.kernels.process_logits.numpy import process_logits
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.recurrent_update.numpy import recurrent_update
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.rejection_sample.numpy import rejection_sample
-from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import ResidualMass
 from workers.kernels.residual_mass.numpy import residual_mass
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 from workers.kernels.sampler_stats.numpy import sampler_stats
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampling_inputs.definition import SamplingInputs
 from workers.kernels.sampling_inputs.numpy import sampling_inputs
-from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
-from workers.kernels.spoil_logits.definition import spoil_one_draft, spoil_one_logit
+from workers.kernels.spoil_logits.definition import (
+    SpoilLogits,
+    SpoilOneDraft,
+    SpoilOneLogit,
+    spoil_one_draft,
+    spoil_one_logit,
+)
 from workers.kernels.spoil_logits.numpy import spoil_logits
-from workers.kernels.state_copy.arguments import StateCopy
-from workers.kernels.state_copy.definition import state_copy
-from workers.kernels.state_restore.arguments import StateRestore
-from workers.kernels.state_restore.definition import state_restore
-from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.kernels.state_copy.definition import StateCopy, state_copy
+from workers.kernels.state_restore.definition import StateRestore, state_restore
+from workers.kernels.verify_drafts.definition import VerifyDrafts
 from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.lanes.lane import A, Lane, LaneEvent, Span
 

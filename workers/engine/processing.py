@@ -6,9 +6,9 @@ from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import ShapeView, Staging, View
 from workers.engine.request import Plan
-from workers.kernels.copies.arguments import CopyLine
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
-from workers.kernels.spoil_logits.arguments import SpoilLogits
+from workers.kernels.copies.definition import CopyLine
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory
+from workers.kernels.spoil_logits.definition import SpoilLogits
 from workers.lanes.lane import Machine, Span
 
 NOBODY = NamedRows((), (), (), (), (), ())

@@ -2,9 +2,9 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView, View
-from workers.kernels.poison.arguments import PoisonStates
-from workers.kernels.state_copy.arguments import StateCopy
-from workers.kernels.state_restore.arguments import StateRestore
+from workers.kernels.poison.definition import PoisonStates
+from workers.kernels.state_copy.definition import StateCopy
+from workers.kernels.state_restore.definition import StateRestore
 from workers.lanes.lane import Span
 
 

@@ -33,8 +33,8 @@ from workers.engine.staging import (
     write_tokens,
 )
 from workers.engine.step import Step
-from workers.kernels.copies.arguments import CopyInputs, CopyScript
-from workers.kernels.poison.arguments import Poison
+from workers.kernels.copies.definition import CopyInputs, CopyScript
+from workers.kernels.poison.definition import Poison
 from workers.kernels.sentinels import NO_TOKEN, PAD_ROW
 from workers.lanes.lane import Machine, Span
 from workers.record.log import Corrected, Entry, Launched

@@ -5,9 +5,9 @@ from workers.engine.logprobs import Logprobs
 from workers.engine.memory import ShapeView
 from workers.engine.random_sampling import RandomSampling
 from workers.engine.step import Step
-from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyOutput
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.copies.definition import CopyAccepted, CopyCounts, CopyOutput
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.lanes.lane import Machine
 
 

@@ -7,7 +7,7 @@ from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
 from workers.engine.memory import Array
 from workers.engine.random_sampling import draws_drafts
-from workers.kernels.spoil_logits.arguments import SpoilOneDraft, SpoilOneLogit
+from workers.kernels.spoil_logits.definition import SpoilOneDraft, SpoilOneLogit
 
 # An id that is neither a token nor a sentinel.
 BELOW = -2

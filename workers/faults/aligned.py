@@ -8,8 +8,8 @@ from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.sentinels import PAD_BLOCK
-from workers.kernels.state_copy.arguments import StateCopy
-from workers.kernels.state_restore.arguments import StateRestore
+from workers.kernels.state_copy.definition import StateCopy
+from workers.kernels.state_restore.definition import StateRestore
 
 ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
 

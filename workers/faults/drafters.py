@@ -8,14 +8,14 @@ import numpy as np
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.dflash.arguments import DflashBlock
-from workers.kernels.draft_model.arguments import DraftModelPass
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.drafter_limit.arguments import LimitDrafts
-from workers.kernels.eagle.arguments import DraftChain
-from workers.kernels.medusa.arguments import MedusaHeads
-from workers.kernels.mtp.arguments import MtpPass
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.dflash.definition import DflashBlock
+from workers.kernels.draft_model.definition import DraftModelPass
+from workers.kernels.draft_slots.definition import DraftSlots
+from workers.kernels.drafter_limit.definition import LimitDrafts
+from workers.kernels.eagle.definition import DraftChain
+from workers.kernels.medusa.definition import MedusaHeads
+from workers.kernels.mtp.definition import MtpPass
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
-from workers.kernels.draw_noise.arguments import SELECT_STREAM
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draw_noise.definition import SELECT_STREAM
 from workers.kernels.draw_noise.numpy import philox, uniform
 from workers.kernels.sentinels import PAD_STATE_SLOT
 

@@ -6,7 +6,7 @@ from workers.engine.params_line import mask_words
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.grammar.arguments import GrammarDrafts
+from workers.kernels.grammar.definition import GrammarDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
 

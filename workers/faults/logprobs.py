@@ -7,7 +7,7 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.logprobs.arguments import FlattenLogprobs
+from workers.kernels.logprobs.definition import FlattenLogprobs
 from workers.lanes.lane import Span
 
 

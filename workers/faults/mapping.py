@@ -10,7 +10,7 @@ from workers.engine.memory import capture_size
 from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
 
 

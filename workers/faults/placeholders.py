@@ -10,8 +10,8 @@ import numpy as np
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 
 
 def _chunks_count_without_drafts(parts: Parts, reached: Reached) -> Parts:

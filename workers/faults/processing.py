@@ -10,7 +10,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of
 from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
 

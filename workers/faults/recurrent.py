@@ -6,8 +6,8 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.sentinels import POISON
 
 

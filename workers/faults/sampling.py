@@ -11,12 +11,12 @@ from scenarios.spec import INTEGER_MAX
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
-from workers.kernels.sampler_stats.arguments import SamplerStats
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampler_stats.definition import SamplerStats
+from workers.kernels.sampling_inputs.definition import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN
-from workers.kernels.verify_drafts.arguments import STANDARD, VerifyDrafts
+from workers.kernels.verify_drafts.definition import STANDARD, VerifyDrafts
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = np.float32(1 << 20)

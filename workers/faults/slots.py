@@ -10,8 +10,8 @@ from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.faults.fault import Fault, Reached, op_like
 from workers.kernels.arithmetic.numpy import kv_words
-from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.kv_write.definition import KvWrite
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import POISON
 
 

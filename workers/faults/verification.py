@@ -6,9 +6,9 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.prepare_inputs.definition import PrepareInputs
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 

@@ -2,7 +2,7 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 
 
 def launch(context: Context, forward: Forward) -> None:

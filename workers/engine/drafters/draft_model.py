@@ -5,8 +5,8 @@ Where drafts are drawn the script makes what they are drawn from another distrib
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView, View
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
-from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass
+from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
 
 
 def launch(context: Context, forward: Forward) -> None:

@@ -7,7 +7,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward
 from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, medusa, mtp, ngram_gpu
 from workers.engine.memory import ShapeView
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
 
 class Drafter(Protocol):

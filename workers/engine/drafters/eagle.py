@@ -2,8 +2,8 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.draft_slots.definition import DraftSlots
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 
 
 def launch(context: Context, forward: Forward) -> None:

@@ -2,7 +2,7 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView
-from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
+from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates
 
 
 def launch(context: Context, forward: Forward) -> None:

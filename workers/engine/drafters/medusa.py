@@ -2,7 +2,7 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 
 
 def launch(context: Context, forward: Forward) -> None:

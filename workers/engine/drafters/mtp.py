@@ -2,7 +2,7 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView, View
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
 def launch(context: Context, forward: Forward) -> None:

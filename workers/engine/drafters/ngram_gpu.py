@@ -2,7 +2,7 @@
 
 from workers.engine.context import Context, Forward
 from workers.engine.memory import ShapeView
-from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.ngram.definition import NgramSearch, WriteTokens
 
 
 def launch(context: Context, forward: Forward) -> None:

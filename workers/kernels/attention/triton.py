@@ -5,7 +5,7 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.arithmetic.triton import mix
-from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.definition import Attention
 from workers.kernels.launch.triton import PAD_ROW, check_flat, kernel, launch
 
 BLOCK_TOKENS = 16

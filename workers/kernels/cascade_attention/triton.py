@@ -5,7 +5,7 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.arithmetic.triton import mix
 from workers.kernels.attention.triton import sum_paged
-from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.cascade_attention.definition import CascadeAttention
 from workers.kernels.launch.triton import PAD_ROW, check_flat, kernel, launch
 
 BLOCK_TOKENS = 16

@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import logit
-from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.launch.triton import check_flat, kernel, launch
 
 BLOCK_COLUMNS = 16

@@ -1,6 +1,6 @@
 """Copies between the host and the device: one op each, so that a schedule can name it."""
 
-from workers.kernels.copies.arguments import (
+from workers.kernels.copies.definition import (
     CopyAccepted,
     CopyCounts,
     CopyDrafts,

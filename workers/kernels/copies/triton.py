@@ -5,7 +5,7 @@ The copy engines do them, on the stream of the lane they are launched on; host m
 
 from torch import Tensor
 
-from workers.kernels.copies.arguments import (
+from workers.kernels.copies.definition import (
     CopyAccepted,
     CopyCounts,
     CopyDrafts,

@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.launch.triton import NO_TOKEN, check_flat, columns_of, kernel, launch
 
 

@@ -21,7 +21,7 @@ from workers.kernels.arithmetic.numpy import (
     tiled,
     words,
 )
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, write_raw, write_scratch
 
 

@@ -4,7 +4,7 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 

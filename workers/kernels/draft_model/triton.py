@@ -6,7 +6,7 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import DECAY, LOGIT_SHIFT, VOCABULARY, embed, kv_word, mix, tap
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.attention.triton import attention, sum_paged
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
 from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.launch.triton import NO_DRAFT, PAD_ROW, PAD_SLOT, check_flat, kernel, launch
 from workers.kernels.recurrent_update.triton import block_width_of, recurrent_update

@@ -6,10 +6,10 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import logit, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.draft_model.triton import run_layers, state_of, store_draft, store_none
-from workers.kernels.draft_sampling import arguments as shared
-from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_sampling import definition as shared
+from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.draw_noise.arguments import DRAFT_STREAM as _DRAFT_STREAM
+from workers.kernels.draw_noise.definition import DRAFT_STREAM as _DRAFT_STREAM
 from workers.kernels.draw_noise.triton import uniform
 from workers.kernels.launch.triton import check_flat, kernel, launch
 from workers.kernels.probabilities.blocks import block_size_of

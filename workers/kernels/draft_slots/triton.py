@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.draft_slots.arguments import DraftSlots
+from workers.kernels.draft_slots.definition import DraftSlots
 from workers.kernels.launch.triton import PAD_BLOCK, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK = 128

@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK = 128

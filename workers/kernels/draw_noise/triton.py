@@ -6,8 +6,8 @@ Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 
 import triton
 import triton.language as tl
 
-from workers.kernels.draw_noise import arguments as shared
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise import definition as shared
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
 
 ACCEPT_STREAM = tl.constexpr(shared.ACCEPT_STREAM)

@@ -21,7 +21,7 @@ from workers.kernels.arithmetic.numpy import (
     store,
 )
 from workers.kernels.drafting.numpy import cached_sums, scripted, withhold
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 
 _STEP = int(PLACE_STEP)
 

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK_TOKENS = 64

@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
+from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
 
 BLOCK = 128

@@ -2,9 +2,9 @@
 
 import triton.language as tl
 
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts
 from workers.kernels.launch.triton import NO_DRAFT, check_flat, columns_of, kernel, launch
-from workers.kernels.process_logits import arguments as shared
+from workers.kernels.process_logits import definition as shared
 
 BITS = tl.constexpr(shared.BITS)
 BLOCK_VOCABULARY = 128

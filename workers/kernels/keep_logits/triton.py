@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.definition import KeepLogits
 from workers.kernels.launch.triton import check_flat, kernel, launch
 
 BLOCK_LOGITS = 1024

@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import embed, kv_word
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.launch.triton import PAD_SLOT, check_flat, kernel, launch
 
 BLOCK_TOKENS = 128

@@ -7,8 +7,8 @@ import triton.language as tl
 from torch import Tensor
 
 from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
-from workers.kernels.logit_floors import arguments as shared
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors import definition as shared
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
 # Logits that are read in one piece.

@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import NO_TOKEN, check_flat, kernel, launch
-from workers.kernels.logprobs import arguments as shared
-from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
+from workers.kernels.logprobs import definition as shared
+from workers.kernels.logprobs.definition import FlattenLogprobs, TokenLogprobs
 
 LOGPROBS_MAX = tl.constexpr(shared.LOGPROBS_MAX)
 LOGIT_SCALE = tl.constexpr(float(shared.LOGIT_SCALE))

@@ -7,7 +7,7 @@ import numpy as np
 
 from workers.kernels.arithmetic.numpy import draft_hidden, repeated, tiled
 from workers.kernels.drafting.numpy import scripted, withhold, write_raw
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 
 
 def medusa_heads(a: MedusaHeads) -> None:

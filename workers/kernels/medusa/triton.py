@@ -5,7 +5,7 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import draft_hidden
 from workers.kernels.drafting.triton import scripted
 from workers.kernels.launch.triton import NO_DRAFT, check_flat, kernel, launch
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 
 BLOCK = 128
 

@@ -16,7 +16,7 @@ from workers.kernels.arithmetic.numpy import (
     store,
 )
 from workers.kernels.drafting.numpy import cached_sums, propose, scripted, see, write_raw, write_scratch
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
 def mtp_pass(a: MtpPass) -> None:

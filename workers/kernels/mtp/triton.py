@@ -6,7 +6,7 @@ from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hi
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.drafting.triton import scripted, store_scratch
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 BLOCK_TOKENS = 64
 BLOCK_ROWS = 16

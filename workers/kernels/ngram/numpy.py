@@ -6,7 +6,7 @@ Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: lon
 import numpy as np
 
 from workers.kernels.arithmetic.numpy import store, words
-from workers.kernels.ngram.arguments import NGRAM_MAX, NgramSearch, WriteTokens
+from workers.kernels.ngram.definition import NGRAM_MAX, NgramSearch, WriteTokens
 from workers.kernels.sentinels import NO_DRAFT
 
 

@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
-from workers.kernels.ngram import arguments as shared
-from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.ngram import definition as shared
+from workers.kernels.ngram.definition import NgramSearch, WriteTokens
 
 NGRAM_MAX = shared.NGRAM_MAX
 BLOCK_TOKENS = 128

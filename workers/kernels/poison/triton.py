@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from workers.kernels.launch.triton import POISON, check_flat, kernel, launch
-from workers.kernels.poison.arguments import Poison, PoisonStates
+from workers.kernels.poison.definition import Poison, PoisonStates
 
 BLOCK_WORDS = 256
 

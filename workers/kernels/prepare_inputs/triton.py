@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, columns_of, kernel, launch
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 
 BLOCK_TOKENS = 128
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.process_logits.arguments import (
+from workers.kernels.process_logits.definition import (
     BAD_WORD_LENGTH,
     PENALTY_SHIFT,
     LineLayout,

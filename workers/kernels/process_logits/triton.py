@@ -3,8 +3,8 @@
 import triton.language as tl
 
 from workers.kernels.launch.triton import UNKNOWN_TOKEN, check_flat, kernel, launch
-from workers.kernels.process_logits import arguments as shared
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
+from workers.kernels.process_logits import definition as shared
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of
 
 BITS = tl.constexpr(shared.BITS)
 BAD_WORDS = tl.constexpr(shared.BAD_WORDS)

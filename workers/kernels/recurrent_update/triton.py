@@ -5,7 +5,7 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DECAY, mix, tap
 from workers.kernels.launch.triton import PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 BLOCK_ROWS = 32
 # Windows up to this share a kernel, whatever their width.

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from workers.kernels.launch.triton import NO_TOKEN, check_flat, columns_of, kernel, launch
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 
 BLOCK_VOCABULARY_MIN = 256
 BLOCK_VOCABULARY_MAX = 1024

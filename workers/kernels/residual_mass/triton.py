@@ -24,7 +24,7 @@ from workers.kernels.probabilities.triton import (
     scale_of,
     weight,
 )
-from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import ResidualMass
 
 TILE = 128
 ELEMENTS_PER_WARP = 1024

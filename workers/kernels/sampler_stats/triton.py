@@ -13,7 +13,7 @@ from workers.kernels.launch.triton import (
     wait_for_others,
 )
 from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, scale_of
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
 # This few programs wait for memory above all: they load logits before it is known whether these count.

@@ -3,8 +3,8 @@
 import triton.language as tl
 
 from workers.kernels.launch.triton import check_flat, columns_of, kernel, launch
-from workers.kernels.sampling_inputs import arguments as shared
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampling_inputs import definition as shared
+from workers.kernels.sampling_inputs.definition import SamplingInputs
 
 RATE_STEPS = tl.constexpr(float(shared.RATE_STEPS))
 

@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.launch.triton import check_flat, kernel, launch
-from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
+from workers.kernels.spoil_logits.definition import SpoilLogits, SpoilOneDraft, SpoilOneLogit
 
 BLOCK_LOGITS = 1024
 

@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.state_copy.arguments import StateCopy, num_block_columns
+from workers.kernels.state_copy.definition import StateCopy, num_block_columns
 
 BLOCK_ROWS = 32
 

@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.state_restore.arguments import StateRestore
+from workers.kernels.state_restore.definition import StateRestore
 
 BLOCK_ROWS = 32
 

@@ -28,8 +28,8 @@ from workers.kernels.probabilities.triton import (
     weight,
     without,
 )
-from workers.kernels.verify_drafts import arguments as shared
-from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.kernels.verify_drafts import definition as shared
+from workers.kernels.verify_drafts.definition import VerifyDrafts
 
 STRICT = tl.constexpr(shared.STRICT)
 STANDARD = tl.constexpr(shared.STANDARD)
