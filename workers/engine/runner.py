@@ -235,10 +235,7 @@ class ModelRunner:
         if fresh:
             start = memory.layout.fresh_blocks
             span = memory.inputs.span(start, start + len(fresh), "fresh_blocks")
-            self.compute.launch(
-                parts.poison,
-                self.context.once(_poison, span, len(fresh)),
-            )
+            self.compute.launch(parts.poison, self.context.once(_poison, span, len(fresh)))
             if self._is_aligned:
                 launch_poison(self.context, span, len(fresh))
 

@@ -1,24 +1,21 @@
 """Faults in attention that sums a shared prefix once."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.engine.staging import shared_prefix
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 
 
-def _stays_on(parts: Parts, reached: Reached) -> Parts:
-    def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
-        found = parts.common_blocks(rows, spec)
-        shared = shared_prefix(rows, spec.block_size) if spec.cascade else 0
-        if shared > found:
-            reached()
-        return shared
-
-    return replace(parts, common_blocks=common_blocks)
+@in_place_of("common_blocks")
+def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineSpec) -> int:
+    found = parts.common_blocks(rows, spec)
+    shared = shared_prefix(rows, spec.block_size) if spec.cascade else 0
+    if shared > found:
+        reached()
+    return shared
 
 
 FAULTS = (

@@ -1,18 +1,14 @@
 """Fault in the depth: more steps are in flight than corrections reach back."""
 
-from dataclasses import replace
-
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 
 
-def _depth_as_specified(parts: Parts, reached: Reached) -> Parts:
-    def must_process(num_in_flight: int, depth: int) -> bool:
-        if num_in_flight < depth and parts.must_process(num_in_flight, depth):
-            reached()
-        return num_in_flight >= depth
-
-    return replace(parts, must_process=must_process)
+@in_place_of("must_process")
+def _depth_as_specified(parts: Parts, reached: Reached, num_in_flight: int, depth: int) -> bool:
+    if num_in_flight < depth and parts.must_process(num_in_flight, depth):
+        reached()
+    return num_in_flight >= depth
 
 
 FAULTS = (

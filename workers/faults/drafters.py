@@ -7,7 +7,7 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, op_like
+from workers.faults.fault import Fault, Reached, in_place_of
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.dflash.definition import DflashBlock
 from workers.kernels.draft_model.definition import DraftModelPass
@@ -19,125 +19,105 @@ from workers.kernels.mtp.definition import MtpPass
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT
 
 
-def _hole_behind_a_full_run(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftModelPass) -> None:
-        last = given.query_start + given.num_scheduled - 1
-        full = (given.num_drafts > 0) & (given.token_index == last)
-        slots = given.slots.copy()
-        if full.any():
-            reached()
-            slots[last[full]] = PAD_SLOT
-        parts.draft_model_pass(replace(given, slots=slots))
-
-    return replace(parts, draft_model_pass=op_like(parts.draft_model_pass, body))
-
-
-def _carried_before_it_is_read(parts: Parts, reached: Reached) -> Parts:
-    def body(given: MtpPass) -> None:
-        real = given.state_slot >= 0
-        last = given.token_index - (given.accepted == 0)
-        keeps = real & (last >= given.query_start)
-        if (keeps & (given.num_computed > 0)).any():
-            reached()
-        given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
-        parts.mtp_pass(given)
-
-    return replace(parts, mtp_pass=op_like(parts.mtp_pass, body))
-
-
-def _block_one_position_early(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DflashBlock) -> None:
-        if given.num_proposed and (given.valid > 0).any():
-            reached()
-        parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
-
-    return replace(parts, dflash_block=op_like(parts.dflash_block, body))
-
-
-def _drafts_by_the_drafters_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftChain) -> None:
-        parts.draft_chain(given)
-        rows = np.flatnonzero(given.valid > 0)
-        drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
-        if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
-            reached()
-            drafts[: len(rows)] = drafts[rows]
-            drafts[len(rows) :] = NO_DRAFT
-
-    return replace(parts, draft_chain=op_like(parts.draft_chain, body))
-
-
-def _past_the_last_position(parts: Parts, reached: Reached) -> Parts:
-    def body(given: LimitDrafts) -> None:
-        drafts = given.draft_tokens.copy()
-        parts.limit_drafts(given)
-        if not np.array_equal(given.draft_tokens, drafts):
-            reached()
-        given.draft_tokens[:] = drafts
-
-    return replace(parts, limit_drafts=op_like(parts.limit_drafts, body))
-
-
-def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached) -> Parts:
-    def body(given: CountSampled) -> None:
-        parts.count_sampled(given)
-        sampled = given.sampled.reshape(-1, given.width)[:, 0]
-        wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
-        if wrong.any():
-            reached()
-        given.next_tokens[wrong] = sampled[wrong]
-
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
-
-
-def _first_column_alone(parts: Parts, reached: Reached) -> Parts:
-    def body(given: CountSampled) -> None:
-        sampled = given.sampled.reshape(-1, given.width).copy()
-        if (sampled[:, 1:] != NO_TOKEN).any():
-            reached()
-        sampled[:, 1:] = NO_TOKEN
-        parts.count_sampled(replace(given, sampled=sampled.ravel()))
-
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
-
-
-def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached) -> Parts:
-    def body(given: MedusaHeads) -> None:
-        last = np.cumsum(given.num_scheduled) - 1
-        wrong = (given.valid > 0) & (given.token_index != last)
-        hidden = given.hidden.copy()
-        if given.num_proposed and wrong.any():
-            reached()
-            hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
-        parts.medusa_heads(replace(given, hidden=hidden))
-
-    return replace(parts, medusa_heads=op_like(parts.medusa_heads, body))
-
-
-def _last_chunk_alone(parts: Parts, reached: Reached) -> Parts:
-    def runs_drafter(rows: Sequence[PlanRow]) -> bool:
-        if not all(row.discard for row in rows):
-            return parts.runs_drafter(rows)
+@in_place_of("draft_model_pass")
+def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPass) -> None:
+    last = given.query_start + given.num_scheduled - 1
+    full = (given.num_drafts > 0) & (given.token_index == last)
+    slots = given.slots.copy()
+    if full.any():
         reached()
-        return False
+        slots[last[full]] = PAD_SLOT
+    parts.draft_model_pass(replace(given, slots=slots))
 
-    return replace(parts, runs_drafter=runs_drafter)
+
+@in_place_of("mtp_pass")
+def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -> None:
+    real = given.state_slot >= 0
+    last = given.token_index - (given.accepted == 0)
+    keeps = real & (last >= given.query_start)
+    if (keeps & (given.num_computed > 0)).any():
+        reached()
+    given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
+    parts.mtp_pass(given)
 
 
-def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftSlots) -> None:
-        held = given.draft_slots.copy()
-        parts.draft_slots(given)
-        columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
-        fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
-        # Slots of the scheduled tokens come first in the same buffer.
-        room = len(given.positions) + 2 * len(given.token_index) - int(given.num_scheduled.sum())
-        lost = fed[room:]
-        if not np.array_equal(given.draft_slots[lost], held[lost]):
-            reached()
-        given.draft_slots[lost] = held[lost]
+@in_place_of("dflash_block")
+def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock) -> None:
+    if given.num_proposed and (given.valid > 0).any():
+        reached()
+    parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
 
-    return replace(parts, draft_slots=op_like(parts.draft_slots, body))
+
+@in_place_of("draft_chain")
+def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChain) -> None:
+    parts.draft_chain(given)
+    rows = np.flatnonzero(given.valid > 0)
+    drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
+    if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
+        reached()
+        drafts[: len(rows)] = drafts[rows]
+        drafts[len(rows) :] = NO_DRAFT
+
+
+@in_place_of("limit_drafts")
+def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) -> None:
+    drafts = given.draft_tokens.copy()
+    parts.limit_drafts(given)
+    if not np.array_equal(given.draft_tokens, drafts):
+        reached()
+    given.draft_tokens[:] = drafts
+
+
+@in_place_of("count_sampled")
+def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    parts.count_sampled(given)
+    sampled = given.sampled.reshape(-1, given.width)[:, 0]
+    wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
+    if wrong.any():
+        reached()
+    given.next_tokens[wrong] = sampled[wrong]
+
+
+@in_place_of("count_sampled")
+def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    sampled = given.sampled.reshape(-1, given.width).copy()
+    if (sampled[:, 1:] != NO_TOKEN).any():
+        reached()
+    sampled[:, 1:] = NO_TOKEN
+    parts.count_sampled(replace(given, sampled=sampled.ravel()))
+
+
+@in_place_of("medusa_heads")
+def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: MedusaHeads) -> None:
+    last = np.cumsum(given.num_scheduled) - 1
+    wrong = (given.valid > 0) & (given.token_index != last)
+    hidden = given.hidden.copy()
+    if given.num_proposed and wrong.any():
+        reached()
+        hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
+    parts.medusa_heads(replace(given, hidden=hidden))
+
+
+@in_place_of("runs_drafter")
+def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -> bool:
+    if not all(row.discard for row in rows):
+        return parts.runs_drafter(rows)
+    reached()
+    return False
+
+
+@in_place_of("draft_slots")
+def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlots) -> None:
+    held = given.draft_slots.copy()
+    parts.draft_slots(given)
+    columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
+    fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
+    # Slots of the scheduled tokens come first in the same buffer.
+    room = len(given.positions) + 2 * len(given.token_index) - int(given.num_scheduled.sum())
+    lost = fed[room:]
+    if not np.array_equal(given.draft_slots[lost], held[lost]):
+        reached()
+    given.draft_slots[lost] = held[lost]
 
 
 FAULTS = (
@@ -201,7 +181,6 @@ FAULTS = (
         symptom="the drafter goes on from the discarded sample behind a chunk, not from the token that is known",
         trigger="a prefill chunk that is not the last samples another token than the last known one",
         plane="inputs",
-        requires=(),
         apply=_sampled_token_behind_a_chunk,
     ),
     Fault(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like
+from workers.faults.fault import Fault, Reached, in_place_of, op_like
 from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
 from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draw_noise.definition import SELECT_STREAM
@@ -37,17 +37,15 @@ def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, drawn_chain=op_like(parts.drawn_chain, body))
 
 
-def _noise_of_selection(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftNoise) -> None:
-        reached()
-        k = given.num_speculative_tokens
-        row = np.arange(len(given.seeds)).repeat(k)
-        place = (given.positions.take(given.token_index) + 2)[row] + np.tile(np.arange(k), len(given.seeds))
-        streams = np.full(len(row), SELECT_STREAM, dtype=np.uint64)
-        drawn = philox(given.seeds.astype(np.uint64)[row], place.astype(np.uint64), streams, np.zeros_like(streams))
-        given.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
-
-    return replace(parts, draft_noise=op_like(parts.draft_noise, body))
+@in_place_of("draft_noise")
+def _noise_of_selection(parts: Parts, reached: Reached, given: DraftNoise) -> None:
+    reached()
+    k = given.num_speculative_tokens
+    row = np.arange(len(given.seeds)).repeat(k)
+    place = (given.positions.take(given.token_index) + 2)[row] + np.tile(np.arange(k), len(given.seeds))
+    streams = np.full(len(row), SELECT_STREAM, dtype=np.uint64)
+    drawn = philox(given.seeds.astype(np.uint64)[row], place.astype(np.uint64), streams, np.zeros_like(streams))
+    given.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
 
 
 FAULTS = (

@@ -48,7 +48,6 @@ FAULTS = (
         symptom="a request ends at the stop token of another one",
         trigger="a request samples a token that stops another one that runs",
         plane="books",
-        requires=(),
         apply=_stop_tokens_of_all,
     ),
     Fault(
@@ -57,7 +56,6 @@ FAULTS = (
         symptom="what a request sampled is thrown away because another one was aborted",
         trigger="a request is aborted with a sample in flight, and another row is processed behind that",
         plane="tokens",
-        requires=(),
         apply=_abort_cancels_the_next,
     ),
 )

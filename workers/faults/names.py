@@ -31,7 +31,6 @@ FAULTS = (
         symptom="a new request is fed what was sampled for an earlier request of its name",
         trigger="a request ends, and another of its name joins the very next step",
         plane="counts",
-        requires=(),
         apply=_rows_known_by_name,
     ),
 )
