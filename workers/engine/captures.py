@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ Array = NDArray[Any]
 NAN_BITS = 0x7FC00000
 _OF_DRAFTER: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
 _OF_STATE = (*_OF_DRAFTER, "slot_accepted", "state", "window")
+_INPUTS = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
 Requests = tuple[int, ...]
 
 
@@ -30,24 +32,16 @@ class Captures:
         self._memory = memory
         self._compute = compute
         self._recorder = recorder
-        self._reads_host_counts, self._is_hybrid = spec.accepted_counts == "host", spec.layers == "hybrid"
+        self._is_hybrid = spec.layers == "hybrid"
+        accepted = "accepted_host" if spec.accepted_counts == "host" else "accepted_read"
+        self._inputs_of = attrgetter(*(accepted if name == "accepted_read" else name for name in _INPUTS))
         self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
         """Capture the inputs of the model."""
-        names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
-        accepted = view.accepted_host if self._reads_host_counts else view.accepted_read
         record = self._recorder.capture
-        spans = (
-            view.num_computed,
-            accepted,
-            view.seq_lens,
-            view.positions,
-            view.slots,
-            view.scheduled_drafts,
-            view.input_ids,
-        )
-        self._compute.capture(lambda *arrays: record("inputs", step, requests, names, arrays), *spans)
+        spans = self._inputs_of(view)
+        self._compute.capture(lambda *arrays: record("inputs", step, requests, _INPUTS, arrays), *spans)
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
         """Capture what the model computed, what was sampled from it, and what was counted.

@@ -1,6 +1,6 @@
 """Forward pass of the target model: its inputs, corrected on the device, and its layers."""
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import ShapeView, View
 from workers.kernels.attention.definition import Attention
 from workers.kernels.cascade_attention.definition import CascadeAttention
@@ -8,6 +8,10 @@ from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
+
+_compute_logits = arguments_of(ComputeLogits)
+_cascade_attention = arguments_of(CascadeAttention, "num_blocks_max", "num_common_blocks", output="attended")
+_attention = arguments_of(Attention, "num_blocks_max", output="attended")
 
 
 def launch_inputs(context: Context, forward: Forward) -> None:
@@ -56,10 +60,6 @@ def _kv_write(context: Context, view: ShapeView) -> KvWrite:
     return context.bound(KvWrite, view, layer=0)
 
 
-def _compute_logits(context: Context, view: ShapeView) -> ComputeLogits:
-    return context.bound(ComputeLogits, view)
-
-
 def _recurrent_update(context: Context, view: View, num_queries_max: int) -> RecurrentUpdate:
     spec = context.spec
     return context.bound(
@@ -68,15 +68,3 @@ def _recurrent_update(context: Context, view: View, num_queries_max: int) -> Rec
         accepted=view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
         num_queries_max=num_queries_max,
     )
-
-
-def _cascade_attention(
-    context: Context, view: ShapeView, num_blocks_max: int, num_common_blocks: int
-) -> CascadeAttention:
-    return context.bound(
-        CascadeAttention, view, output=view.attended, num_blocks_max=num_blocks_max, num_common_blocks=num_common_blocks
-    )
-
-
-def _attention(context: Context, view: ShapeView, num_blocks_max: int) -> Attention:
-    return context.bound(Attention, view, output=view.attended, num_blocks_max=num_blocks_max)

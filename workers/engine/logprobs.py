@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import View, device_array, ring_size
 from workers.kernels.copies.definition import CopyLogprobs
 from workers.kernels.keep_logits.definition import KeepLogits
@@ -15,6 +15,8 @@ from workers.kernels.logprobs import definition as ops
 from workers.kernels.logprobs.definition import LOGPROBS_MAX
 from workers.kernels.sentinels import NO_TOKEN
 from workers.lanes.lane import Machine, Span
+
+_token_logprobs = arguments_of(ops.TokenLogprobs, "rows", "logits", "ids", "logprobs")
 
 # One token's logprobs: an id and its logprob, and so on; the sampled token comes first.
 TokenLogprobs: TypeAlias = tuple[int | float, ...]
@@ -103,12 +105,6 @@ class Logprobs:
             found[row] = tuple(_pairs(ids, logprobs, first) for first in range(start, end, LOGPROBS_MAX))
             start = end
         return tuple(found.get(row, ()) for row in range(len(outputs)))
-
-
-def _token_logprobs(
-    context: Context, view: View, rows: Span, logits: Span, ids: Span, logprobs: Span
-) -> ops.TokenLogprobs:
-    return context.bound(ops.TokenLogprobs, view, rows=rows, logits=logits, ids=ids, logprobs=logprobs)
 
 
 def _flatten_logprobs(

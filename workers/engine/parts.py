@@ -8,6 +8,7 @@ from scenarios.events import PreemptMode
 from scenarios.features import DEPTH_MAX
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.engine import rules, staging
 from workers.engine.block_pool import Pool
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
@@ -15,70 +16,14 @@ from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tok
 from workers.engine.params_line import params_line
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
-from workers.engine.rules import (
-    block_to_go_on_from,
-    blocks_to_cover,
-    blocks_to_free,
-    budgeted,
-    clip_to_block,
-    delivered_stale,
-    drafts_after,
-    drain_stale,
-    end_of,
-    forgets_drafts,
-    has_state,
-    history_of,
-    is_over,
-    logits_of,
-    logprob_rows,
-    num_cacheable,
-    placeholders_for,
-    reason_of_abort,
-    reset_counts,
-    room_for,
-    runs_drafter,
-    take_blocks,
-    take_state_slot,
-    tokens_to_cache,
-    usable_hits,
-)
-from workers.engine.staging import (
-    common_blocks,
-    is_uniform,
-    pad_state_slots,
-    row_params,
-    staging_slot,
-    wait_for_output,
-    wait_for_readers,
-)
 from workers.kernels.attention.definition import Attention
 from workers.kernels.attention.numpy import attention
 from workers.kernels.cascade_attention.definition import CascadeAttention
 from workers.kernels.cascade_attention.numpy import cascade_attention
 from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.compute_logits.numpy import compute_logits
-from workers.kernels.copies.definition import (
-    CopyAccepted,
-    CopyCounts,
-    CopyDrafts,
-    CopyInputs,
-    CopyLine,
-    CopyLogprobs,
-    CopyMasks,
-    CopyOutput,
-    CopyScript,
-)
-from workers.kernels.copies.numpy import (
-    copy_accepted,
-    copy_counts,
-    copy_drafts,
-    copy_inputs,
-    copy_line,
-    copy_logprobs,
-    copy_masks,
-    copy_output,
-    copy_script,
-)
+from workers.kernels.copies import definition as copied
+from workers.kernels.copies import numpy as copies
 from workers.kernels.count_sampled.definition import CountSampled, count_sampled
 from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.dflash.numpy import dflash_block, dflash_context
@@ -172,60 +117,60 @@ class Parts:
     choose_victim: Callable[[Sequence[Request]], Request] = last_of
     choose_victim_by_priority: Callable[[Sequence[Request]], Request] = least_urgent_of
     roll_back: Callable[[Request, int, int], None] = roll_back
-    blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
-    blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free
-    block_to_go_on_from: Callable[[PlanRow, int], int] = block_to_go_on_from
-    clip_to_block: Callable[[Request, int, int], int] = clip_to_block
-    usable_hits: Callable[[list[int]], list[int]] = usable_hits
-    tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = tokens_to_cache
-    num_cacheable: Callable[[int, int], int] = num_cacheable
-    take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = take_blocks
-    forgets_drafts: Callable[[Request], bool] = forgets_drafts
-    drafts_after: Callable[[PlanRow, int], int] = drafts_after
-    budgeted: Callable[[int, int], int] = budgeted
-    room_for: Callable[[Request, int, int], int] = room_for
-    placeholders_for: Callable[[PlanRow], int] = placeholders_for
-    has_state: Callable[[Request, Pool], bool] = has_state
-    take_state_slot: Callable[[Request, Pool], int] = take_state_slot
-    drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = drain_stale
-    reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
-    delivered_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = delivered_stale
-    is_over: Callable[[Request], bool] = is_over
-    reason_of_abort: Callable[[Request], str] = reason_of_abort
-    runs_drafter: Callable[[Sequence[PlanRow]], bool] = runs_drafter
-    end_of: Callable[[Request, Sequence[int]], tuple[int, str | None]] = end_of
+    blocks_to_cover: Callable[[Request, int, EngineSpec], int] = rules.blocks_to_cover
+    blocks_to_free: Callable[[Request, int], list[int]] = rules.blocks_to_free
+    block_to_go_on_from: Callable[[PlanRow, int], int] = rules.block_to_go_on_from
+    clip_to_block: Callable[[Request, int, int], int] = rules.clip_to_block
+    usable_hits: Callable[[list[int]], list[int]] = rules.usable_hits
+    tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = rules.tokens_to_cache
+    num_cacheable: Callable[[int, int], int] = rules.num_cacheable
+    take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = rules.take_blocks
+    forgets_drafts: Callable[[Request], bool] = rules.forgets_drafts
+    drafts_after: Callable[[PlanRow, int], int] = rules.drafts_after
+    budgeted: Callable[[int, int], int] = rules.budgeted
+    room_for: Callable[[Request, int, int], int] = rules.room_for
+    placeholders_for: Callable[[PlanRow], int] = rules.placeholders_for
+    has_state: Callable[[Request, Pool], bool] = rules.has_state
+    take_state_slot: Callable[[Request, Pool], int] = rules.take_state_slot
+    drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = rules.drain_stale
+    reset_counts: Callable[[Request, PreemptMode], None] = rules.reset_counts
+    delivered_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = rules.delivered_stale
+    is_over: Callable[[Request], bool] = rules.is_over
+    reason_of_abort: Callable[[Request], str] = rules.reason_of_abort
+    runs_drafter: Callable[[Sequence[PlanRow]], bool] = rules.runs_drafter
+    end_of: Callable[[Request, Sequence[int]], tuple[int, str | None]] = rules.end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
-    history_of: Callable[[Request], Sequence[int]] = history_of
+    history_of: Callable[[Request], Sequence[int]] = rules.history_of
     params_line: Callable[[Request, EngineSpec], list[int]] = params_line
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
-    is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
-    row_params: Callable[[Sequence[Row]], Sequence[SamplingParams]] = row_params
-    pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]] = pad_state_slots
-    common_blocks: Callable[[Sequence[Row], EngineSpec], int] = common_blocks
-    staging_slot: Callable[[int, int], int] = staging_slot
-    wait_for_readers: Callable[[Lane, LaneEvent], None] = wait_for_readers
-    wait_for_output: Callable[[LaneEvent], None] = wait_for_output
+    is_uniform: Callable[[Sequence[PlanRow], int], bool] = staging.is_uniform
+    row_params: Callable[[Sequence[Row]], Sequence[SamplingParams]] = staging.row_params
+    pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]] = staging.pad_state_slots
+    common_blocks: Callable[[Sequence[Row], EngineSpec], int] = staging.common_blocks
+    staging_slot: Callable[[int, int], int] = staging.staging_slot
+    wait_for_readers: Callable[[Lane, LaneEvent], None] = staging.wait_for_readers
+    wait_for_output: Callable[[LaneEvent], None] = staging.wait_for_output
     waits_for_tokens: Callable[[Request], bool] = waits_for_tokens
     checked_drafts: Callable[[Request, int], Sequence[int]] = checked_drafts
     mask_rows: Callable[[PlanRow, int], Iterable[tuple[int, ...]]] = mask_rows
     num_masks: Callable[[PlanRow], int] = num_masks
-    logits_of: Callable[[Span, Span], Span] = logits_of
-    logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = logprob_rows
+    logits_of: Callable[[Span, Span], Span] = rules.logits_of
+    logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = rules.logprob_rows
     backup_index: Callable[[int, int], int] = backup_index
     true_count: Callable[[int, PlanRow, int], int] = true_count
     gather_counts: Callable[
         [CountsInFlight | None, Sequence[int], Sequence[PlanRow], Sequence[tuple[int, int]]], Sequence[int]
     ] = gather_counts
-    copy_inputs: Kernel[CopyInputs] = copy_inputs
-    copy_script: Kernel[CopyScript] = copy_script
-    copy_line: Kernel[CopyLine] = copy_line
-    copy_output: Kernel[CopyOutput] = copy_output
-    copy_masks: Kernel[CopyMasks] = copy_masks
-    copy_drafts: Kernel[CopyDrafts] = copy_drafts
-    copy_logprobs: Kernel[CopyLogprobs] = copy_logprobs
-    copy_counts: Kernel[CopyCounts] = copy_counts
-    copy_accepted: Kernel[CopyAccepted] = copy_accepted
+    copy_inputs: Kernel[copied.CopyInputs] = copies.copy_inputs
+    copy_script: Kernel[copied.CopyScript] = copies.copy_script
+    copy_line: Kernel[copied.CopyLine] = copies.copy_line
+    copy_output: Kernel[copied.CopyOutput] = copies.copy_output
+    copy_masks: Kernel[copied.CopyMasks] = copies.copy_masks
+    copy_drafts: Kernel[copied.CopyDrafts] = copies.copy_drafts
+    copy_logprobs: Kernel[copied.CopyLogprobs] = copies.copy_logprobs
+    copy_counts: Kernel[copied.CopyCounts] = copies.copy_counts
+    copy_accepted: Kernel[copied.CopyAccepted] = copies.copy_accepted
     poison: Kernel[Poison] = poison
     poison_states: Kernel[PoisonStates] = poison_states
     prepare_inputs: Kernel[PrepareInputs] = prepare_inputs

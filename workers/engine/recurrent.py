@@ -1,11 +1,13 @@
 """Recurrent states kept with cache blocks, so that a request that shares a block can continue from its end."""
 
-from workers.engine.context import Context, Forward
-from workers.engine.memory import ShapeView, View
+from workers.engine.context import Context, Forward, arguments_of
 from workers.kernels.poison.definition import PoisonStates
 from workers.kernels.state_copy.definition import StateCopy
 from workers.kernels.state_restore.definition import StateRestore
 from workers.lanes.lane import Span
+
+_state_copy = arguments_of(StateCopy)
+_state_restore = arguments_of(StateRestore)
 
 
 def launch_state_copy(context: Context, forward: Forward) -> None:
@@ -24,14 +26,6 @@ def launch_state_restore(context: Context, forward: Forward) -> None:
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
     """Enqueue the poisoning of states in blocks that change hands."""
     context.compute.launch(context.parts.poison_states, context.once(_poison_states, blocks, num_blocks))
-
-
-def _state_copy(context: Context, view: View) -> StateCopy:
-    return context.bound(StateCopy, view)
-
-
-def _state_restore(context: Context, view: ShapeView) -> StateRestore:
-    return context.bound(StateRestore, view)
 
 
 def _poison_states(context: Context, blocks: Span, num_blocks: int) -> PoisonStates:

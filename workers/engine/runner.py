@@ -170,7 +170,7 @@ class ModelRunner:
         if is_restored:
             launch_state_restore(self.context, forward)
         if plan.is_spoiled:
-            spoiling.launch_drafts(self.context, forward, batch.rows, batch.prev_positions())
+            spoiling.launch_drafts(self.context, batch.rows, batch.prev_positions())
         launch_inputs(self.context, forward)
         self._grammars.launch_drafts(forward)
         self.context.captures.inputs(view, plan.step, requests)

@@ -20,7 +20,7 @@ def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous:
             staged[context.memory.layout.host_drafts + place] = token
 
 
-def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previous: Sequence[int]) -> None:
+def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> None:
     """Enqueue the ops that spoil drafts, or the logits that they were drawn from, before a step reads them."""
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     if not TRAITS[spec.drafter].goes_through_host:

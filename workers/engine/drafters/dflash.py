@@ -1,8 +1,10 @@
 """Block drafter (dflash): a context of the target's hidden words, and one pass over a block of masked positions."""
 
-from workers.engine.context import Context, Forward
-from workers.engine.memory import ShapeView
+from workers.engine.context import Context, Forward, arguments_of
 from workers.kernels.dflash.definition import DflashBlock, DflashContext
+
+_dflash_context = arguments_of(DflashContext, slots="drafter_slots")
+_dflash_block = arguments_of(DflashBlock, "num_blocks_max", "num_proposed")
 
 
 def launch(context: Context, forward: Forward) -> None:
@@ -11,11 +13,3 @@ def launch(context: Context, forward: Forward) -> None:
     view = forward.view
     launch(parts.dflash_context, context.of_view(_dflash_context, view.shape))
     launch(parts.dflash_block, context.once(_dflash_block, view.shape, forward.num_blocks_max, forward.k_step))
-
-
-def _dflash_context(context: Context, view: ShapeView) -> DflashContext:
-    return context.bound(DflashContext, view, slots=view.drafter_slots)
-
-
-def _dflash_block(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> DflashBlock:
-    return context.bound(DflashBlock, view, num_blocks_max=num_blocks_max, num_proposed=k_step)

@@ -3,10 +3,12 @@
 Where drafts are drawn the script makes what they are drawn from another distribution.
 """
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import ShapeView, View
 from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass
 from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
+
+_draft_model_chain = arguments_of(DraftModelChain, "num_blocks_max", "num_proposed", "conv_width")
 
 
 def launch(context: Context, forward: Forward) -> None:
@@ -53,14 +55,6 @@ def _draft_model_pass(
         num_blocks_max=num_blocks_max,
         num_queries_max=num_queries_max,
         conv_width=conv_width,
-    )
-
-
-def _draft_model_chain(
-    context: Context, view: ShapeView, num_blocks_max: int, k_step: int, conv_width: int
-) -> DraftModelChain:
-    return context.bound(
-        DraftModelChain, view, num_blocks_max=num_blocks_max, num_proposed=k_step, conv_width=conv_width
     )
 
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from scenarios.spec import EngineSpec
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, medusa, mtp, ngram_gpu
-from workers.engine.memory import ShapeView
 from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
+
+_limit_slots = arguments_of(LimitSlots)
+_limit_drafts = arguments_of(LimitDrafts, "num_proposed")
 
 
 class Drafter(Protocol):
@@ -55,11 +57,3 @@ def drafter_of(spec: EngineSpec) -> Drafter:
     """Return the drafter of an engine."""
     drafter = DRAFTERS[spec.drafter]
     return Limited(drafter) if spec.drafter_max_len else drafter
-
-
-def _limit_slots(context: Context, view: ShapeView) -> LimitSlots:
-    return context.bound(LimitSlots, view)
-
-
-def _limit_drafts(context: Context, view: ShapeView, k_step: int) -> LimitDrafts:
-    return context.bound(LimitDrafts, view, num_proposed=k_step)

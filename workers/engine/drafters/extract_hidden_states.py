@@ -1,8 +1,9 @@
 """Extraction of hidden states: they go to a cache for a consumer; the one draft is the token just sampled."""
 
-from workers.engine.context import Context, Forward
-from workers.engine.memory import ShapeView
+from workers.engine.context import Context, Forward, arguments_of
 from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates
+
+_extract_hidden_states = arguments_of(ExtractHiddenStates, "num_proposed", slots="drafter_slots")
 
 
 def launch(context: Context, forward: Forward) -> None:
@@ -11,7 +12,3 @@ def launch(context: Context, forward: Forward) -> None:
     context.compute.launch(
         context.parts.extract_hidden_states, context.once(_extract_hidden_states, view.shape, forward.k_step)
     )
-
-
-def _extract_hidden_states(context: Context, view: ShapeView, k_step: int) -> ExtractHiddenStates:
-    return context.bound(ExtractHiddenStates, view, slots=view.drafter_slots, num_proposed=k_step)

@@ -1,8 +1,10 @@
 """Prompt lookup on the device (ngram_gpu): each row's history lies in blocks and is searched behind each step."""
 
-from workers.engine.context import Context, Forward
-from workers.engine.memory import ShapeView
+from workers.engine.context import Context, Forward, arguments_of
 from workers.kernels.ngram.definition import NgramSearch, WriteTokens
+
+_write_tokens = arguments_of(WriteTokens, slots="drafter_slots")
+_ngram_search = arguments_of(NgramSearch, "num_blocks_max", "num_proposed")
 
 
 def launch(context: Context, forward: Forward) -> None:
@@ -11,11 +13,3 @@ def launch(context: Context, forward: Forward) -> None:
     view = forward.view
     launch(parts.write_tokens, context.of_view(_write_tokens, view.shape))
     launch(parts.ngram_search, context.once(_ngram_search, view.shape, forward.num_blocks_max, forward.k_step))
-
-
-def _write_tokens(context: Context, view: ShapeView) -> WriteTokens:
-    return context.bound(WriteTokens, view, slots=view.drafter_slots)
-
-
-def _ngram_search(context: Context, view: ShapeView, num_blocks_max: int, k_step: int) -> NgramSearch:
-    return context.bound(NgramSearch, view, num_blocks_max=num_blocks_max, num_proposed=k_step)

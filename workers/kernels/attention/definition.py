@@ -27,6 +27,11 @@ class Attention(Arguments):
 
 def attention(a: Attention) -> None:
     """Let each token see its row's words up to its own position, and advance its hidden word by their sum."""
+    attend(a, 0)
+
+
+def attend(a: Attention, num_common_blocks: int) -> None:
+    """Do what `attention` does, with the first `num_common_blocks` blocks of row 0 as those of every row."""
     for token in range(len(a.hidden)):
         row = int(a.token_row[token])
         if row == PAD_ROW:
@@ -35,7 +40,9 @@ def attention(a: Attention) -> None:
         position = int(a.positions[token])
         total = 0
         for at in range(position + 1):
-            block = int(a.block_table[row * a.max_blocks + at // a.block_size])
+            column = at // a.block_size
+            owner = 0 if column < num_common_blocks else row
+            block = int(a.block_table[owner * a.max_blocks + column])
             assert block >= 0, f"position {at} of row {row} has no block"
             word = int(a.kv[block * a.block_size + at % a.block_size])
             total += word * attention_weight(position, at)

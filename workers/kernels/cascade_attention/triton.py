@@ -15,9 +15,7 @@ BLOCK_POSITIONS = 64
 def cascade_attention(a: CascadeAttention) -> None:
     """Do what `attention` does, for rows whose first `num_common_blocks` blocks are those of row 0.
 
-    Every token of the batch must lie behind the common blocks: it attends to all of them,
-    without a mask. Each program sums them once for all of its tokens.
-    Source: cascade inference (FlashInfer, Ye et al. 2024) for the shape: a shared part, and a part a row.
+    Each program sums them once for all of its tokens.
     """
     num_tokens = a.hidden.numel()
     launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(

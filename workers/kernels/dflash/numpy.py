@@ -1,7 +1,4 @@
-"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other.
-
-Source: DFlash, arXiv 2602.06036, for the block behind a context of the target's hidden words.
-"""
+"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other."""
 
 from functools import cache
 

@@ -11,7 +11,7 @@ import numpy as np
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.arithmetic.definition import advance, after_attention, after_recurrent, embed, kv_word, logit
 from workers.kernels.attention.definition import Attention, attention
-from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
+from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted, write_scratch
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.kv_write.definition import KvWrite, kv_write
 from workers.kernels.recurrent_update.definition import RecurrentUpdate, recurrent_update
@@ -113,16 +113,7 @@ def draft_model_pass(a: DraftModelPass) -> None:
     for token in range(len(a.input_ids)):
         if a.token_row[token] == PAD_ROW or token > a.token_index[a.token_row[token]]:
             kept_slots[token] = PAD_SLOT
-    kv_write(
-        KvWrite(
-            input_ids=a.input_ids,
-            positions=a.positions,
-            slots=kept_slots,
-            hidden=a.drafter_hidden,
-            kv=a.drafter_kv,
-            layer=0,
-        )
-    )
+    kv_write(KvWrite(a.input_ids, a.positions, kept_slots, a.drafter_hidden, a.drafter_kv, 0))
     attention(attention_of(a))
     if a.conv_width:
         recurrent_update(recurrent_update_of(a))
@@ -149,14 +140,10 @@ def likeliest(hidden: int, vocab_size: int) -> int:
 
 def run_chain(a: DraftModelChain, predict: Predict) -> None:
     """Run the model behind each row's next token; `predict` chooses its drafts."""
-    k = a.num_speculative_tokens
-    for row in range(len(a.token_index)):
-        for column in range(k):
-            a.raw[row * k + column] = 0
-            a.own[row * k + column] = NO_DRAFT
-            a.draft_tokens[row * k + column] = NO_DRAFT
-        if a.num_scheduled[row] > 0:
-            _run_row(a, row, predict)
+    for index in range(len(a.own)):
+        a.own[index] = NO_DRAFT
+    for row in cleared_rows(a):
+        _run_row(a, row, predict)
 
 
 def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:

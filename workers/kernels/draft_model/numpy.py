@@ -1,7 +1,4 @@
-"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them.
-
-Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for the tokens that are not shifted.
-"""
+"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them."""
 
 from collections.abc import Callable
 from operator import mul

@@ -1,7 +1,4 @@
-"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone.
-
-Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-"""
+"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone."""
 
 from functools import lru_cache
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
-from workers.kernels.drafting.definition import attended, cached_words, scripted
+from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted
 from workers.kernels.drafting.shared_arguments import CachedDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
@@ -59,13 +59,8 @@ def draft_first_pass(a: DraftFirstPass) -> None:
 
 def draft_chain(a: DraftChain) -> None:
     """Propose `num_proposed` drafts for each row."""
-    k = a.num_speculative_tokens
-    for row in range(len(a.token_index)):
-        for column in range(k):
-            a.raw[row * k + column] = 0
-            a.draft_tokens[row * k + column] = NO_DRAFT
-        if a.num_scheduled[row] > 0:
-            _propose(a, row)
+    for row in cleared_rows(a):
+        _propose(a, row)
 
 
 def _propose(a: DraftChain, row: int) -> None:

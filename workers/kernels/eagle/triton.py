@@ -1,7 +1,4 @@
-"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
-
-Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
-"""
+"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens."""
 
 import triton.language as tl
 

@@ -1,7 +1,4 @@
-"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache.
-
-Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the row that the heads are fed.
-"""
+"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache."""
 
 import numpy as np
 

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER, draft_hidden, kv_word, mix
-from workers.kernels.drafting.definition import attended, cached_words, scripted, write_scratch
+from workers.kernels.drafting.definition import attended, cached_words, cleared_rows, scripted, write_scratch
 from workers.kernels.drafting.shared_arguments import CachedDrafts
-from workers.kernels.sentinels import NO_DRAFT
 
 
 @arguments
@@ -66,13 +65,8 @@ def mtp_pass(a: MtpPass) -> None:
 
 def mtp_chain(a: MtpChain) -> None:
     """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output."""
-    k = a.num_speculative_tokens
-    for row in range(len(a.token_index)):
-        for column in range(k):
-            a.raw[row * k + column] = 0
-            a.draft_tokens[row * k + column] = NO_DRAFT
-        if a.num_scheduled[row] > 0:
-            _propose(a, row)
+    for row in cleared_rows(a):
+        _propose(a, row)
 
 
 def _propose(a: MtpChain, row: int) -> None:

@@ -1,7 +1,4 @@
-"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there.
-
-Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: longest match first, then the rightmost.
-"""
+"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there."""
 
 import numpy as np
 
