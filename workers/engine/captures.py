@@ -19,6 +19,10 @@ from workers.record.observation import Recorder
 Array = NDArray[Any]
 NAN_BITS = 0x7FC00000
 _OF_DRAFTER: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
+# What is looked at in a view, behind the model and at the end of a step.
+_SAMPLED = ("slots", "logits", "attended", "hidden", "sampled", "accepted", "valid", "next_tokens")
+_sampled_of = attrgetter(*_SAMPLED)
+_state_of = attrgetter("slots", "raw", "draft_tokens", "state_slot", "accepted")
 _OF_STATE = (*_OF_DRAFTER, "slot_accepted", "state", "window")
 _INPUTS = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
 Requests = tuple[int, ...]
@@ -56,18 +60,7 @@ class Captures:
             hashed = (hashes(logits, vocab_size),) if has_processed else ()
             record("sampled", step, requests, names, (kv.take(slots, mode="clip"), *arrays, *hashed))
 
-        spans = (
-            self._memory.kv.all,
-            view.slots,
-            view.logits,
-            view.attended,
-            view.hidden,
-            view.sampled,
-            view.accepted,
-            view.valid,
-            view.next_tokens,
-        )
-        self._compute.capture(look, *spans)
+        self._compute.capture(look, self._memory.kv.all, *_sampled_of(view))
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
         """Capture the operands and results of random sampling, as bits, so that no float is compared.
@@ -91,22 +84,12 @@ class Captures:
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
-        memory = self._memory
-        spans = (
-            view.slots,
-            memory.drafter_kv.all,
-            view.raw,
-            view.draft_tokens,
-            view.state_slot,
-            view.accepted,
-            memory.slot_accepted.all,
-            memory.states.all,
-            memory.conv.all,
-        )
-        self._compute.capture(partial(self._look_at_states, step, requests), *spans)
+        memory, look = self._memory, partial(self._look_at_states, step, requests)
+        kept = memory.drafter_kv.all, memory.slot_accepted.all, memory.states.all, memory.conv.all
+        self._compute.capture(look, *_state_of(view), *kept)
 
     def _look_at_states(self, step: int, requests: Requests, *looked_at: Array) -> None:
-        slots, drafter_kv, raw, drafts, state_slot, accepted, slot_accepted, states, conv = looked_at
+        slots, raw, drafts, state_slot, accepted, drafter_kv, slot_accepted, states, conv = looked_at
         names = _OF_DRAFTER
         arrays: tuple[Array, ...] = (drafter_kv.take(slots, mode="clip"), raw, drafts)
         if self._is_hybrid:

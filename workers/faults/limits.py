@@ -1,4 +1,4 @@
-"""Faults in attention that sums a shared prefix once."""
+"""Faults in limits: what a fix of the engine switches off, or forbids."""
 
 from collections.abc import Sequence
 
@@ -18,6 +18,13 @@ def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineS
     return shared
 
 
+@in_place_of("must_process")
+def _depth_as_specified(parts: Parts, reached: Reached, num_in_flight: int, depth: int) -> bool:
+    if num_in_flight < depth and parts.must_process(num_in_flight, depth):
+        reached()
+    return num_in_flight >= depth
+
+
 FAULTS = (
     Fault(
         id="vllm-32951-cascade-stays-on",
@@ -27,5 +34,14 @@ FAULTS = (
         plane="kv",
         requires=(("cascade", True), ("depth", 2)),
         apply=_stays_on,
+    ),
+    Fault(
+        id="specstorm-depth-3",
+        source="derived from vLLM PR #32951, which corrects counts by one step; its review asks for three in flight",
+        symptom="a request goes on from a count that still holds drafts that were rejected",
+        trigger="a request is left out of a step while drafts of it are in flight that will be rejected",
+        plane="counts",
+        requires=(("depth", 3),),
+        apply=_depth_as_specified,
     ),
 )
