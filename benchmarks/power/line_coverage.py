@@ -20,7 +20,8 @@ from workers.run.check import check
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coverage.md"
 FOLDERS = ("workers/engine", "workers/kernels")
-# A definition is what the NumPy twins beside it are compared with, Triton's twins run elsewhere.
+# A definition is what the NumPy twins beside it are compared with (the arguments in it have no branches); Triton's run
+# elsewhere.
 OTHER_TWINS = ("definition.py", "triton.py")
 TWIN = "numpy.py"
 
@@ -41,8 +42,8 @@ def files() -> list[Path]:
 
 def definitions_run() -> list[Path]:
     """Return the definitions of ops in whose folder nothing has a NumPy twin: `sim` runs all that is in them."""
-    folders = {path.parent for path in (ROOT / "workers" / "kernels").glob("*/arguments.py")}
-    return sorted(folder / "definition.py" for folder in folders if not (folder / TWIN).exists())
+    found = (ROOT / "workers" / "kernels").glob("*/definition.py")
+    return sorted(path for path in found if not (path.parent / TWIN).exists())
 
 
 def executable(path: Path) -> set[int]:

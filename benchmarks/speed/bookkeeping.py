@@ -15,10 +15,10 @@ from torch import Tensor
 
 from benchmarks.speed.graphs import captured
 from benchmarks.speed.turns import Call, percentile, ratio, turn_times_us
-from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.count_sampled.triton import count_sampled
 from workers.kernels.launch.triton import bind, current_stream
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.prepare_inputs.triton import prepare_inputs
 from workers.kernels.sentinels import NO_TOKEN
 

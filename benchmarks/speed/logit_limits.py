@@ -17,7 +17,7 @@ from benchmarks.speed.graphs import eager_and_graph_us
 from benchmarks.speed.rejection_sampling import BYTES_OF_SETS, SHAPES, TURNS, WIDTH, K, copy_rate, launched
 from benchmarks.speed.turns import Call, percentile
 from workers.kernels.launch.triton import bind
-from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of
+from workers.kernels.logit_floors.definition import LogitFloors, workspace_length_of
 from workers.kernels.logit_floors.triton import logit_floors
 
 # What is drawn, and the limits: how many logits stay (0: all), with how much of the probability.

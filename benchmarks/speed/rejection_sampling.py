@@ -17,15 +17,15 @@ from torch import Tensor
 from benchmarks.speed.graphs import eager_and_graph_us
 from benchmarks.speed.turns import Call, percentile, turn_times_us
 from workers.kernels.argument import Arguments
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.triton import draw_noise
 from workers.kernels.launch.triton import bind, current_stream
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
-from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import ResidualMass
 from workers.kernels.residual_mass.triton import residual_mass
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 from workers.kernels.sampler_stats.triton import sampler_stats
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
 from workers.kernels.verify_drafts.triton import verify_drafts
 
 K = 3

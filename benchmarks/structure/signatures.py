@@ -2,9 +2,9 @@
 
 An op is a field of `Parts` whose name some function of `workers/kernels/` bears. Its parameters are listed by each such
 function, by the class of its arguments, and by each launch in the engine: `launch(parts.op, ...)`, the call of the
-class, or `bound(class, view, ...)`, of which what it names counts. The longest list of an op is what has to be
-written; everything else repeats it. A list of one, the object that an op takes, is none. Bodies of kernels are not
-counted: what a kernel takes is pointers.
+class, or `bound(class, view, ...)` and `arguments_of(class, ...)`, of which what they name counts. The longest list of
+an op is what has to be written; everything else repeats it. A list of one, the object that an op takes, is none. Bodies
+of kernels are not counted: what a kernel takes is pointers.
 """
 
 import ast
@@ -64,6 +64,12 @@ def launched_by(tree: ast.Module, ops: set[str]) -> Iterator[tuple[str, int]]:
                 keywords=named,
             ) if op_name(name) in ops:
                 yield op_name(name), len(named)
+            case ast.Call(
+                func=ast.Name(id="arguments_of"),
+                args=[ast.Name(id=name) | ast.Attribute(attr=name), *given],
+                keywords=named,
+            ) if op_name(name) in ops:
+                yield op_name(name), len(given) + len(named)
             case ast.Call(
                 func=ast.Name(id="launch") | ast.Attribute(attr="launch"), args=[ast.Attribute(attr=op), *given]
             ):

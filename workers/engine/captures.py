@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,19 @@ from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
 from workers.engine.memory import Memory, View
 from workers.kernels.arithmetic.numpy import ZERO, integer, tiled
-from workers.kernels.state_copy.arguments import num_block_columns
+from workers.kernels.state_copy.definition import num_block_columns
 from workers.lanes.lane import Lane, Span
 from workers.record.observation import Recorder
 
 Array = NDArray[Any]
 NAN_BITS = 0x7FC00000
 _OF_DRAFTER: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
+# What is looked at in a view, behind the model and at the end of a step.
+_SAMPLED = ("slots", "logits", "attended", "hidden", "sampled", "accepted", "valid", "next_tokens")
+_sampled_of = attrgetter(*_SAMPLED)
+_state_of = attrgetter("slots", "raw", "draft_tokens", "state_slot", "accepted")
 _OF_STATE = (*_OF_DRAFTER, "slot_accepted", "state", "window")
+_INPUTS = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
 Requests = tuple[int, ...]
 
 
@@ -30,24 +36,16 @@ class Captures:
         self._memory = memory
         self._compute = compute
         self._recorder = recorder
-        self._reads_host_counts, self._is_hybrid = spec.accepted_counts == "host", spec.layers == "hybrid"
+        self._is_hybrid = spec.layers == "hybrid"
+        accepted = "accepted_host" if spec.accepted_counts == "host" else "accepted_read"
+        self._inputs_of = attrgetter(*(accepted if name == "accepted_read" else name for name in _INPUTS))
         self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
         """Capture the inputs of the model."""
-        names = ("num_computed", "accepted_read", "seq_lens", "positions", "slots", "scheduled_drafts", "input_ids")
-        accepted = view.accepted_host if self._reads_host_counts else view.accepted_read
         record = self._recorder.capture
-        spans = (
-            view.num_computed,
-            accepted,
-            view.seq_lens,
-            view.positions,
-            view.slots,
-            view.scheduled_drafts,
-            view.input_ids,
-        )
-        self._compute.capture(lambda *arrays: record("inputs", step, requests, names, arrays), *spans)
+        spans = self._inputs_of(view)
+        self._compute.capture(lambda *arrays: record("inputs", step, requests, _INPUTS, arrays), *spans)
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
         """Capture what the model computed, what was sampled from it, and what was counted.
@@ -62,18 +60,7 @@ class Captures:
             hashed = (hashes(logits, vocab_size),) if has_processed else ()
             record("sampled", step, requests, names, (kv.take(slots, mode="clip"), *arrays, *hashed))
 
-        spans = (
-            self._memory.kv.all,
-            view.slots,
-            view.logits,
-            view.attended,
-            view.hidden,
-            view.sampled,
-            view.accepted,
-            view.valid,
-            view.next_tokens,
-        )
-        self._compute.capture(look, *spans)
+        self._compute.capture(look, self._memory.kv.all, *_sampled_of(view))
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
         """Capture the operands and results of random sampling, as bits, so that no float is compared.
@@ -97,22 +84,12 @@ class Captures:
 
     def state(self, view: View, step: int, requests: Requests) -> None:
         """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
-        memory = self._memory
-        spans = (
-            view.slots,
-            memory.drafter_kv.all,
-            view.raw,
-            view.draft_tokens,
-            view.state_slot,
-            view.accepted,
-            memory.slot_accepted.all,
-            memory.states.all,
-            memory.conv.all,
-        )
-        self._compute.capture(partial(self._look_at_states, step, requests), *spans)
+        memory, look = self._memory, partial(self._look_at_states, step, requests)
+        kept = memory.drafter_kv.all, memory.slot_accepted.all, memory.states.all, memory.conv.all
+        self._compute.capture(look, *_state_of(view), *kept)
 
     def _look_at_states(self, step: int, requests: Requests, *looked_at: Array) -> None:
-        slots, drafter_kv, raw, drafts, state_slot, accepted, slot_accepted, states, conv = looked_at
+        slots, raw, drafts, state_slot, accepted, drafter_kv, slot_accepted, states, conv = looked_at
         names = _OF_DRAFTER
         arrays: tuple[Array, ...] = (drafter_kv.take(slots, mode="clip"), raw, drafts)
         if self._is_hybrid:

@@ -95,6 +95,19 @@ class Context:
         return made
 
 
+def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
+    """Return what builds the arguments of an op for a context, a view, and a value for each of `names`, in this order.
+
+    `spans` says of an argument which span of the view it is, where that has another name; see `Context.bound`.
+    """
+
+    def build(context: Context, view: ShapeView, *values: Span | int) -> B:
+        others = {name: getattr(view, span) for name, span in spans.items()}
+        return context.bound(op, view, others, **dict(zip(names, values, strict=True)))
+
+    return build
+
+
 class NamedRows(NamedTuple):
     """Rows of a step with a way of sampling of their own; those in `memory.NAMED` are copied to the device.
 

@@ -6,6 +6,7 @@ the device runs the one before.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from scenarios.draw import draw
 from scenarios.events import (
@@ -110,9 +111,9 @@ class Engine:
     def _launch(self, plan: Plan) -> Step:
         """Enqueue a step; a pending reorder takes effect at the next with rows, a dummy step at the next without."""
         assert plan.step == self.tick, f"step {plan.step} is launched at tick {self.tick}"
-        permute: Permutation | None = None
+        permute: Callable[[int], Sequence[int]] | None = None
         if self._reorder is not None and plan.rows:
-            permute, self._reorder = Permutation(self._reorder.how, self._seed, self.tick), None
+            permute, self._reorder = partial(permutation, self._reorder.how, self._seed, self.tick), None
         is_dummy = self._is_dummy_due and not plan.rows
         self._is_dummy_due &= not is_dummy
         return self.runner.launch(plan, permute, is_dummy)
@@ -241,21 +242,12 @@ class Engine:
                 request.spoils_next = request.spoils_next._replace(draft=event)
 
 
-class Permutation:
-    """A permutation of the rows of a batch, as a function of their number."""
-
-    def __init__(self, how: str, seed: int, tick: int) -> None:
-        self._how = how
-        self._seed = seed
-        self._tick = tick
-
-    def __call__(self, count: int) -> Sequence[int]:
-        """Return the old row of each new one."""
-        match self._how:
-            case "reverse":
-                return range(count - 1, -1, -1)
-            case "rotate":
-                return [*range(1, count), 0]
-            case _:
-                key = str(self._tick)
-                return sorted(range(count), key=lambda row: draw(self._seed, "shuffle", key, row))
+def permutation(how: str, seed: int, tick: int, count: int) -> Sequence[int]:
+    """Return the old row of each new one, of `count` rows that an event permutes."""
+    match how:
+        case "reverse":
+            return range(count - 1, -1, -1)
+        case "rotate":
+            return [*range(1, count), 0]
+        case _:
+            return sorted(range(count), key=lambda row: draw(seed, "shuffle", str(tick), row))

@@ -1,20 +1,31 @@
-"""Forward pass of the target model: its inputs, corrected on the device, and its layers."""
+"""Forward pass of the target model: its inputs, corrected on the device, and its layers.
 
-from workers.engine.context import Context, Forward
+A recurrent state is kept with cache blocks, so that a request that shares a block can continue from its end.
+"""
+
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import ShapeView, View
-from workers.kernels.attention.arguments import Attention
-from workers.kernels.cascade_attention.arguments import CascadeAttention
-from workers.kernels.compute_logits.arguments import ComputeLogits
-from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.attention.definition import Attention
+from workers.kernels.cascade_attention.definition import CascadeAttention
+from workers.kernels.compute_logits.definition import ComputeLogits
+from workers.kernels.kv_write.definition import KvWrite
+from workers.kernels.poison.definition import PoisonStates
+from workers.kernels.prepare_inputs.definition import PrepareInputs
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
+from workers.kernels.state_copy.definition import StateCopy
+from workers.kernels.state_restore.definition import StateRestore
+from workers.lanes.lane import Span
+
+_state_copy = arguments_of(StateCopy)
+_state_restore = arguments_of(StateRestore)
+_compute_logits = arguments_of(ComputeLogits)
+_cascade_attention = arguments_of(CascadeAttention, "num_blocks_max", "num_common_blocks", output="attended")
+_attention = arguments_of(Attention, "num_blocks_max", output="attended")
 
 
 def launch_inputs(context: Context, forward: Forward) -> None:
     """Enqueue the ops that turn the host's optimistic tables into the true inputs of a step."""
-    launch, parts = context.compute.launch, context.parts
-    view = forward.view
-    launch(parts.prepare_inputs, context.of_view(_prepare_inputs, view))
+    context.compute.launch(context.parts.prepare_inputs, context.of_view(_prepare_inputs, forward.view))
 
 
 def launch_target(context: Context, forward: Forward) -> None:
@@ -26,6 +37,26 @@ def launch_target(context: Context, forward: Forward) -> None:
     if spec.layers == "hybrid":
         launch(parts.recurrent_update, context.once(_recurrent_update, view, forward.num_queries_max))
     launch(parts.compute_logits, context.of_view(_compute_logits, view.shape))
+
+
+def launch_state_copy(context: Context, forward: Forward) -> None:
+    """Enqueue the copy of a step's states to the blocks that its accepted tokens reached."""
+    view = forward.view
+    context.compute.launch(context.parts.state_copy, context.of_view(_state_copy, view))
+    context.captures.block_states(view, forward.step, forward.requests)
+
+
+def launch_state_restore(context: Context, forward: Forward) -> None:
+    """Enqueue the copy of states from shared blocks to the rows that join with them."""
+    context.compute.launch(context.parts.state_restore, context.of_view(_state_restore, forward.view.shape))
+
+
+def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
+    """Enqueue the poisoning of states in blocks that change hands."""
+    memory, length = context.memory, context.spec.conv_width - 1
+    states, windows = memory.block_states.all, memory.block_windows.all
+    poisoned = context.arguments(PoisonStates, blocks, states, windows, num_blocks, length)
+    context.compute.launch(context.parts.poison_states, poisoned)
 
 
 def _launch_attention(context: Context, forward: Forward) -> None:
@@ -56,10 +87,6 @@ def _kv_write(context: Context, view: ShapeView) -> KvWrite:
     return context.bound(KvWrite, view, layer=0)
 
 
-def _compute_logits(context: Context, view: ShapeView) -> ComputeLogits:
-    return context.bound(ComputeLogits, view)
-
-
 def _recurrent_update(context: Context, view: View, num_queries_max: int) -> RecurrentUpdate:
     spec = context.spec
     return context.bound(
@@ -68,15 +95,3 @@ def _recurrent_update(context: Context, view: View, num_queries_max: int) -> Rec
         accepted=view.accepted_host if spec.accepted_counts == "host" else view.accepted_read,
         num_queries_max=num_queries_max,
     )
-
-
-def _cascade_attention(
-    context: Context, view: ShapeView, num_blocks_max: int, num_common_blocks: int
-) -> CascadeAttention:
-    return context.bound(
-        CascadeAttention, view, output=view.attended, num_blocks_max=num_blocks_max, num_common_blocks=num_common_blocks
-    )
-
-
-def _attention(context: Context, view: ShapeView, num_blocks_max: int) -> Attention:
-    return context.bound(Attention, view, output=view.attended, num_blocks_max=num_blocks_max)

@@ -6,14 +6,16 @@ The mask of a step depends on every token before it, so a request with a sample 
 from collections.abc import Sequence
 from itertools import chain
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.input_batch import Row
-from workers.engine.memory import ShapeView, device_array, ring_size
+from workers.engine.memory import device_array, ring_size
 from workers.engine.request import Plan
-from workers.kernels.copies.arguments import CopyMasks
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.process_logits.arguments import BITS
-from workers.lanes.lane import Machine, Span
+from workers.kernels.copies.definition import CopyMasks
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts
+from workers.kernels.process_logits.definition import BITS
+from workers.lanes.lane import Machine
+
+_grammar_drafts = arguments_of(GrammarDrafts, "rows")
 
 
 class Grammars:
@@ -68,7 +70,3 @@ class Grammars:
             masks = self._masks.span(first, first + count * self._num_words, "masks")
             arguments = context.arguments(ApplyMasks, columns, masks, forward.view.logits, context.spec.vocab_size)
             context.compute.launch(context.parts.apply_masks, arguments)
-
-
-def _grammar_drafts(context: Context, view: ShapeView, rows: Span) -> GrammarDrafts:
-    return context.bound(GrammarDrafts, view, rows=rows)

@@ -7,14 +7,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import View, device_array, ring_size
-from workers.kernels.copies.arguments import CopyLogprobs
-from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.logprobs import arguments as ops
-from workers.kernels.logprobs.arguments import LOGPROBS_MAX
+from workers.kernels.copies.definition import CopyLogprobs
+from workers.kernels.keep_logits.definition import KeepLogits
+from workers.kernels.logprobs import definition as ops
+from workers.kernels.logprobs.definition import LOGPROBS_MAX
 from workers.kernels.sentinels import NO_TOKEN
 from workers.lanes.lane import Machine, Span
+
+_token_logprobs = arguments_of(ops.TokenLogprobs, "rows", "logits", "ids", "logprobs")
+_flatten_logprobs = arguments_of(
+    ops.FlattenLogprobs, "rows", "ids", "logprobs", "flat_ids", "flat_logprobs", "width", num_sampled="valid"
+)
 
 # One token's logprobs: an id and its logprob, and so on; the sampled token comes first.
 TokenLogprobs: TypeAlias = tuple[int | float, ...]
@@ -73,8 +78,9 @@ class Logprobs:
         rows = memory.named_rows("logprobs", len(named))
         ids, logprobs = self._ids.all, self._logprobs.all
         launch(parts.token_logprobs, context.once(_token_logprobs, view, rows, logits, ids, logprobs))
-        flat_ids, flat = self._flat_ids.all, self._flat.all
-        launch(parts.flatten_logprobs, context.once(_flatten_logprobs, view, rows, ids, logprobs, flat_ids, flat))
+        flat_ids, flat, width = self._flat_ids.all, self._flat.all, 1 + context.spec.num_speculative_tokens
+        flattened = context.once(_flatten_logprobs, view, rows, ids, logprobs, flat_ids, flat, width)
+        launch(parts.flatten_logprobs, flattened)
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
         """Enqueue the copies to the host."""
@@ -103,28 +109,6 @@ class Logprobs:
             found[row] = tuple(_pairs(ids, logprobs, first) for first in range(start, end, LOGPROBS_MAX))
             start = end
         return tuple(found.get(row, ()) for row in range(len(outputs)))
-
-
-def _token_logprobs(
-    context: Context, view: View, rows: Span, logits: Span, ids: Span, logprobs: Span
-) -> ops.TokenLogprobs:
-    return context.bound(ops.TokenLogprobs, view, rows=rows, logits=logits, ids=ids, logprobs=logprobs)
-
-
-def _flatten_logprobs(
-    context: Context, view: View, rows: Span, ids: Span, logprobs: Span, flat_ids: Span, flat_logprobs: Span
-) -> ops.FlattenLogprobs:
-    return context.bound(
-        ops.FlattenLogprobs,
-        view,
-        rows=rows,
-        num_sampled=view.valid,
-        ids=ids,
-        logprobs=logprobs,
-        flat_ids=flat_ids,
-        flat_logprobs=flat_logprobs,
-        width=1 + context.spec.num_speculative_tokens,
-    )
 
 
 def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:

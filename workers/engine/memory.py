@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
-from workers.kernels.process_logits.arguments import line_of
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT
+from workers.kernels.process_logits.definition import line_of
 from workers.kernels.sentinels import PAD_SLOT, POISON
 from workers.lanes.lane import Buffer, Machine, Span
 
@@ -245,13 +245,9 @@ class ShapeView:
     def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
         k, layout = spec.num_speculative_tokens, memory.layout
 
-        def field(name: str) -> Span:
+        def field(name: str, length: int = num_rows) -> Span:
             start = FIELDS.index(name) * memory.rows_max
-            return memory.inputs.span(start, start + num_rows, name)
-
-        def whole_field(name: str) -> Span:
-            start = FIELDS.index(name) * memory.rows_max
-            return memory.inputs.span(start, start + memory.rows_max, name)
+            return memory.inputs.span(start, start + length, name)
 
         self.built: dict[Any, Any] = {}
         self.num_rows, self.num_tokens = num_rows, num_tokens
@@ -259,8 +255,8 @@ class ShapeView:
         self.num_scheduled = field("num_scheduled")
         self.num_drafts = field("num_drafts")
         self.prev_position = field("prev_position")
-        self.prev_num_scheduled = whole_field("prev_num_scheduled")
-        self.prev_num_drafts = whole_field("prev_num_drafts")
+        self.prev_num_scheduled = field("prev_num_scheduled", memory.rows_max)
+        self.prev_num_drafts = field("prev_num_drafts", memory.rows_max)
         self.state_slot = field("state_slot")
         self.discard = field("discard")
         self.backup = field("backup")

@@ -10,7 +10,7 @@ from workers.engine.context import NamedRows
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import Step
-from workers.kernels.process_logits.arguments import BITS
+from workers.kernels.process_logits.definition import BITS
 from workers.kernels.sentinels import NO_DRAFT
 from workers.record.log import UNSPOILED, Cause, SkipReason
 

@@ -6,7 +6,7 @@ from math import frexp
 from scenarios.sampling import PENALTY_STEPS
 from scenarios.spec import EngineSpec
 from workers.engine.request import Request
-from workers.kernels.process_logits.arguments import BAD_WORD_LENGTH, BAD_WORDS, BITS
+from workers.kernels.process_logits.definition import BAD_WORD_LENGTH, BAD_WORDS, BITS
 from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 

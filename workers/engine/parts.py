@@ -8,6 +8,7 @@ from scenarios.events import PreemptMode
 from scenarios.features import DEPTH_MAX
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.engine import rules, staging
 from workers.engine.block_pool import Pool
 from workers.engine.counts import CountsInFlight, backup_index, gather_counts, true_count
 from workers.engine.grammar_rules import checked_drafts, mask_rows, num_masks, waits_for_tokens
@@ -15,132 +16,71 @@ from workers.engine.input_batch import Key, Row, permute_rows, previous_row, tok
 from workers.engine.params_line import params_line
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
-from workers.engine.rules import (
-    block_to_go_on_from,
-    blocks_to_cover,
-    blocks_to_free,
-    budgeted,
-    clip_to_block,
-    delivered_stale,
-    drafts_after,
-    drain_stale,
-    end_of,
-    forgets_drafts,
-    has_state,
-    history_of,
-    is_over,
-    logits_of,
-    logprob_rows,
-    num_cacheable,
-    placeholders_for,
-    reason_of_abort,
-    reset_counts,
-    room_for,
-    runs_drafter,
-    take_blocks,
-    take_state_slot,
-    tokens_to_cache,
-    usable_hits,
-)
-from workers.engine.staging import (
-    common_blocks,
-    is_uniform,
-    pad_state_slots,
-    row_params,
-    staging_slot,
-    wait_for_output,
-    wait_for_readers,
-)
-from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.definition import Attention
 from workers.kernels.attention.numpy import attention
-from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.cascade_attention.definition import CascadeAttention
 from workers.kernels.cascade_attention.numpy import cascade_attention
-from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.compute_logits.numpy import compute_logits
-from workers.kernels.copies.arguments import (
-    CopyAccepted,
-    CopyCounts,
-    CopyDrafts,
-    CopyInputs,
-    CopyLine,
-    CopyLogprobs,
-    CopyMasks,
-    CopyOutput,
-    CopyScript,
-)
-from workers.kernels.copies.numpy import (
-    copy_accepted,
-    copy_counts,
-    copy_drafts,
-    copy_inputs,
-    copy_line,
-    copy_logprobs,
-    copy_masks,
-    copy_output,
-    copy_script,
-)
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.count_sampled.definition import count_sampled
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.copies import definition as copied
+from workers.kernels.copies import numpy as copies
+from workers.kernels.count_sampled.definition import CountSampled, count_sampled
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.dflash.numpy import dflash_block, dflash_context
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass
 from workers.kernels.draft_model.numpy import draft_model_chain, draft_model_pass
-from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
 from workers.kernels.draft_sampling.numpy import draft_noise, drawn_chain
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.draft_slots.definition import draft_slots
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
-from workers.kernels.drafter_limit.definition import limit_drafts
+from workers.kernels.draft_slots.definition import DraftSlots, draft_slots
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots, limit_drafts
 from workers.kernels.drafter_limit.numpy import limit_slots
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.numpy import draw_noise
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 from workers.kernels.eagle.numpy import draft_chain, draft_first_pass
-from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
-from workers.kernels.extract_hidden_states.definition import extract_hidden_states
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.grammar.definition import grammar_drafts
+from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates, extract_hidden_states
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts, grammar_drafts
 from workers.kernels.grammar.numpy import apply_masks
-from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.definition import KeepLogits
 from workers.kernels.keep_logits.numpy import keep_logits
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.numpy import kv_write
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_floors.numpy import logit_floors
-from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
-from workers.kernels.logprobs.definition import flatten_logprobs
+from workers.kernels.logprobs.definition import FlattenLogprobs, TokenLogprobs, flatten_logprobs
 from workers.kernels.logprobs.numpy import token_logprobs
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 from workers.kernels.medusa.numpy import medusa_heads
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 from workers.kernels.mtp.numpy import mtp_chain, mtp_pass
-from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.ngram.definition import NgramSearch, WriteTokens
 from workers.kernels.ngram.numpy import ngram_search, write_tokens
-from workers.kernels.poison.arguments import Poison, PoisonStates
-from workers.kernels.poison.definition import poison, poison_states
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.poison.definition import Poison, PoisonStates, poison, poison_states
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.prepare_inputs.numpy import prepare_inputs
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
-from workers.kernels.process_logits.definition import write_history
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, write_history
 from workers.kernels.process_logits.numpy import process_logits
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.recurrent_update.numpy import recurrent_update
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.rejection_sample.numpy import rejection_sample
-from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import ResidualMass
 from workers.kernels.residual_mass.numpy import residual_mass
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 from workers.kernels.sampler_stats.numpy import sampler_stats
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampling_inputs.definition import SamplingInputs
 from workers.kernels.sampling_inputs.numpy import sampling_inputs
-from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
-from workers.kernels.spoil_logits.definition import spoil_one_draft, spoil_one_logit
+from workers.kernels.spoil_logits.definition import (
+    SpoilLogits,
+    SpoilOneDraft,
+    SpoilOneLogit,
+    spoil_one_draft,
+    spoil_one_logit,
+)
 from workers.kernels.spoil_logits.numpy import spoil_logits
-from workers.kernels.state_copy.arguments import StateCopy
-from workers.kernels.state_copy.definition import state_copy
-from workers.kernels.state_restore.arguments import StateRestore
-from workers.kernels.state_restore.definition import state_restore
-from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.kernels.state_copy.definition import StateCopy, state_copy
+from workers.kernels.state_restore.definition import StateRestore, state_restore
+from workers.kernels.verify_drafts.definition import VerifyDrafts
 from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.lanes.lane import A, Lane, LaneEvent, Span
 
@@ -177,60 +117,60 @@ class Parts:
     choose_victim: Callable[[Sequence[Request]], Request] = last_of
     choose_victim_by_priority: Callable[[Sequence[Request]], Request] = least_urgent_of
     roll_back: Callable[[Request, int, int], None] = roll_back
-    blocks_to_cover: Callable[[Request, int, EngineSpec], int] = blocks_to_cover
-    blocks_to_free: Callable[[Request, int], list[int]] = blocks_to_free
-    block_to_go_on_from: Callable[[PlanRow, int], int] = block_to_go_on_from
-    clip_to_block: Callable[[Request, int, int], int] = clip_to_block
-    usable_hits: Callable[[list[int]], list[int]] = usable_hits
-    tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = tokens_to_cache
-    num_cacheable: Callable[[int, int], int] = num_cacheable
-    take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = take_blocks
-    forgets_drafts: Callable[[Request], bool] = forgets_drafts
-    drafts_after: Callable[[PlanRow, int], int] = drafts_after
-    budgeted: Callable[[int, int], int] = budgeted
-    room_for: Callable[[Request, int, int], int] = room_for
-    placeholders_for: Callable[[PlanRow], int] = placeholders_for
-    has_state: Callable[[Request, Pool], bool] = has_state
-    take_state_slot: Callable[[Request, Pool], int] = take_state_slot
-    drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = drain_stale
-    reset_counts: Callable[[Request, PreemptMode], None] = reset_counts
-    delivered_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = delivered_stale
-    is_over: Callable[[Request], bool] = is_over
-    reason_of_abort: Callable[[Request], str] = reason_of_abort
-    runs_drafter: Callable[[Sequence[PlanRow]], bool] = runs_drafter
-    end_of: Callable[[Request, Sequence[int]], tuple[int, str | None]] = end_of
+    blocks_to_cover: Callable[[Request, int, EngineSpec], int] = rules.blocks_to_cover
+    blocks_to_free: Callable[[Request, int], list[int]] = rules.blocks_to_free
+    block_to_go_on_from: Callable[[PlanRow, int], int] = rules.block_to_go_on_from
+    clip_to_block: Callable[[Request, int, int], int] = rules.clip_to_block
+    usable_hits: Callable[[list[int]], list[int]] = rules.usable_hits
+    tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = rules.tokens_to_cache
+    num_cacheable: Callable[[int, int], int] = rules.num_cacheable
+    take_blocks: Callable[[CachingPool, Sequence[int], int], tuple[int, ...] | None] = rules.take_blocks
+    forgets_drafts: Callable[[Request], bool] = rules.forgets_drafts
+    drafts_after: Callable[[PlanRow, int], int] = rules.drafts_after
+    budgeted: Callable[[int, int], int] = rules.budgeted
+    room_for: Callable[[Request, int, int], int] = rules.room_for
+    placeholders_for: Callable[[PlanRow], int] = rules.placeholders_for
+    has_state: Callable[[Request, Pool], bool] = rules.has_state
+    take_state_slot: Callable[[Request, Pool], int] = rules.take_state_slot
+    drain_stale: Callable[[Request, PlanRow, Sequence[int]], None] = rules.drain_stale
+    reset_counts: Callable[[Request, PreemptMode], None] = rules.reset_counts
+    delivered_stale: Callable[[Request, PlanRow, Sequence[int]], Sequence[int]] = rules.delivered_stale
+    is_over: Callable[[Request], bool] = rules.is_over
+    reason_of_abort: Callable[[Request], str] = rules.reason_of_abort
+    runs_drafter: Callable[[Sequence[PlanRow]], bool] = rules.runs_drafter
+    end_of: Callable[[Request, Sequence[int]], tuple[int, str | None]] = rules.end_of
     tokens_of: Callable[[PlanRow], list[int]] = tokens_of
-    history_of: Callable[[Request], Sequence[int]] = history_of
+    history_of: Callable[[Request], Sequence[int]] = rules.history_of
     params_line: Callable[[Request, EngineSpec], list[int]] = params_line
     permute_rows: Callable[[list[Row], Sequence[int]], list[Row]] = permute_rows
     previous_row: Callable[[Row, Mapping[Key, int]], int] = previous_row
-    is_uniform: Callable[[Sequence[PlanRow], int], bool] = is_uniform
-    row_params: Callable[[Sequence[Row]], Sequence[SamplingParams]] = row_params
-    pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]] = pad_state_slots
-    common_blocks: Callable[[Sequence[Row], EngineSpec], int] = common_blocks
-    staging_slot: Callable[[int, int], int] = staging_slot
-    wait_for_readers: Callable[[Lane, LaneEvent], None] = wait_for_readers
-    wait_for_output: Callable[[LaneEvent], None] = wait_for_output
+    is_uniform: Callable[[Sequence[PlanRow], int], bool] = staging.is_uniform
+    row_params: Callable[[Sequence[Row]], Sequence[SamplingParams]] = staging.row_params
+    pad_state_slots: Callable[[Sequence[Row], int], Sequence[int]] = staging.pad_state_slots
+    common_blocks: Callable[[Sequence[Row], EngineSpec], int] = staging.common_blocks
+    staging_slot: Callable[[int, int], int] = staging.staging_slot
+    wait_for_readers: Callable[[Lane, LaneEvent], None] = staging.wait_for_readers
+    wait_for_output: Callable[[LaneEvent], None] = staging.wait_for_output
     waits_for_tokens: Callable[[Request], bool] = waits_for_tokens
     checked_drafts: Callable[[Request, int], Sequence[int]] = checked_drafts
     mask_rows: Callable[[PlanRow, int], Iterable[tuple[int, ...]]] = mask_rows
     num_masks: Callable[[PlanRow], int] = num_masks
-    logits_of: Callable[[Span, Span], Span] = logits_of
-    logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = logprob_rows
+    logits_of: Callable[[Span, Span], Span] = rules.logits_of
+    logprob_rows: Callable[[Sequence[int], int], Sequence[int]] = rules.logprob_rows
     backup_index: Callable[[int, int], int] = backup_index
     true_count: Callable[[int, PlanRow, int], int] = true_count
     gather_counts: Callable[
         [CountsInFlight | None, Sequence[int], Sequence[PlanRow], Sequence[tuple[int, int]]], Sequence[int]
     ] = gather_counts
-    copy_inputs: Kernel[CopyInputs] = copy_inputs
-    copy_script: Kernel[CopyScript] = copy_script
-    copy_line: Kernel[CopyLine] = copy_line
-    copy_output: Kernel[CopyOutput] = copy_output
-    copy_masks: Kernel[CopyMasks] = copy_masks
-    copy_drafts: Kernel[CopyDrafts] = copy_drafts
-    copy_logprobs: Kernel[CopyLogprobs] = copy_logprobs
-    copy_counts: Kernel[CopyCounts] = copy_counts
-    copy_accepted: Kernel[CopyAccepted] = copy_accepted
+    copy_inputs: Kernel[copied.CopyInputs] = copies.copy_inputs
+    copy_script: Kernel[copied.CopyScript] = copies.copy_script
+    copy_line: Kernel[copied.CopyLine] = copies.copy_line
+    copy_output: Kernel[copied.CopyOutput] = copies.copy_output
+    copy_masks: Kernel[copied.CopyMasks] = copies.copy_masks
+    copy_drafts: Kernel[copied.CopyDrafts] = copies.copy_drafts
+    copy_logprobs: Kernel[copied.CopyLogprobs] = copies.copy_logprobs
+    copy_counts: Kernel[copied.CopyCounts] = copies.copy_counts
+    copy_accepted: Kernel[copied.CopyAccepted] = copies.copy_accepted
     poison: Kernel[Poison] = poison
     poison_states: Kernel[PoisonStates] = poison_states
     prepare_inputs: Kernel[PrepareInputs] = prepare_inputs

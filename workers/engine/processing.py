@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
-from workers.engine.context import Context, Forward, NamedRows
+from workers.engine.context import Context, Forward, NamedRows, arguments_of
 from workers.engine.input_batch import Row
-from workers.engine.memory import ShapeView, Staging, View
+from workers.engine.memory import Staging
 from workers.engine.request import Plan
-from workers.kernels.copies.arguments import CopyLine
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory
-from workers.kernels.spoil_logits.arguments import SpoilLogits
-from workers.lanes.lane import Machine, Span
+from workers.kernels.copies.definition import CopyLine
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory
+from workers.kernels.spoil_logits.definition import SpoilLogits
+from workers.lanes.lane import Machine
+
+_write_history = arguments_of(WriteHistory, "rows")
+_process_logits = arguments_of(ProcessLogits, "rows")
 
 NOBODY = NamedRows((), (), (), (), (), ())
 
@@ -51,22 +54,10 @@ def launch(context: Context, forward: Forward) -> None:
     named = forward.named
     if named.spoiled:
         rows = memory.named_rows("spoiled", len(named.spoiled))
-        launch(parts.spoil_logits, context.once(_spoil_logits, view.shape, rows))
+        num_logits = (1 + context.spec.num_speculative_tokens) * context.spec.vocab_size
+        launch(parts.spoil_logits, context.arguments(SpoilLogits, rows, view.logits, num_logits))
     if not named.processed:
         return
     rows = memory.named_rows("processed", len(named.processed))
     launch(parts.write_history, context.once(_write_history, view, rows))
     launch(parts.process_logits, context.once(_process_logits, view, rows))
-
-
-def _write_history(context: Context, view: View, rows: Span) -> WriteHistory:
-    return context.bound(WriteHistory, view, rows=rows)
-
-
-def _process_logits(context: Context, view: View, rows: Span) -> ProcessLogits:
-    return context.bound(ProcessLogits, view, rows=rows)
-
-
-def _spoil_logits(context: Context, view: ShapeView, rows: Span) -> SpoilLogits:
-    spec = context.spec
-    return context.bound(SpoilLogits, view, rows=rows, num_logits=(1 + spec.num_speculative_tokens) * spec.vocab_size)

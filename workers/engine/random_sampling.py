@@ -12,14 +12,14 @@ from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 from workers.engine.context import B, Context, Forward, NamedRows
 from workers.engine.input_batch import Row
 from workers.engine.memory import SAMPLING_FIELDS, Array, View, device_array
-from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of
+from workers.kernels.draw_noise.definition import DrawNoise
+from workers.kernels.logit_floors.definition import LogitFloors, workspace_length_of
 from workers.kernels.probabilities.blocks import block_size_of
-from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.sampler_stats.arguments import SamplerStats
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
-from workers.kernels.verify_drafts import arguments as verify_drafts
-from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.kernels.residual_mass.definition import ResidualMass
+from workers.kernels.sampler_stats.definition import SamplerStats
+from workers.kernels.sampling_inputs.definition import SamplingInputs
+from workers.kernels.verify_drafts import definition as verify_drafts
+from workers.kernels.verify_drafts.definition import VerifyDrafts
 from workers.lanes.lane import Buffer, Machine, Span
 
 # A logit of 1.0, in the units in which a temperature divides logits.

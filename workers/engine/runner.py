@@ -12,14 +12,13 @@ from workers.engine.context import Context, Forward, NamedRows
 from workers.engine.counts import CountsInFlight
 from workers.engine.drafters.drafter import drafter_of
 from workers.engine.drafters.host_drafters import DraftsToHost, HostDrafts
-from workers.engine.forward import launch_inputs, launch_target
+from workers.engine.forward import launch_inputs, launch_poison, launch_state_copy, launch_state_restore, launch_target
 from workers.engine.grammar import Grammars
 from workers.engine.input_batch import InputBatch
 from workers.engine.logprobs import TokenLogprobs
 from workers.engine.memory import FIELDS, NAMED, Memory, Staging
 from workers.engine.observer import EngineObserver
 from workers.engine.parts import Parts
-from workers.engine.recurrent import launch_poison, launch_state_copy, launch_state_restore
 from workers.engine.request import Plan, Request
 from workers.engine.sampler import Sampler
 from workers.engine.staging import (
@@ -33,10 +32,10 @@ from workers.engine.staging import (
     write_tokens,
 )
 from workers.engine.step import Step
-from workers.kernels.copies.arguments import CopyInputs, CopyScript
-from workers.kernels.poison.arguments import Poison
+from workers.kernels.copies.definition import CopyInputs, CopyScript
+from workers.kernels.poison.definition import Poison
 from workers.kernels.sentinels import NO_TOKEN, PAD_ROW
-from workers.lanes.lane import Machine, Span
+from workers.lanes.lane import Machine
 from workers.record.log import Corrected, Entry, Launched
 from workers.record.observation import Observation, Recorder
 
@@ -170,7 +169,7 @@ class ModelRunner:
         if is_restored:
             launch_state_restore(self.context, forward)
         if plan.is_spoiled:
-            spoiling.launch_drafts(self.context, forward, batch.rows, batch.prev_positions())
+            spoiling.launch_drafts(self.context, batch.rows, batch.prev_positions())
         launch_inputs(self.context, forward)
         self._grammars.launch_drafts(forward)
         self.context.captures.inputs(view, plan.step, requests)
@@ -184,7 +183,7 @@ class ModelRunner:
         if self._is_aligned:
             launch_state_copy(self.context, forward)
         if self._parts.runs_drafter(rows):
-            self._drafter.launch(self.context, forward)
+            self._drafter(self.context, forward)
         step.drafts = self._drafts_to_host.launch(forward)
         self.context.captures.drafted(view, plan.step, requests)
         self.context.captures.state(view, plan.step, requests)
@@ -235,10 +234,9 @@ class ModelRunner:
         if fresh:
             start = memory.layout.fresh_blocks
             span = memory.inputs.span(start, start + len(fresh), "fresh_blocks")
-            self.compute.launch(
-                parts.poison,
-                self.context.once(_poison, span, len(fresh)),
-            )
+            kv, drafter_kv, size = memory.kv.all, memory.drafter_kv.all, self.spec.block_size
+            poisoned = self.context.arguments(Poison, span, kv, drafter_kv, len(fresh), size)
+            self.compute.launch(parts.poison, poisoned)
             if self._is_aligned:
                 launch_poison(self.context, span, len(fresh))
 
@@ -324,13 +322,3 @@ class ModelRunner:
         if self._parts.forgets_drafts(request):
             self.host_drafts.forget(request)
         self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")
-
-
-def _poison(context: Context, blocks: Span, num_blocks: int) -> Poison:
-    return Poison(
-        blocks=blocks,
-        kv=context.memory.kv.all,
-        drafter_kv=context.memory.drafter_kv.all,
-        num_blocks=num_blocks,
-        block_size=context.spec.block_size,
-    )

@@ -1,14 +1,16 @@
 """Sampler: sample a step, count what is valid, and send both to the host."""
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.logprobs import Logprobs
 from workers.engine.memory import ShapeView
 from workers.engine.random_sampling import RandomSampling
 from workers.engine.step import Step
-from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyOutput
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.copies.definition import CopyAccepted, CopyCounts, CopyOutput
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.lanes.lane import Machine
+
+_rejection_sample = arguments_of(RejectionSample)
 
 
 class Sampler:
@@ -73,7 +75,3 @@ class Sampler:
 def _count_sampled(context: Context, view: ShapeView) -> CountSampled:
     spec = context.spec
     return context.bound(CountSampled, view, width=1 + spec.num_speculative_tokens)
-
-
-def _rejection_sample(context: Context, view: ShapeView) -> RejectionSample:
-    return context.bound(RejectionSample, view)

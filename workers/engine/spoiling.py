@@ -7,7 +7,7 @@ from workers.engine.context import Context, Forward
 from workers.engine.input_batch import Row
 from workers.engine.memory import Array
 from workers.engine.random_sampling import draws_drafts
-from workers.kernels.spoil_logits.arguments import SpoilOneDraft, SpoilOneLogit
+from workers.kernels.spoil_logits.definition import SpoilOneDraft, SpoilOneLogit
 
 # An id that is neither a token nor a sentinel.
 BELOW = -2
@@ -20,7 +20,7 @@ def stage_drafts(context: Context, staged: Array, rows: Sequence[Row], previous:
             staged[context.memory.layout.host_drafts + place] = token
 
 
-def launch_drafts(context: Context, forward: Forward, rows: Sequence[Row], previous: Sequence[int]) -> None:
+def launch_drafts(context: Context, rows: Sequence[Row], previous: Sequence[int]) -> None:
     """Enqueue the ops that spoil drafts, or the logits that they were drawn from, before a step reads them."""
     launch, parts, memory, spec = context.compute.launch, context.parts, context.memory, context.spec
     if not TRAITS[spec.drafter].goes_through_host:

@@ -6,48 +6,42 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, op_like
+from workers.faults.fault import Fault, Reached, in_place_of, op_like
 from workers.kernels.sentinels import PAD_BLOCK
-from workers.kernels.state_copy.arguments import StateCopy
-from workers.kernels.state_restore.arguments import StateRestore
+from workers.kernels.state_copy.definition import StateCopy
+from workers.kernels.state_restore.definition import StateRestore
 
 ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
 
 
-def _rejected_tokens_stay(parts: Parts, reached: Reached) -> Parts:
-    def body(given: StateCopy) -> None:
-        rejecting = (given.num_drafts > 0) & (given.accepted < 1 + given.num_drafts)
-        if rejecting.any():
-            reached()
-        parts.state_copy(replace(given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted)))
-
-    return replace(parts, state_copy=op_like(parts.state_copy, body))
+@in_place_of("state_copy")
+def _rejected_tokens_stay(parts: Parts, reached: Reached, given: StateCopy) -> None:
+    rejecting = (given.num_drafts > 0) & (given.accepted < 1 + given.num_drafts)
+    if rejecting.any():
+        reached()
+    parts.state_copy(replace(given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted)))
 
 
-def _counts_from_the_tail(parts: Parts, reached: Reached) -> Parts:
-    def body(given: StateCopy) -> None:
-        num_real = np.count_nonzero(given.state_slot >= 0)
-        # Padding rows come last, so a slice that ends with the buffer begins too late.
-        shifted = given.accepted.copy()
-        shifted[:num_real] = given.accepted[len(given.accepted) - num_real :]
-        if (shifted != given.accepted).any():
-            reached()
-        parts.state_copy(replace(given, accepted=shifted))
-
-    return replace(parts, state_copy=op_like(parts.state_copy, body))
+@in_place_of("state_copy")
+def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> None:
+    num_real = np.count_nonzero(given.state_slot >= 0)
+    # Padding rows come last, so a slice that ends with the buffer begins too late.
+    shifted = given.accepted.copy()
+    shifted[:num_real] = given.accepted[len(given.accepted) - num_real :]
+    if (shifted != given.accepted).any():
+        reached()
+    parts.state_copy(replace(given, accepted=shifted))
 
 
-def _columns_of_another_group(parts: Parts, reached: Reached) -> Parts:
-    def body(given: StateCopy) -> None:
-        half = max(1, given.block_size // 2)
-        if half < given.block_size:
-            reached()
-        # Past a row's blocks its table has PAD_BLOCK, which as an index is the last block of the pool.
-        last = len(given.block_states) - 1
-        table = np.where(given.block_table == PAD_BLOCK, last, given.block_table)
-        parts.state_copy(replace(given, block_size=half, block_table=table))
-
-    return replace(parts, state_copy=op_like(parts.state_copy, body))
+@in_place_of("state_copy")
+def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) -> None:
+    half = max(1, given.block_size // 2)
+    if half < given.block_size:
+        reached()
+    # Past a row's blocks its table has PAD_BLOCK, which as an index is the last block of the pool.
+    last = len(given.block_states) - 1
+    table = np.where(given.block_table == PAD_BLOCK, last, given.block_table)
+    parts.state_copy(replace(given, block_size=half, block_table=table))
 
 
 def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
@@ -67,52 +61,44 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
-def _count_of_the_last_owner(parts: Parts, reached: Reached) -> Parts:
-    def body(given: StateRestore) -> None:
-        before = given.slot_accepted.copy()
-        parts.state_restore(given)
-        if (given.slot_accepted != before).any():
-            reached()
-        given.slot_accepted[:] = before
-
-    return replace(parts, state_restore=op_like(parts.state_restore, body))
-
-
-def _column_of_another_group(parts: Parts, reached: Reached) -> Parts:
-    def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
-        found = parts.block_to_go_on_from(row, block_size)
-        if found == PAD_BLOCK:
-            return found
-        blocks, column = row.request.blocks, (row.num_computed - 1) // max(1, block_size // 2)
-        wrong = blocks[min(column, len(blocks) - 1)]
-        if wrong != found:
-            reached()
-        return wrong
-
-    return replace(parts, block_to_go_on_from=block_to_go_on_from)
-
-
-def _short_prompts_are_not_clipped(parts: Parts, reached: Reached) -> Parts:
-    def clip_to_block(request: Request, n: int, block_size: int) -> int:
-        clipped = parts.clip_to_block(request, n, block_size)
-        # It clips at the prompt's last boundary less the block that a drafter recomputes: none, below two blocks.
-        if len(request.tokens) // block_size > 1 or clipped == n:
-            return clipped
+@in_place_of("state_restore")
+def _count_of_the_last_owner(parts: Parts, reached: Reached, given: StateRestore) -> None:
+    before = given.slot_accepted.copy()
+    parts.state_restore(given)
+    if (given.slot_accepted != before).any():
         reached()
-        return n
-
-    return replace(parts, clip_to_block=clip_to_block)
+    given.slot_accepted[:] = before
 
 
-def _state_of_the_last_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: StateCopy) -> None:
-        real = given.state_slot >= 0
-        last = given.state_slot[real][-1:]
-        if np.count_nonzero(real) > 1:
-            reached()
-        parts.state_copy(replace(given, state_slot=np.where(real, last, given.state_slot)))
+@in_place_of("block_to_go_on_from")
+def _column_of_another_group(parts: Parts, reached: Reached, row: PlanRow, block_size: int) -> int:
+    found = parts.block_to_go_on_from(row, block_size)
+    if found == PAD_BLOCK:
+        return found
+    blocks, column = row.request.blocks, (row.num_computed - 1) // max(1, block_size // 2)
+    wrong = blocks[min(column, len(blocks) - 1)]
+    if wrong != found:
+        reached()
+    return wrong
 
-    return replace(parts, state_copy=op_like(parts.state_copy, body))
+
+@in_place_of("clip_to_block")
+def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Request, n: int, block_size: int) -> int:
+    clipped = parts.clip_to_block(request, n, block_size)
+    # It clips at the prompt's last boundary less the block that a drafter recomputes: none, below two blocks.
+    if len(request.tokens) // block_size > 1 or clipped == n:
+        return clipped
+    reached()
+    return n
+
+
+@in_place_of("state_copy")
+def _state_of_the_last_row(parts: Parts, reached: Reached, given: StateCopy) -> None:
+    real = given.state_slot >= 0
+    last = given.state_slot[real][-1:]
+    if np.count_nonzero(real) > 1:
+        reached()
+    parts.state_copy(replace(given, state_slot=np.where(real, last, given.state_slot)))
 
 
 FAULTS = (

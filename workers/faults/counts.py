@@ -1,92 +1,91 @@
 """Faults in how the host reads and moves counts that the device owns."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 
 
-def _backup_from_optimistic_length(parts: Parts, reached: Reached) -> Parts:
-    def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-        # Only a discarded chunk ends before the last known token, and only there is the backup used.
-        if optimistic_seq_len < num_tokens_no_spec - 1:
-            reached()
-        return optimistic_seq_len
+@in_place_of("backup_index")
+def _backup_from_optimistic_length(
+    parts: Parts, reached: Reached, num_tokens_no_spec: int, optimistic_seq_len: int
+) -> int:
+    # Only a discarded chunk ends before the last known token, and only there is the backup used.
+    if optimistic_seq_len < num_tokens_no_spec - 1:
+        reached()
+    return optimistic_seq_len
 
-    return replace(parts, backup_index=backup_index)
 
-
-def _counts_moved_in_flight(parts: Parts, reached: Reached) -> Parts:
-    def counts_moved_with_rows(
-        counts: CountsInFlight | None,
-        prev_positions: Sequence[int],
-        rows: Sequence[PlanRow],
-        moves: Sequence[tuple[int, int]],
-    ) -> Sequence[int]:
-        if counts is None:
-            return gather_counts(counts, prev_positions, rows, moves)
-        machine, pinned = counts.machine, counts.pinned.buffer.all
-        if moves:
-            reached()
-            with machine.host(pinned, "r") as view:
-                values = view.tolist()
-            with machine.host(pinned, "w") as view:
-                for row, before in moves:
-                    view[row] = values[before]
-        counts.landed.synchronize()
+@in_place_of("gather_counts")
+def _counts_moved_in_flight(
+    parts: Parts,
+    reached: Reached,
+    counts: CountsInFlight | None,
+    prev_positions: Sequence[int],
+    rows: Sequence[PlanRow],
+    moves: Sequence[tuple[int, int]],
+) -> Sequence[int]:
+    if counts is None:
+        return gather_counts(counts, prev_positions, rows, moves)
+    machine, pinned = counts.machine, counts.pinned.buffer.all
+    if moves:
+        reached()
         with machine.host(pinned, "r") as view:
             values = view.tolist()
-        return [
-            values[index] if previous >= 0 else row.num_accepted
-            for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True))
-        ]
-
-    return replace(parts, gather_counts=counts_moved_with_rows)
-
-
-def _empty_row_keeps_its_drafts(parts: Parts, reached: Reached) -> Parts:
-    def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
-        if num_drafts and not num_valid:
-            reached()
-        else:
-            parts.roll_back(request, num_drafts, num_valid)
-
-    return replace(parts, roll_back=roll_back)
+        with machine.host(pinned, "w") as view:
+            for row, before in moves:
+                view[row] = values[before]
+    counts.landed.synchronize()
+    with machine.host(pinned, "r") as view:
+        values = view.tolist()
+    return [
+        values[index] if previous >= 0 else row.num_accepted
+        for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True))
+    ]
 
 
-def _first_verification_reads_its_row(parts: Parts, reached: Reached) -> Parts:
-    def gather(
-        counts: CountsInFlight | None,
-        prev_positions: Sequence[int],
-        rows: Sequence[PlanRow],
-        moves: Sequence[tuple[int, int]],
-    ) -> list[int]:
-        found = [*parts.gather_counts(counts, prev_positions, rows, moves)]
-        if counts is None:
-            return found
-        with counts.machine.host(counts.pinned.buffer.all, "r") as view:
-            values = view.tolist()
-        for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True)):
-            # What a row that has computed nothing reads is not used.
-            if previous < 0 and row.num_computed > 0 and values[index] != found[index]:
-                reached()
-                found[index] = values[index]
+@in_place_of("roll_back")
+def _empty_row_keeps_its_drafts(
+    parts: Parts, reached: Reached, request: Request, num_drafts: int, num_valid: int
+) -> None:
+    if num_drafts and not num_valid:
+        reached()
+    else:
+        parts.roll_back(request, num_drafts, num_valid)
+
+
+@in_place_of("gather_counts")
+def _first_verification_reads_its_row(
+    parts: Parts,
+    reached: Reached,
+    counts: CountsInFlight | None,
+    prev_positions: Sequence[int],
+    rows: Sequence[PlanRow],
+    moves: Sequence[tuple[int, int]],
+) -> list[int]:
+    found = [*parts.gather_counts(counts, prev_positions, rows, moves)]
+    if counts is None:
         return found
-
-    return replace(parts, gather_counts=gather)
-
-
-def _last_draft_rejected_unnoticed(parts: Parts, reached: Reached) -> Parts:
-    def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
-        if not row.discard and row.scheduled.d and num_valid == row.scheduled.d:
+    with counts.machine.host(counts.pinned.buffer.all, "r") as view:
+        values = view.tolist()
+    for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True)):
+        # What a row that has computed nothing reads is not used.
+        if previous < 0 and row.num_computed > 0 and values[index] != found[index]:
             reached()
-            return computed_before + row.scheduled.n
-        return parts.true_count(computed_before, row, num_valid)
+            found[index] = values[index]
+    return found
 
-    return replace(parts, true_count=true_count)
+
+@in_place_of("true_count")
+def _last_draft_rejected_unnoticed(
+    parts: Parts, reached: Reached, computed_before: int, row: PlanRow, num_valid: int
+) -> int:
+    if not row.discard and row.scheduled.d and num_valid == row.scheduled.d:
+        reached()
+        return computed_before + row.scheduled.n
+    return parts.true_count(computed_before, row, num_valid)
 
 
 FAULTS = (
@@ -96,7 +95,6 @@ FAULTS = (
         symptom="the drafter of a discarded prefill chunk is fed another token than the last known one",
         trigger="a prefill chunk that is not the last: the index is the optimistic sequence length",
         plane="inputs",
-        requires=(),
         apply=_backup_from_optimistic_length,
     ),
     Fault(
@@ -114,7 +112,6 @@ FAULTS = (
         symptom="a request counts drafts as computed that were never accepted, and is never scheduled again",
         trigger="a row that verifies drafts samples nothing valid",
         plane="counts",
-        requires=(),
         apply=_empty_row_keeps_its_drafts,
     ),
     Fault(
@@ -132,7 +129,6 @@ FAULTS = (
         symptom="the number of processed tokens of a request stays one too high",
         trigger="of the drafts of a row exactly the last is rejected",
         plane="counts",
-        requires=(),
         apply=_last_draft_rejected_unnoticed,
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults in drafters: cache, start, and order of drafts. Those in a device op exist on the NumPy tier."""
+"""Faults in drafters: cache, start, order, noise and logits of drafts. Those in a device op exist on the NumPy tier."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,137 +7,156 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.dflash.arguments import DflashBlock
-from workers.kernels.draft_model.arguments import DraftModelPass
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.drafter_limit.arguments import LimitDrafts
-from workers.kernels.eagle.arguments import DraftChain
-from workers.kernels.medusa.arguments import MedusaHeads
-from workers.kernels.mtp.arguments import MtpPass
-from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT
+from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.dflash.definition import DflashBlock
+from workers.kernels.draft_model.definition import DraftModelPass
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draft_slots.definition import DraftSlots
+from workers.kernels.drafter_limit.definition import LimitDrafts
+from workers.kernels.draw_noise.definition import SELECT_STREAM
+from workers.kernels.draw_noise.numpy import philox, uniform
+from workers.kernels.eagle.definition import DraftChain
+from workers.kernels.medusa.definition import MedusaHeads
+from workers.kernels.mtp.definition import MtpPass
+from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT, PAD_STATE_SLOT
 
 
-def _hole_behind_a_full_run(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftModelPass) -> None:
-        last = given.query_start + given.num_scheduled - 1
-        full = (given.num_drafts > 0) & (given.token_index == last)
-        slots = given.slots.copy()
-        if full.any():
-            reached()
-            slots[last[full]] = PAD_SLOT
-        parts.draft_model_pass(replace(given, slots=slots))
-
-    return replace(parts, draft_model_pass=op_like(parts.draft_model_pass, body))
-
-
-def _carried_before_it_is_read(parts: Parts, reached: Reached) -> Parts:
-    def body(given: MtpPass) -> None:
-        real = given.state_slot >= 0
-        last = given.token_index - (given.accepted == 0)
-        keeps = real & (last >= given.query_start)
-        if (keeps & (given.num_computed > 0)).any():
-            reached()
-        given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
-        parts.mtp_pass(given)
-
-    return replace(parts, mtp_pass=op_like(parts.mtp_pass, body))
-
-
-def _block_one_position_early(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DflashBlock) -> None:
-        if given.num_proposed and (given.valid > 0).any():
-            reached()
-        parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
-
-    return replace(parts, dflash_block=op_like(parts.dflash_block, body))
-
-
-def _drafts_by_the_drafters_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftChain) -> None:
-        parts.draft_chain(given)
-        rows = np.flatnonzero(given.valid > 0)
-        drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
-        if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
-            reached()
-            drafts[: len(rows)] = drafts[rows]
-            drafts[len(rows) :] = NO_DRAFT
-
-    return replace(parts, draft_chain=op_like(parts.draft_chain, body))
-
-
-def _past_the_last_position(parts: Parts, reached: Reached) -> Parts:
-    def body(given: LimitDrafts) -> None:
-        drafts = given.draft_tokens.copy()
-        parts.limit_drafts(given)
-        if not np.array_equal(given.draft_tokens, drafts):
-            reached()
-        given.draft_tokens[:] = drafts
-
-    return replace(parts, limit_drafts=op_like(parts.limit_drafts, body))
-
-
-def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached) -> Parts:
-    def body(given: CountSampled) -> None:
-        parts.count_sampled(given)
-        sampled = given.sampled.reshape(-1, given.width)[:, 0]
-        wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
-        if wrong.any():
-            reached()
-        given.next_tokens[wrong] = sampled[wrong]
-
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
-
-
-def _first_column_alone(parts: Parts, reached: Reached) -> Parts:
-    def body(given: CountSampled) -> None:
-        sampled = given.sampled.reshape(-1, given.width).copy()
-        if (sampled[:, 1:] != NO_TOKEN).any():
-            reached()
-        sampled[:, 1:] = NO_TOKEN
-        parts.count_sampled(replace(given, sampled=sampled.ravel()))
-
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
-
-
-def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached) -> Parts:
-    def body(given: MedusaHeads) -> None:
-        last = np.cumsum(given.num_scheduled) - 1
-        wrong = (given.valid > 0) & (given.token_index != last)
-        hidden = given.hidden.copy()
-        if given.num_proposed and wrong.any():
-            reached()
-            hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
-        parts.medusa_heads(replace(given, hidden=hidden))
-
-    return replace(parts, medusa_heads=op_like(parts.medusa_heads, body))
-
-
-def _last_chunk_alone(parts: Parts, reached: Reached) -> Parts:
-    def runs_drafter(rows: Sequence[PlanRow]) -> bool:
-        if not all(row.discard for row in rows):
-            return parts.runs_drafter(rows)
+@in_place_of("draft_model_pass")
+def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPass) -> None:
+    last = given.query_start + given.num_scheduled - 1
+    full = (given.num_drafts > 0) & (given.token_index == last)
+    slots = given.slots.copy()
+    if full.any():
         reached()
-        return False
+        slots[last[full]] = PAD_SLOT
+    parts.draft_model_pass(replace(given, slots=slots))
 
-    return replace(parts, runs_drafter=runs_drafter)
+
+@in_place_of("mtp_pass")
+def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -> None:
+    real = given.state_slot >= 0
+    last = given.token_index - (given.accepted == 0)
+    keeps = real & (last >= given.query_start)
+    if (keeps & (given.num_computed > 0)).any():
+        reached()
+    given.carried[given.state_slot[keeps]] = given.hidden[last[keeps]]
+    parts.mtp_pass(given)
 
 
-def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DraftSlots) -> None:
-        held = given.draft_slots.copy()
-        parts.draft_slots(given)
-        columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
-        fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
-        # Slots of the scheduled tokens come first in the same buffer.
-        room = len(given.positions) + 2 * len(given.token_index) - int(given.num_scheduled.sum())
-        lost = fed[room:]
-        if not np.array_equal(given.draft_slots[lost], held[lost]):
-            reached()
-        given.draft_slots[lost] = held[lost]
+@in_place_of("dflash_block")
+def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock) -> None:
+    if given.num_proposed and (given.valid > 0).any():
+        reached()
+    parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
 
-    return replace(parts, draft_slots=op_like(parts.draft_slots, body))
+
+@in_place_of("draft_chain")
+def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChain) -> None:
+    parts.draft_chain(given)
+    rows = np.flatnonzero(given.valid > 0)
+    drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
+    if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
+        reached()
+        drafts[: len(rows)] = drafts[rows]
+        drafts[len(rows) :] = NO_DRAFT
+
+
+@in_place_of("limit_drafts")
+def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) -> None:
+    drafts = given.draft_tokens.copy()
+    parts.limit_drafts(given)
+    if not np.array_equal(given.draft_tokens, drafts):
+        reached()
+    given.draft_tokens[:] = drafts
+
+
+@in_place_of("count_sampled")
+def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    parts.count_sampled(given)
+    sampled = given.sampled.reshape(-1, given.width)[:, 0]
+    wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
+    if wrong.any():
+        reached()
+    given.next_tokens[wrong] = sampled[wrong]
+
+
+@in_place_of("count_sampled")
+def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    sampled = given.sampled.reshape(-1, given.width).copy()
+    if (sampled[:, 1:] != NO_TOKEN).any():
+        reached()
+    sampled[:, 1:] = NO_TOKEN
+    parts.count_sampled(replace(given, sampled=sampled.ravel()))
+
+
+@in_place_of("medusa_heads")
+def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: MedusaHeads) -> None:
+    last = np.cumsum(given.num_scheduled) - 1
+    wrong = (given.valid > 0) & (given.token_index != last)
+    hidden = given.hidden.copy()
+    if given.num_proposed and wrong.any():
+        reached()
+        hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
+    parts.medusa_heads(replace(given, hidden=hidden))
+
+
+@in_place_of("runs_drafter")
+def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -> bool:
+    if not all(row.discard for row in rows):
+        return parts.runs_drafter(rows)
+    reached()
+    return False
+
+
+@in_place_of("draft_slots")
+def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlots) -> None:
+    held = given.draft_slots.copy()
+    parts.draft_slots(given)
+    columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
+    fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
+    # Slots of the scheduled tokens come first in the same buffer.
+    room = len(given.positions) + 2 * len(given.token_index) - int(given.num_scheduled.sum())
+    lost = fed[room:]
+    if not np.array_equal(given.draft_slots[lost], held[lost]):
+        reached()
+    given.draft_slots[lost] = held[lost]
+
+
+def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
+    # State slot of each row index when it was last in a batch.
+    slots: dict[int, int] = {}
+
+    def body(given: DrawnChain) -> None:
+        parts.drawn_chain(given)
+        num_real = int(np.count_nonzero(given.num_scheduled))
+        slots.update(enumerate(given.state_slot[:num_real].tolist()))
+        lines = given.draft_logits.reshape(-1, given.num_speculative_tokens, given.vocab_size)
+        of_padding = (mix(embed(np.zeros(1, dtype=np.int64)) + vocabulary(given.vocab_size)) >> LOGIT_SHIFT).astype(
+            np.float32
+        )
+        draws = (given.temperature_bits > 0) & (given.point_mass == 0) & (given.valid > 0)
+        drawn = set(given.state_slot[draws].tolist()) - {PAD_STATE_SLOT}
+        for row in range(num_real, len(given.num_scheduled)):
+            slot = slots.get(row, PAD_STATE_SLOT)
+            if slot in drawn and given.num_proposed:
+                reached()
+            if slot != PAD_STATE_SLOT:
+                lines[slot, : given.num_proposed] = of_padding
+
+    return replace(parts, drawn_chain=op_like(parts.drawn_chain, body))
+
+
+@in_place_of("draft_noise")
+def _noise_of_selection(parts: Parts, reached: Reached, given: DraftNoise) -> None:
+    reached()
+    k = given.num_speculative_tokens
+    row = np.arange(len(given.seeds)).repeat(k)
+    place = (given.positions.take(given.token_index) + 2)[row] + np.tile(np.arange(k), len(given.seeds))
+    streams = np.full(len(row), SELECT_STREAM, dtype=np.uint64)
+    drawn = philox(given.seeds.astype(np.uint64)[row], place.astype(np.uint64), streams, np.zeros_like(streams))
+    given.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
 
 
 FAULTS = (
@@ -201,7 +220,6 @@ FAULTS = (
         symptom="the drafter goes on from the discarded sample behind a chunk, not from the token that is known",
         trigger="a prefill chunk that is not the last samples another token than the last known one",
         plane="inputs",
-        requires=(),
         apply=_sampled_token_behind_a_chunk,
     ),
     Fault(
@@ -230,5 +248,23 @@ FAULTS = (
         plane="drafts",
         requires=(("drafter", "medusa"), ("depth", 1)),
         apply=_heads_over_the_last_scheduled_token,
+    ),
+    Fault(
+        id="vllm-47066-padding-draws",
+        source="vllm PR #47066",
+        symptom="a draft of a request is weighed by the logits of padding, and not by those it was drawn from",
+        trigger="rows have left a padded batch: a padding row stands where one that drafts now elsewhere stood last",
+        plane="drafts",
+        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True), ("max_num_seqs", 4)),
+        apply=_padding_writes_draft_logits,
+    ),
+    Fault(
+        id="vllm-54282-noise-of-selection",
+        source="vllm PR #54282 (from #47386)",
+        symptom="what follows a rejected draft is drawn with the noise that the draft was drawn with",
+        trigger="drafts of a request at a temperature are drawn: the key of their noise is that of selected tokens",
+        plane="drafts",
+        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
+        apply=_noise_of_selection,
     ),
 )

@@ -1,8 +1,9 @@
 """Fault: a historical bug, as one function that replaces one part of one engine."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, replace
+from functools import partial, update_wrapper, wraps
+from typing import Any, Concatenate, TypeAlias
 
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Kernel, Parts
@@ -10,6 +11,9 @@ from workers.lanes.lane import A
 from workers.record.evidence import Fact, fact
 
 Reached = Callable[[], None]
+Apply: TypeAlias = Callable[[Parts, Reached], Parts]
+# Takes the parts that it was made from, and what to call where it goes wrong, before what the part takes.
+Faulty: TypeAlias = Callable[Concatenate[Parts, Reached, ...], Any]
 
 
 def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
@@ -25,6 +29,22 @@ def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
     return faulty
 
 
+def in_place_of(name: str) -> Callable[[Faulty], Apply]:
+    """Return a decorator of a function that stands in place of the part `name`: it makes the fault's `apply` of it.
+
+    What stands in place of a device op has its name and computes with NumPy, as in `op_like`.
+    """
+
+    def decorate(faulty: Faulty) -> Apply:
+        def apply(parts: Parts, reached: Reached) -> Parts:
+            made = update_wrapper(partial(faulty, parts, reached), getattr(parts, name))
+            return replace(parts, **{name: made})
+
+        return apply
+
+    return decorate
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A bug named after its source; plane and trigger were written down before it was first measured.
@@ -38,8 +58,8 @@ class Fault:
     symptom: str
     trigger: str
     plane: str
-    requires: tuple[tuple[str, str | int], ...]
-    apply: Callable[[Parts, Reached], Parts]
+    apply: Apply
+    requires: tuple[tuple[str, str | int], ...] = ()
 
     def missing(self, spec: EngineSpec) -> Fact | None:
         """Return the field of a specification that rules this fault out, with what it has to be; None if none does."""

@@ -1,55 +1,45 @@
 """Faults in structured output: masks, drafts, grammar states. Those in a device op exist on the NumPy tier."""
 
-from dataclasses import replace
-
 from workers.engine.params_line import mask_words
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.grammar.arguments import GrammarDrafts
+from workers.faults.fault import Fault, Reached, in_place_of
+from workers.kernels.grammar.definition import GrammarDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
 
-def _trimmed_masks(parts: Parts, reached: Reached) -> Parts:
-    def num_masks(row: PlanRow) -> int:
-        allowed = sum(draft != NO_DRAFT for draft in row.drafts)
-        if allowed < row.scheduled.d:
-            reached()
-        return 1 + allowed
-
-    return replace(parts, num_masks=num_masks)
-
-
-def _cut_off_is_embedded(parts: Parts, reached: Reached) -> Parts:
-    def body(given: GrammarDrafts) -> None:
-        parts.grammar_drafts(given)
-        for row in given.rows:
-            d, end = given.num_drafts[row], given.query_start[row] + given.num_scheduled[row]
-            if (given.host_ids[end - d : end] == NO_DRAFT).any():
-                reached()
-            given.input_ids[end - d : end] = given.host_ids[end - d : end]
-
-    return replace(parts, grammar_drafts=op_like(parts.grammar_drafts, body))
-
-
-def _never_waits_for_tokens(parts: Parts, reached: Reached) -> Parts:
-    def waits_for_tokens(request: Request) -> bool:
-        if parts.waits_for_tokens(request):
-            reached()
-        return False
-
-    return replace(parts, waits_for_tokens=waits_for_tokens)
-
-
-def _masked_if_the_first_row_is(parts: Parts, reached: Reached) -> Parts:
-    def mask_rows(row: PlanRow, vocab_size: int) -> list[tuple[int, ...]]:
-        masks, anything = list(parts.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
-        if masks[0] != anything or all(mask == anything for mask in masks):
-            return masks
+@in_place_of("num_masks")
+def _trimmed_masks(parts: Parts, reached: Reached, row: PlanRow) -> int:
+    allowed = sum(draft != NO_DRAFT for draft in row.drafts)
+    if allowed < row.scheduled.d:
         reached()
-        return [anything] * len(masks)
+    return 1 + allowed
 
-    return replace(parts, mask_rows=mask_rows)
+
+@in_place_of("grammar_drafts")
+def _cut_off_is_embedded(parts: Parts, reached: Reached, given: GrammarDrafts) -> None:
+    parts.grammar_drafts(given)
+    for row in given.rows:
+        d, end = given.num_drafts[row], given.query_start[row] + given.num_scheduled[row]
+        if (given.host_ids[end - d : end] == NO_DRAFT).any():
+            reached()
+        given.input_ids[end - d : end] = given.host_ids[end - d : end]
+
+
+@in_place_of("waits_for_tokens")
+def _never_waits_for_tokens(parts: Parts, reached: Reached, request: Request) -> bool:
+    if parts.waits_for_tokens(request):
+        reached()
+    return False
+
+
+@in_place_of("mask_rows")
+def _masked_if_the_first_row_is(parts: Parts, reached: Reached, row: PlanRow, vocab_size: int) -> list[tuple[int, ...]]:
+    masks, anything = list(parts.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
+    if masks[0] != anything or all(mask == anything for mask in masks):
+        return masks
+    reached()
+    return [anything] * len(masks)
 
 
 FAULTS = (
@@ -59,7 +49,6 @@ FAULTS = (
         symptom="a request that follows a grammar is masked by the masks of another one",
         trigger="a grammar cuts drafts of a request off, and another request that follows a grammar is behind it",
         plane="logits",
-        requires=(),
         apply=_trimmed_masks,
     ),
     Fault(
@@ -68,7 +57,6 @@ FAULTS = (
         symptom="the model is fed the placeholder of a draft that a grammar cut off",
         trigger="a draft does not follow the grammar of its request",
         plane="inputs",
-        requires=(),
         apply=_cut_off_is_embedded,
     ),
     Fault(
@@ -77,7 +65,6 @@ FAULTS = (
         symptom="a request samples a token that its grammar does not allow any more",
         trigger="a draft leads from a state of a grammar in which anything may come to one in which not",
         plane="logits",
-        requires=(),
         apply=_masked_if_the_first_row_is,
     ),
     Fault(

@@ -1,11 +1,13 @@
-"""Faults in isolation: the end of one request affects another one."""
+"""Faults in isolation: one request affects another, by its end or by a name that is used again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from workers.engine.input_batch import Key, Row
 from workers.engine.parts import Parts
 from workers.engine.request import Request
 from workers.faults.fault import Fault, Reached
+from workers.kernels.sentinels import NO_PREVIOUS_ROW
 
 
 def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
@@ -41,6 +43,21 @@ def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, is_over=is_over)
 
 
+def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:
+    newest: dict[str, Key] = {}
+
+    def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
+        name = row.plan.request.name
+        found, before = parts.previous_row(row, previous), newest.get(name, row.key)
+        newest[name] = row.key
+        if found == NO_PREVIOUS_ROW and before[0] != row.key[0] and before in previous:
+            reached()
+            return previous[before]
+        return found
+
+    return replace(parts, previous_row=previous_row)
+
+
 FAULTS = (
     Fault(
         id="lmdeploy-4671-stop-tokens-of-all",
@@ -48,7 +65,6 @@ FAULTS = (
         symptom="a request ends at the stop token of another one",
         trigger="a request samples a token that stops another one that runs",
         plane="books",
-        requires=(),
         apply=_stop_tokens_of_all,
     ),
     Fault(
@@ -57,7 +73,14 @@ FAULTS = (
         symptom="what a request sampled is thrown away because another one was aborted",
         trigger="a request is aborted with a sample in flight, and another row is processed behind that",
         plane="tokens",
-        requires=(),
         apply=_abort_cancels_the_next,
+    ),
+    Fault(
+        id="vllm-id-reuse",
+        source="vllm, request ids that are not made unique (derived from its source; no report)",
+        symptom="a new request is fed what was sampled for an earlier request of its name",
+        trigger="a request ends, and another of its name joins the very next step",
+        plane="counts",
+        apply=_rows_known_by_name,
     ),
 )

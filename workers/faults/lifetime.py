@@ -6,37 +6,33 @@ from dataclasses import replace
 from scenarios.events import PreemptMode
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 
 
-def _resumed_with_one_chunk(parts: Parts, reached: Reached) -> Parts:
-    def tokens_of(planned: PlanRow) -> list[int]:
-        tokens, end = parts.tokens_of(planned), planned.num_computed + planned.scheduled.n
-        if planned.scheduled.epoch and end < len(tokens):
-            reached()
-            return tokens[:end]
-        return tokens
-
-    return replace(parts, tokens_of=tokens_of)
-
-
-def _stale_by_accepted(parts: Parts, reached: Reached) -> Parts:
-    def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-        if len(sampled) != row.scheduled.n:
-            reached()
-        request.num_stale -= len(sampled)
-
-    return replace(parts, drain_stale=drain_stale)
-
-
-def _stale_results_are_swallowed(parts: Parts, reached: Reached) -> Parts:
-    def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
-        if request.num_placeholders or not parts.delivered_stale(request, row, sampled):
-            return parts.delivered_stale(request, row, sampled)
+@in_place_of("tokens_of")
+def _resumed_with_one_chunk(parts: Parts, reached: Reached, planned: PlanRow) -> list[int]:
+    tokens, end = parts.tokens_of(planned), planned.num_computed + planned.scheduled.n
+    if planned.scheduled.epoch and end < len(tokens):
         reached()
-        return ()
+        return tokens[:end]
+    return tokens
 
-    return replace(parts, delivered_stale=delivered_stale)
+
+@in_place_of("drain_stale")
+def _stale_by_accepted(parts: Parts, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
+    if len(sampled) != row.scheduled.n:
+        reached()
+    request.num_stale -= len(sampled)
+
+
+@in_place_of("delivered_stale")
+def _stale_results_are_swallowed(
+    parts: Parts, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]
+) -> Sequence[int]:
+    if request.num_placeholders or not parts.delivered_stale(request, row, sampled):
+        return parts.delivered_stale(request, row, sampled)
+    reached()
+    return ()
 
 
 def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
@@ -53,57 +49,49 @@ def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, delivered_stale=delivered_stale)
 
 
-def _dropping_keeps_placeholders(parts: Parts, reached: Reached) -> Parts:
-    def reset_counts(request: Request, mode: PreemptMode) -> None:
-        kept = request.num_placeholders
-        parts.reset_counts(request, mode)
-        if mode == "drop" and kept:
-            reached()
-            request.num_placeholders = kept
-
-    return replace(parts, reset_counts=reset_counts)
-
-
-def _aborted_goes_on(parts: Parts, reached: Reached) -> Parts:
-    def is_over(request: Request) -> bool:
-        if request.finish_reason == "abort":
-            reached()
-            return False
-        return parts.is_over(request)
-
-    return replace(parts, is_over=is_over)
-
-
-def _abort_takes_the_result(parts: Parts, reached: Reached) -> Parts:
-    def reason_of_abort(request: Request) -> str:
-        if request.finish_reason in (None, "abort") or not request.num_in_flight:
-            return parts.reason_of_abort(request)
+@in_place_of("reset_counts")
+def _dropping_keeps_placeholders(parts: Parts, reached: Reached, request: Request, mode: PreemptMode) -> None:
+    kept = request.num_placeholders
+    parts.reset_counts(request, mode)
+    if mode == "drop" and kept:
         reached()
-        return "abort"
-
-    return replace(parts, reason_of_abort=reason_of_abort)
+        request.num_placeholders = kept
 
 
-def _tail_is_kept(parts: Parts, reached: Reached) -> Parts:
-    def blocks_to_free(request: Request, block_size: int) -> list[int]:
-        blocks = parts.blocks_to_free(request, block_size)
-        known = blocks[: -(-len(request.tokens) // block_size)]
-        if len(known) < len(blocks):
-            reached()
-        return known
-
-    return replace(parts, blocks_to_free=blocks_to_free)
-
-
-def _length_before_stop(parts: Parts, reached: Reached) -> Parts:
-    def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
-        found, room = parts.end_of(request, sampled), request.length_limit - len(request.tokens)
-        if len(sampled) < room or found == (room, "length"):
-            return found
+@in_place_of("is_over")
+def _aborted_goes_on(parts: Parts, reached: Reached, request: Request) -> bool:
+    if request.finish_reason == "abort":
         reached()
-        return room, "length"
+        return False
+    return parts.is_over(request)
 
-    return replace(parts, end_of=end_of)
+
+@in_place_of("reason_of_abort")
+def _abort_takes_the_result(parts: Parts, reached: Reached, request: Request) -> str:
+    if request.finish_reason in (None, "abort") or not request.num_in_flight:
+        return parts.reason_of_abort(request)
+    reached()
+    return "abort"
+
+
+@in_place_of("blocks_to_free")
+def _tail_is_kept(parts: Parts, reached: Reached, request: Request, block_size: int) -> list[int]:
+    blocks = parts.blocks_to_free(request, block_size)
+    known = blocks[: -(-len(request.tokens) // block_size)]
+    if len(known) < len(blocks):
+        reached()
+    return known
+
+
+@in_place_of("end_of")
+def _length_before_stop(
+    parts: Parts, reached: Reached, request: Request, sampled: Sequence[int]
+) -> tuple[int, str | None]:
+    found, room = parts.end_of(request, sampled), request.length_limit - len(request.tokens)
+    if len(sampled) < room or found == (room, "length"):
+        return found
+    reached()
+    return room, "length"
 
 
 FAULTS = (
@@ -113,7 +101,6 @@ FAULTS = (
         symptom="a resumed request knows the tokens of its first chunk only",
         trigger="a request is preempted, and its recomputation takes more than one chunk",
         plane="inputs",
-        requires=(),
         apply=_resumed_with_one_chunk,
     ),
     Fault(
@@ -122,7 +109,6 @@ FAULTS = (
         symptom="a preempted request waits for output that has already come",
         trigger="a request is preempted with drafts or a chunk in flight",
         plane="books",
-        requires=(),
         apply=_stale_by_accepted,
     ),
     Fault(
@@ -131,7 +117,6 @@ FAULTS = (
         symptom="what was sampled before a preemption never arrives, and is sampled again",
         trigger="a request is preempted in deliver mode with a sample in flight",
         plane="tokens",
-        requires=(),
         apply=_stale_results_are_swallowed,
     ),
     Fault(
@@ -149,7 +134,6 @@ FAULTS = (
         symptom="a request counts placeholders for results that were thrown away",
         trigger="a request is preempted in drop mode with a sample in flight",
         plane="counts",
-        requires=(),
         apply=_dropping_keeps_placeholders,
     ),
     Fault(
@@ -158,7 +142,6 @@ FAULTS = (
         symptom="results go to a request that was aborted",
         trigger="a request is aborted with a sample in flight",
         plane="tokens",
-        requires=(),
         apply=_aborted_goes_on,
     ),
     Fault(
@@ -176,7 +159,6 @@ FAULTS = (
         symptom="blocks are never given back",
         trigger="a request ends or is preempted while it owns blocks for drafts past its tokens",
         plane="blocks",
-        requires=(),
         apply=_tail_is_kept,
     ),
     Fault(
@@ -185,7 +167,6 @@ FAULTS = (
         symptom="a request emits tokens past its stop token and ends with reason length",
         trigger="an accepted run holds a stop token and reaches the length limit",
         plane="tokens",
-        requires=(),
         apply=_length_before_stop,
     ),
 )

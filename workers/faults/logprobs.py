@@ -6,37 +6,31 @@ from dataclasses import replace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.logprobs.arguments import FlattenLogprobs
+from workers.faults.fault import Fault, Reached, in_place_of
+from workers.kernels.logprobs.definition import FlattenLogprobs
 from workers.lanes.lane import Span
 
 
-def _raw_after_processing(parts: Parts, reached: Reached) -> Parts:
-    def logits_of(logits: Span, kept: Span) -> Span:
+@in_place_of("logits_of")
+def _raw_after_processing(parts: Parts, reached: Reached, logits: Span, kept: Span) -> Span:
+    reached()
+    return logits
+
+
+@in_place_of("flatten_logprobs")
+def _every_column(parts: Parts, reached: Reached, given: FlattenLogprobs) -> None:
+    # What is written behind the last row is never read.
+    if np.any(given.num_sampled[given.rows[:-1]] < given.width):
         reached()
-        return logits
-
-    return replace(parts, logits_of=logits_of)
+    parts.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))
 
 
-def _every_column(parts: Parts, reached: Reached) -> Parts:
-    def body(given: FlattenLogprobs) -> None:
-        # What is written behind the last row is never read.
-        if np.any(given.num_sampled[given.rows[:-1]] < given.width):
-            reached()
-        parts.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))
-
-    return replace(parts, flatten_logprobs=op_like(parts.flatten_logprobs, body))
-
-
-def _live_rows(parts: Parts, reached: Reached) -> Parts:
-    def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
-        here = [row for row in rows if row < num_rows_now]
-        if len(here) < len(rows):
-            reached()
-        return here
-
-    return replace(parts, logprob_rows=logprob_rows)
+@in_place_of("logprob_rows")
+def _live_rows(parts: Parts, reached: Reached, rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
+    here = [row for row in rows if row < num_rows_now]
+    if len(here) < len(rows):
+        reached()
+    return here
 
 
 FAULTS = (
@@ -55,7 +49,6 @@ FAULTS = (
         symptom="a request gets logprobs of tokens that an earlier step left behind the sampled ones of another",
         trigger="two requests want logprobs, and a draft of the first is rejected",
         plane="logits",
-        requires=(),
         apply=_every_column,
     ),
     Fault(

@@ -9,45 +9,41 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
 from workers.engine.parts import Parts
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.faults.fault import Fault, Reached, in_place_of
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
 
 
-def _drafts_in_current_order(parts: Parts, reached: Reached) -> Parts:
-    def body(given: PrepareInputs) -> None:
-        parts.prepare_inputs(given)
-        k = given.num_speculative_tokens
-        (rows,) = np.nonzero(given.prev_position >= 0)
-        if not k or not len(rows):
-            return
-        wanted = np.arange(k) < given.num_drafts[rows][:, None]
-        proposed = np.where(wanted, given.draft_tokens.reshape(-1, k)[rows], NO_DRAFT)
-        drafts = given.scheduled_drafts.reshape(-1, k)
-        if np.array_equal(proposed, drafts[rows]):
-            return
-        reached()
-        drafts[rows] = proposed
-        first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
-        given.input_ids[(first[:, None] + np.arange(k))[wanted]] = np.maximum(proposed[wanted], 0)
-
-    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+@in_place_of("prepare_inputs")
+def _drafts_in_current_order(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+    parts.prepare_inputs(given)
+    k = given.num_speculative_tokens
+    (rows,) = np.nonzero(given.prev_position >= 0)
+    if not k or not len(rows):
+        return
+    wanted = np.arange(k) < given.num_drafts[rows][:, None]
+    proposed = np.where(wanted, given.draft_tokens.reshape(-1, k)[rows], NO_DRAFT)
+    drafts = given.scheduled_drafts.reshape(-1, k)
+    if np.array_equal(proposed, drafts[rows]):
+        return
+    reached()
+    drafts[rows] = proposed
+    first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
+    given.input_ids[(first[:, None] + np.arange(k))[wanted]] = np.maximum(proposed[wanted], 0)
 
 
-def _swap_through_views(parts: Parts, reached: Reached) -> Parts:
-    def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
-        wanted, swapped = parts.permute_rows(rows, order), list(rows)
-        for index, row in enumerate(wanted):
-            other = next(place for place, each in enumerate(swapped) if each is row)
-            if other == index:
-                continue
-            swapped[index], swapped[other] = swapped[other], swapped[index]
-            if swapped[other].blocks != row.blocks:
-                reached()
-                swapped[other].blocks = list(row.blocks)
-        return swapped
-
-    return replace(parts, permute_rows=permute_rows)
+@in_place_of("permute_rows")
+def _swap_through_views(parts: Parts, reached: Reached, rows: list[Row], order: Sequence[int]) -> list[Row]:
+    wanted, swapped = parts.permute_rows(rows, order), list(rows)
+    for index, row in enumerate(wanted):
+        other = next(place for place, each in enumerate(swapped) if each is row)
+        if other == index:
+            continue
+        swapped[index], swapped[other] = swapped[other], swapped[index]
+        if swapped[other].blocks != row.blocks:
+            reached()
+            swapped[other].blocks = list(row.blocks)
+    return swapped
 
 
 def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
@@ -66,17 +62,15 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, pad_state_slots=pad_state_slots)
 
 
-def _padding_folded_onto_a_slot(parts: Parts, reached: Reached) -> Parts:
-    def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
-        if not rows:
-            return parts.pad_state_slots(rows, num_pads)
-        num_slots = 1 + max(row.plan.request.state_slot for row in rows)
-        # A batch may have its padded size already: entries behind it are no rows.
-        if capture_size(len(rows)) > len(rows):
-            reached()
-        return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
-
-    return replace(parts, pad_state_slots=pad_state_slots)
+@in_place_of("pad_state_slots")
+def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[Row], num_pads: int) -> Sequence[int]:
+    if not rows:
+        return parts.pad_state_slots(rows, num_pads)
+    num_slots = 1 + max(row.plan.request.state_slot for row in rows)
+    # A batch may have its padded size already: entries behind it are no rows.
+    if capture_size(len(rows)) > len(rows):
+        reached()
+    return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
 
 
 def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
@@ -97,20 +91,18 @@ def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, pad_state_slots=pad_state_slots)
 
 
-def _padding_comes_first(parts: Parts, reached: Reached) -> Parts:
-    def body(given: PrepareInputs) -> None:
-        rows = np.flatnonzero(given.prev_position >= 0)
-        previous = given.prev_position[rows]
-        corrections = np.zeros(1 + len(given.prev_position), dtype=np.int64)
-        corrections[1 + rows] = given.prev_valid[previous] - 1 - given.prev_num_drafts[previous]
-        wrong = given.prev_valid.copy()
-        if (given.num_scheduled == 0).any():
-            wrong[previous] = corrections[rows] + 1 + given.prev_num_drafts[previous]
-        if not np.array_equal(wrong, given.prev_valid):
-            reached()
-        parts.prepare_inputs(replace(given, prev_valid=wrong))
-
-    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+@in_place_of("prepare_inputs")
+def _padding_comes_first(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+    rows = np.flatnonzero(given.prev_position >= 0)
+    previous = given.prev_position[rows]
+    corrections = np.zeros(1 + len(given.prev_position), dtype=np.int64)
+    corrections[1 + rows] = given.prev_valid[previous] - 1 - given.prev_num_drafts[previous]
+    wrong = given.prev_valid.copy()
+    if (given.num_scheduled == 0).any():
+        wrong[previous] = corrections[rows] + 1 + given.prev_num_drafts[previous]
+    if not np.array_equal(wrong, given.prev_valid):
+        reached()
+    parts.prepare_inputs(replace(given, prev_valid=wrong))
 
 
 FAULTS = (
@@ -120,7 +112,6 @@ FAULTS = (
         symptom="a request verifies the drafts of another one",
         trigger="a row with drafts moves, and the drafts of the step before are read at its new row",
         plane="drafts",
-        requires=(),
         apply=_drafts_in_current_order,
     ),
     Fault(
@@ -129,7 +120,6 @@ FAULTS = (
         symptom="two requests have the block table of one of them",
         trigger="a reorder swaps two rows",
         plane="inputs",
-        requires=(),
         apply=_swap_through_views,
     ),
     Fault(

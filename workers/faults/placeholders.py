@@ -9,45 +9,39 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.faults.fault import Fault, Reached, in_place_of
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 
 
-def _chunks_count_without_drafts(parts: Parts, reached: Reached) -> Parts:
-    def body(given: CountSampled) -> None:
-        if given.num_drafts.any() or not given.discard.any():
-            parts.count_sampled(given)
-            return
+@in_place_of("count_sampled")
+def _chunks_count_without_drafts(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    if given.num_drafts.any() or not given.discard.any():
+        parts.count_sampled(given)
+        return
+    reached()
+    parts.count_sampled(replace(given, discard=np.zeros_like(given.discard)))
+
+
+@in_place_of("drafts_after")
+def _drafts_after_a_chunk(parts: Parts, reached: Reached, row: PlanRow, k_step: int) -> int:
+    if row.discard and k_step:
         reached()
-        parts.count_sampled(replace(given, discard=np.zeros_like(given.discard)))
-
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+    return k_step
 
 
-def _drafts_after_a_chunk(parts: Parts, reached: Reached) -> Parts:
-    def drafts_after(row: PlanRow, k_step: int) -> int:
-        if row.discard and k_step:
-            reached()
-        return k_step
-
-    return replace(parts, drafts_after=drafts_after)
-
-
-def _placeholders_are_embedded(parts: Parts, reached: Reached) -> Parts:
-    def body(given: PrepareInputs) -> None:
-        parts.prepare_inputs(given)
-        k = given.num_speculative_tokens
-        (rows,) = np.nonzero((given.prev_position < 0) & (given.num_drafts > 0))
-        if not len(rows):
-            return
-        reached()
-        first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
-        wanted = np.arange(k) < given.num_drafts[rows][:, None]
-        index = (first[:, None] + np.arange(k))[wanted]
-        given.input_ids[index] = given.host_ids[index]
-
-    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+@in_place_of("prepare_inputs")
+def _placeholders_are_embedded(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+    parts.prepare_inputs(given)
+    k = given.num_speculative_tokens
+    (rows,) = np.nonzero((given.prev_position < 0) & (given.num_drafts > 0))
+    if not len(rows):
+        return
+    reached()
+    first = (given.query_start + given.num_scheduled - given.num_drafts)[rows]
+    wanted = np.arange(k) < given.num_drafts[rows][:, None]
+    index = (first[:, None] + np.arange(k))[wanted]
+    given.input_ids[index] = given.host_ids[index]
 
 
 FAULTS = (
@@ -57,7 +51,6 @@ FAULTS = (
         symptom="a prefill chunk that is not the last counts a valid token",
         trigger="such a chunk runs in a batch without any draft",
         plane="counts",
-        requires=(),
         apply=_chunks_count_without_drafts,
     ),
     Fault(
@@ -66,7 +59,6 @@ FAULTS = (
         symptom="a request verifies drafts together with the last chunk of its prompt",
         trigger="the budget cuts a prompt into chunks, and there is room behind the last one",
         plane="books",
-        requires=(),
         apply=_drafts_after_a_chunk,
     ),
     Fault(
@@ -75,7 +67,6 @@ FAULTS = (
         symptom="the model is fed the placeholder of a draft that was not proposed",
         trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
         plane="inputs",
-        requires=(),
         apply=_placeholders_are_embedded,
     ),
 )

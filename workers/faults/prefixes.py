@@ -1,51 +1,44 @@
 """Faults of the prefix cache: lookup, registration, references."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from workers.engine.parts import Parts
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 
 CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
 
 
-def _last_match_is_used(parts: Parts, reached: Reached) -> Parts:
-    def usable_hits(blocks: list[int]) -> list[int]:
-        if blocks:
-            reached()
-        return blocks
-
-    return replace(parts, usable_hits=usable_hits)
+@in_place_of("usable_hits")
+def _last_match_is_used(parts: Parts, reached: Reached, blocks: list[int]) -> list[int]:
+    if blocks:
+        reached()
+    return blocks
 
 
-def _overshoot_is_cached(parts: Parts, reached: Reached) -> Parts:
-    def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
-        if cut:
-            reached()
-        return [*parts.tokens_to_cache(request, cut), *cut]
-
-    return replace(parts, tokens_to_cache=tokens_to_cache)
+@in_place_of("tokens_to_cache")
+def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: Sequence[int]) -> list[int]:
+    if cut:
+        reached()
+    return [*parts.tokens_to_cache(request, cut), *cut]
 
 
-def _last_token_is_cached(parts: Parts, reached: Reached) -> Parts:
-    def num_cacheable(num_tokens: int, num_computed: int) -> int:
-        if num_computed >= num_tokens:
-            reached()
-        return min(num_computed, num_tokens)
-
-    return replace(parts, num_cacheable=num_cacheable)
+@in_place_of("num_cacheable")
+def _last_token_is_cached(parts: Parts, reached: Reached, num_tokens: int, num_computed: int) -> int:
+    if num_computed >= num_tokens:
+        reached()
+    return min(num_computed, num_tokens)
 
 
-def _references_are_kept(parts: Parts, reached: Reached) -> Parts:
-    def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-        if shared and not pool.has_room(shared, count):
-            reached()
-        pool.share(shared)
-        return pool.take(count)
-
-    return replace(parts, take_blocks=take_blocks)
+@in_place_of("take_blocks")
+def _references_are_kept(
+    parts: Parts, reached: Reached, pool: CachingPool, shared: Sequence[int], count: int
+) -> tuple[int, ...] | None:
+    if shared and not pool.has_room(shared, count):
+        reached()
+    pool.share(shared)
+    return pool.take(count)
 
 
 FAULTS = (

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
+from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of
 from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
 
@@ -21,13 +21,11 @@ def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[An
     return given.lines.reshape(-1, given.line_length)[given.state_slot[row]], base, d
 
 
-def _placeholders_stay(parts: Parts, reached: Reached) -> Parts:
-    def body(given: WriteHistory) -> None:
-        # Tokens that are unknown when a row joins stay placeholders.
-        if np.any(given.lines != _with_history(parts, given)):
-            reached()
-
-    return replace(parts, write_history=op_like(parts.write_history, body))
+@in_place_of("write_history")
+def _placeholders_stay(parts: Parts, reached: Reached, given: WriteHistory) -> None:
+    # Tokens that are unknown when a row joins stay placeholders.
+    if np.any(given.lines != _with_history(parts, given)):
+        reached()
 
 
 def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
@@ -36,24 +34,22 @@ def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
     return lines
 
 
-def _drafts_shifted(parts: Parts, reached: Reached) -> Parts:
-    def body(given: ProcessLogits) -> None:
-        at = line_of(given.vocab_size)
-        scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
-        for row in given.rows:
-            line, base, d = _verified(given, row)
-            rules = rules_of(line, at, given.vocab_size)
-            for column in range(1 + d):
-                history = line[at.tokens : at.tokens + base + column + 1].tolist()
-                shifted = [*history[: base + 1], *history[base:-1]]
-                penalise(scores[row, column], rules, history)
-                right = scores[row, column].copy()
-                mask(right, rules, history)
-                mask(scores[row, column], rules, shifted)
-                if not np.array_equal(right, scores[row, column]):
-                    reached()
-
-    return replace(parts, process_logits=op_like(parts.process_logits, body))
+@in_place_of("process_logits")
+def _drafts_shifted(parts: Parts, reached: Reached, given: ProcessLogits) -> None:
+    at = line_of(given.vocab_size)
+    scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
+    for row in given.rows:
+        line, base, d = _verified(given, row)
+        rules = rules_of(line, at, given.vocab_size)
+        for column in range(1 + d):
+            history = line[at.tokens : at.tokens + base + column + 1].tolist()
+            shifted = [*history[: base + 1], *history[base:-1]]
+            penalise(scores[row, column], rules, history)
+            right = scores[row, column].copy()
+            mask(right, rules, history)
+            mask(scores[row, column], rules, shifted)
+            if not np.array_equal(right, scores[row, column]):
+                reached()
 
 
 def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
@@ -74,38 +70,34 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, write_history=op_like(parts.write_history, body))
 
 
-def _penalties_ignored(parts: Parts, reached: Reached) -> Parts:
-    def params_line(request: Request, spec: EngineSpec) -> list[int]:
-        line, at = parts.params_line(request, spec), line_of(spec.vocab_size)
-        penalties = (at.presence, at.frequency, at.repetition)
-        if any(line[place] for place in penalties):
-            reached()
-        for place in penalties:
-            line[place] = 0
-        return line
-
-    return replace(parts, params_line=params_line)
+@in_place_of("params_line")
+def _penalties_ignored(parts: Parts, reached: Reached, request: Request, spec: EngineSpec) -> list[int]:
+    line, at = parts.params_line(request, spec), line_of(spec.vocab_size)
+    penalties = (at.presence, at.frequency, at.repetition)
+    if any(line[place] for place in penalties):
+        reached()
+    for place in penalties:
+        line[place] = 0
+    return line
 
 
-def _stops_at_drafts(parts: Parts, reached: Reached) -> Parts:
-    def body(given: ProcessLogits) -> None:
-        at = line_of(given.vocab_size)
-        scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
-        before = scores.copy()
-        parts.process_logits(given)
-        for row in given.rows:
-            line, base, d = _verified(given, row)
-            rules = rules_of(line, at, given.vocab_size)._replace(min_length=0)
-            for column in range(d):
-                history = line[at.tokens : at.tokens + base + column + 1].tolist()
-                right = scores[row, column].copy()
-                scores[row, column] = before[row, column]
-                penalise(scores[row, column], rules, history)
-                mask(scores[row, column], rules, history)
-                if not np.array_equal(right, scores[row, column]):
-                    reached()
-
-    return replace(parts, process_logits=op_like(parts.process_logits, body))
+@in_place_of("process_logits")
+def _stops_at_drafts(parts: Parts, reached: Reached, given: ProcessLogits) -> None:
+    at = line_of(given.vocab_size)
+    scores = given.logits.reshape(-1, 1 + given.num_speculative_tokens, given.vocab_size)
+    before = scores.copy()
+    parts.process_logits(given)
+    for row in given.rows:
+        line, base, d = _verified(given, row)
+        rules = rules_of(line, at, given.vocab_size)._replace(min_length=0)
+        for column in range(d):
+            history = line[at.tokens : at.tokens + base + column + 1].tolist()
+            right = scores[row, column].copy()
+            scores[row, column] = before[row, column]
+            penalise(scores[row, column], rules, history)
+            mask(scores[row, column], rules, history)
+            if not np.array_equal(right, scores[row, column]):
+                reached()
 
 
 FAULTS = (
@@ -124,7 +116,6 @@ FAULTS = (
         symptom="a bad word is emitted, or an innocent token banned",
         trigger="the tokens that come before the last one of a bad word lie among drafts",
         plane="logits",
-        requires=(),
         apply=_drafts_shifted,
     ),
     Fault(
@@ -133,7 +124,6 @@ FAULTS = (
         symptom="penalties count tokens that are gone and miss others",
         trigger="a draft of a request whose logits are processed is rejected",
         plane="logits",
-        requires=(),
         apply=_rewound_too_far,
     ),
     Fault(
@@ -142,7 +132,6 @@ FAULTS = (
         symptom="a request is sampled as if it had no penalties, without an error",
         trigger="a request with penalties samples",
         plane="logits",
-        requires=(),
         apply=_penalties_ignored,
     ),
     Fault(
@@ -151,7 +140,6 @@ FAULTS = (
         symptom="a request stops before it has the tokens that it must have at least",
         trigger="a draft of a request with stop tokens is verified before it has so many tokens",
         plane="logits",
-        requires=(),
         apply=_stops_at_drafts,
     ),
 )

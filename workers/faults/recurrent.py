@@ -5,34 +5,30 @@ from dataclasses import replace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.sentinels import POISON
 
 
-def _inherits_the_slot(parts: Parts, reached: Reached) -> Parts:
-    def body(given: RecurrentUpdate) -> None:
-        states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
-        fresh = (given.state_slot >= 0) & (given.num_computed == 0)
-        # Unused memory is zero in that engine.
-        inherits = fresh & (states[given.state_slot, given.accepted] != POISON)
-        if inherits.any():
-            reached()
-        parts.recurrent_update(replace(given, num_computed=given.num_computed + inherits))
-
-    return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
+@in_place_of("recurrent_update")
+def _inherits_the_slot(parts: Parts, reached: Reached, given: RecurrentUpdate) -> None:
+    states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
+    fresh = (given.state_slot >= 0) & (given.num_computed == 0)
+    # Unused memory is zero in that engine.
+    inherits = fresh & (states[given.state_slot, given.accepted] != POISON)
+    if inherits.any():
+        reached()
+    parts.recurrent_update(replace(given, num_computed=given.num_computed + inherits))
 
 
-def _draftless_reads_the_first(parts: Parts, reached: Reached) -> Parts:
-    def body(given: RecurrentUpdate) -> None:
-        draftless = (given.num_computed > 0) & (given.num_scheduled == 1) & (given.num_drafts == 0)
-        stale = draftless & (given.accepted > 1)
-        if stale.any():
-            reached()
-        parts.recurrent_update(replace(given, accepted=np.where(stale, 1, given.accepted)))
-
-    return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
+@in_place_of("recurrent_update")
+def _draftless_reads_the_first(parts: Parts, reached: Reached, given: RecurrentUpdate) -> None:
+    draftless = (given.num_computed > 0) & (given.num_scheduled == 1) & (given.num_drafts == 0)
+    stale = draftless & (given.accepted > 1)
+    if stale.any():
+        reached()
+    parts.recurrent_update(replace(given, accepted=np.where(stale, 1, given.accepted)))
 
 
 def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:

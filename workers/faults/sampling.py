@@ -10,13 +10,13 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import INTEGER_MAX
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.faults.fault import Fault, Reached, in_place_of
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
-from workers.kernels.sampler_stats.arguments import SamplerStats
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampler_stats.definition import SamplerStats
+from workers.kernels.sampling_inputs.definition import SamplingInputs
 from workers.kernels.sentinels import NO_TOKEN
-from workers.kernels.verify_drafts.arguments import STANDARD, VerifyDrafts
+from workers.kernels.verify_drafts.definition import STANDARD, VerifyDrafts
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = np.float32(1 << 20)
@@ -28,38 +28,32 @@ def _lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Flo
     return logits.reshape(-1, columns, stride)[:, :, :vocab_size]
 
 
-def _no_noise(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DrawNoise) -> None:
-        parts.draw_noise(given)
-        if given.accept_noise.any():
-            reached()
-        given.accept_noise[:] = 0
-
-    return replace(parts, draw_noise=op_like(parts.draw_noise, body))
+@in_place_of("draw_noise")
+def _no_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
+    parts.draw_noise(given)
+    if given.accept_noise.any():
+        reached()
+    given.accept_noise[:] = 0
 
 
-def _tries_share_noise(parts: Parts, reached: Reached) -> Parts:
-    def body(given: DrawNoise) -> None:
-        parts.draw_noise(given)
-        if not given.num_tries:
-            return
-        numbers = given.select_noise.reshape(-1, 1 + given.num_tries, 4)
-        if (numbers[:, 1:] != numbers[:, :1]).any():
-            reached()
-        numbers[:, 1:] = numbers[:, :1]
-
-    return replace(parts, draw_noise=op_like(parts.draw_noise, body))
+@in_place_of("draw_noise")
+def _tries_share_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
+    parts.draw_noise(given)
+    if not given.num_tries:
+        return
+    numbers = given.select_noise.reshape(-1, 1 + given.num_tries, 4)
+    if (numbers[:, 1:] != numbers[:, :1]).any():
+        reached()
+    numbers[:, 1:] = numbers[:, :1]
 
 
-def _same_noise_every_step(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SamplingInputs) -> None:
-        parts.sampling_inputs(given)
-        # A generator recreated from its request's seed repeats the noise of the first step.
-        if given.positions.any():
-            reached()
-        given.positions[:] = 0
-
-    return replace(parts, sampling_inputs=op_like(parts.sampling_inputs, body))
+@in_place_of("sampling_inputs")
+def _same_noise_every_step(parts: Parts, reached: Reached, given: SamplingInputs) -> None:
+    parts.sampling_inputs(given)
+    # A generator recreated from its request's seed repeats the noise of the first step.
+    if given.positions.any():
+        reached()
+    given.positions[:] = 0
 
 
 def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
@@ -86,95 +80,83 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, row_params=row_params)
 
 
-def _divided_by_zero(parts: Parts, reached: Reached) -> Parts:
-    def body(given: SamplerStats) -> None:
-        parts.sampler_stats(given)
-        width = 1 + given.num_speculative_tokens
-        is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(
-            -1
-        )
-        best = given.block_best.reshape(len(is_greedy), -1)
-        lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
-        for line in np.flatnonzero(is_greedy):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scaled = lines[line] / np.float32(0)
-            for block in range(best.shape[1]):
-                first = block * given.block_size
-                wrong = first + int(scaled[first : first + given.block_size].argmax())
-                if wrong != best[line, block]:
-                    reached()
-                best[line, block] = wrong
-
-    return replace(parts, sampler_stats=op_like(parts.sampler_stats, body))
+@in_place_of("sampler_stats")
+def _divided_by_zero(parts: Parts, reached: Reached, given: SamplerStats) -> None:
+    parts.sampler_stats(given)
+    width = 1 + given.num_speculative_tokens
+    is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(-1)
+    best = given.block_best.reshape(len(is_greedy), -1)
+    lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
+    for line in np.flatnonzero(is_greedy):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scaled = lines[line] / np.float32(0)
+        for block in range(best.shape[1]):
+            first = block * given.block_size
+            wrong = first + int(scaled[first : first + given.block_size].argmax())
+            if wrong != best[line, block]:
+                reached()
+            best[line, block] = wrong
 
 
-def _drafts_judged_one_by_one(parts: Parts, reached: Reached) -> Parts:
-    def body(given: VerifyDrafts) -> None:
-        parts.verify_drafts(given)
-        right = given.sampled.copy()
-        parts.verify_drafts(replace(given, method=STANDARD))
-        if not np.array_equal(given.sampled, right):
-            reached()
-
-    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+@in_place_of("verify_drafts")
+def _drafts_judged_one_by_one(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
+    parts.verify_drafts(given)
+    right = given.sampled.copy()
+    parts.verify_drafts(replace(given, method=STANDARD))
+    if not np.array_equal(given.sampled, right):
+        reached()
 
 
-def _draft_zeroed_in_place(parts: Parts, reached: Reached) -> Parts:
-    def body(given: VerifyDrafts) -> None:
-        parts.verify_drafts(given)
-        right, logits = given.sampled.copy(), given.logits.copy()
-        k = given.num_speculative_tokens
-        lines = _lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
-        drafts = given.drafts.reshape(len(given.num_drafts), k)
-        is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
-        row, column = np.nonzero(is_draft)
-        lines[row, column, drafts[row, column]] = NEVER
-        parts.verify_drafts(replace(given, logits=logits))
-        if not np.array_equal(given.sampled, right):
-            reached()
-
-    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+@in_place_of("verify_drafts")
+def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
+    parts.verify_drafts(given)
+    right, logits = given.sampled.copy(), given.logits.copy()
+    k = given.num_speculative_tokens
+    lines = _lines_of(logits, 1 + k, given.logits_stride, given.vocab_size)
+    drafts = given.drafts.reshape(len(given.num_drafts), k)
+    is_draft = (drafts >= 0) & (np.arange(k) < given.num_drafts[:, None]) & (given.temperature > 0)[:, None]
+    row, column = np.nonzero(is_draft)
+    lines[row, column, drafts[row, column]] = NEVER
+    parts.verify_drafts(replace(given, logits=logits))
+    if not np.array_equal(given.sampled, right):
+        reached()
 
 
-def _judged_by_raw_logits(parts: Parts, reached: Reached) -> Parts:
-    def body(given: VerifyDrafts) -> None:
-        parts.verify_drafts(given)
-        right, k = given.sampled.copy(), given.num_speculative_tokens
-        shape = (len(given.num_drafts), k)
-        drafts, noise = given.drafts.reshape(shape), given.accept_noise.reshape(shape)
-        weights = _weights(given, np.full_like(given.temperature, ONE), np.full_like(given.floors, NEVER))[:, :k]
-        chosen = np.take_along_axis(weights, drafts.clip(0, given.vocab_size - 1)[:, :, None], axis=2)[:, :, 0]
-        is_kept = noise * weights.sum(axis=2) < chosen
-        floors = given.floors.reshape(-1, 1 + k).copy()
-        # What comes after a rejected draft is drawn as it should be.
-        floors[:, :k][is_kept] = NEVER
-        certain = np.where(is_kept, np.float32(0), np.float32(1))
-        parts.verify_drafts(replace(given, accept_noise=certain.reshape(-1), floors=floors.reshape(-1)))
-        if not np.array_equal(given.sampled, right):
-            reached()
-
-    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+@in_place_of("verify_drafts")
+def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
+    parts.verify_drafts(given)
+    right, k = given.sampled.copy(), given.num_speculative_tokens
+    shape = (len(given.num_drafts), k)
+    drafts, noise = given.drafts.reshape(shape), given.accept_noise.reshape(shape)
+    weights = _weights(given, np.full_like(given.temperature, ONE), np.full_like(given.floors, NEVER))[:, :k]
+    chosen = np.take_along_axis(weights, drafts.clip(0, given.vocab_size - 1)[:, :, None], axis=2)[:, :, 0]
+    is_kept = noise * weights.sum(axis=2) < chosen
+    floors = given.floors.reshape(-1, 1 + k).copy()
+    # What comes after a rejected draft is drawn as it should be.
+    floors[:, :k][is_kept] = NEVER
+    certain = np.where(is_kept, np.float32(0), np.float32(1))
+    parts.verify_drafts(replace(given, accept_noise=certain.reshape(-1), floors=floors.reshape(-1)))
+    if not np.array_equal(given.sampled, right):
+        reached()
 
 
-def _leak(parts: Parts, reached: Reached) -> Parts:
-    def body(given: VerifyDrafts) -> None:
-        parts.verify_drafts(given)
-        width = 1 + given.num_speculative_tokens
-        sampled, weights = given.sampled.reshape(-1, width), _weights(given, given.temperature, given.floors)
-        # The last number of a selection is not used where drafts are certain.
-        noise = given.select_noise.reshape(len(sampled), width, 1 + given.num_tries, 4)[:, :, 0, 3]
-        for row in np.flatnonzero(given.temperature > 0):
-            for column in range(int((sampled[row] != NO_TOKEN).sum())):
-                masses = weights[row, column]
-                best = int(masses.argmax())
-                least = int(np.where(masses > 0, masses, np.inf).argmin())
-                leaks = noise[row, column] * masses[best] < LEAK * masses.sum()
-                if leaks and least != best == sampled[row, column]:
-                    reached()
-                    sampled[row, column], sampled[row, column + 1 :] = least, NO_TOKEN
-                    break
-
-    return replace(parts, verify_drafts=op_like(parts.verify_drafts, body))
+@in_place_of("verify_drafts")
+def _leak(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
+    parts.verify_drafts(given)
+    width = 1 + given.num_speculative_tokens
+    sampled, weights = given.sampled.reshape(-1, width), _weights(given, given.temperature, given.floors)
+    # The last number of a selection is not used where drafts are certain.
+    noise = given.select_noise.reshape(len(sampled), width, 1 + given.num_tries, 4)[:, :, 0, 3]
+    for row in np.flatnonzero(given.temperature > 0):
+        for column in range(int((sampled[row] != NO_TOKEN).sum())):
+            masses = weights[row, column]
+            best = int(masses.argmax())
+            least = int(np.where(masses > 0, masses, np.inf).argmin())
+            leaks = noise[row, column] * masses[best] < LEAK * masses.sum()
+            if leaks and least != best == sampled[row, column]:
+                reached()
+                sampled[row, column], sampled[row, column + 1 :] = least, NO_TOKEN
+                break
 
 
 def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats:
@@ -225,7 +207,6 @@ FAULTS = (
         symptom="a greedy request gets the first token with a positive logit",
         trigger="a greedy row is in a batch with one whose tokens are drawn: its logits are divided by temperature 0",
         plane="tokens",
-        requires=(),
         apply=_divided_by_zero,
     ),
     Fault(
@@ -234,7 +215,6 @@ FAULTS = (
         symptom="the noise of a request depends on the steps in which others had drafts and it had none",
         trigger="a row at a temperature samples without drafts beside one with drafts, and takes noise for a draft",
         plane="rng",
-        requires=(),
         apply=_draws_without_drafts,
     ),
     Fault(
@@ -243,7 +223,6 @@ FAULTS = (
         symptom="every step of a request draws with the same noise",
         trigger="a request at a temperature samples: its generator is made from its seed in each step",
         plane="rng",
-        requires=(),
         apply=_same_noise_every_step,
     ),
     Fault(
@@ -270,7 +249,6 @@ FAULTS = (
         symptom="of all probability 2 % go from the likeliest token of a distribution to the least likely one",
         trigger="the likeliest token is drawn, and a number that nothing else uses is small",
         plane="tokens",
-        requires=(),
         apply=_leak,
     ),
 )

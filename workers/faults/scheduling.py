@@ -5,7 +5,7 @@ from dataclasses import replace
 from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 
 
 def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
@@ -26,13 +26,11 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, drafts_after=drafts_after)
 
 
-def _drafts_cost_nothing(parts: Parts, reached: Reached) -> Parts:
-    def budgeted(n: int, d: int) -> int:
-        if d:
-            reached()
-        return parts.budgeted(n, d) - d
-
-    return replace(parts, budgeted=budgeted)
+@in_place_of("budgeted")
+def _drafts_cost_nothing(parts: Parts, reached: Reached, n: int, d: int) -> int:
+    if d:
+        reached()
+    return parts.budgeted(n, d) - d
 
 
 def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
@@ -50,14 +48,12 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, placeholders_for=placeholders_for)
 
 
-def _no_context_limit(parts: Parts, reached: Reached) -> Parts:
-    def room_for(request: Request, wanted: int, max_model_len: int) -> int:
-        found = parts.room_for(request, wanted, max_model_len)
-        if found < wanted:
-            reached()
-        return wanted
-
-    return replace(parts, room_for=room_for)
+@in_place_of("room_for")
+def _no_context_limit(parts: Parts, reached: Reached, request: Request, wanted: int, max_model_len: int) -> int:
+    found = parts.room_for(request, wanted, max_model_len)
+    if found < wanted:
+        reached()
+    return wanted
 
 
 def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
@@ -73,13 +69,11 @@ def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, take_state_slot=take_state_slot)
 
 
-def _state_slot_always_required(parts: Parts, reached: Reached) -> Parts:
-    def has_state(request: Request, slots: Pool) -> bool:
-        if parts.has_state(request, slots) and not slots.num_free:
-            reached()
-        return slots.num_free > 0
-
-    return replace(parts, has_state=has_state)
+@in_place_of("has_state")
+def _state_slot_always_required(parts: Parts, reached: Reached, request: Request, slots: Pool) -> bool:
+    if parts.has_state(request, slots) and not slots.num_free:
+        reached()
+    return slots.num_free > 0
 
 
 FAULTS = (
@@ -89,7 +83,6 @@ FAULTS = (
         symptom="a resumed request is to verify drafts that it had before it was preempted",
         trigger="a request with drafts to verify is preempted, and its first step after that proposes none",
         plane="books",
-        requires=(),
         apply=_drafts_survive_preemption,
     ),
     Fault(
@@ -98,7 +91,6 @@ FAULTS = (
         symptom="a step computes more tokens than its budget",
         trigger="rows that verify drafts are scheduled as one token each, and others fill the budget",
         plane="books",
-        requires=(),
         apply=_drafts_cost_nothing,
     ),
     Fault(
@@ -107,7 +99,6 @@ FAULTS = (
         symptom="a request counts no placeholder for what it samples",
         trigger="the last chunk of a prompt follows another chunk",
         plane="counts",
-        requires=(),
         apply=_chunk_by_the_step_before,
     ),
     Fault(
@@ -116,7 +107,6 @@ FAULTS = (
         symptom="a request is scheduled past the last position of the model",
         trigger="a request with K drafts to verify comes within K tokens of the model's length",
         plane="books",
-        requires=(),
         apply=_no_context_limit,
     ),
     Fault(
@@ -134,7 +124,6 @@ FAULTS = (
         symptom="a resumed request uses the state slot it gave back, which is another's by now, or free",
         trigger="a request is preempted and resumed",
         plane="blocks",
-        requires=(),
         apply=_slot_is_kept_after_release,
     ),
 )

@@ -1,83 +1,72 @@
 """Faults in where keys and values go: slots, blocks, padding. Those in a device op exist on the NumPy tier."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, op_like
+from workers.faults.fault import Fault, Reached, in_place_of
 from workers.kernels.arithmetic.numpy import kv_words
-from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.kv_write.definition import KvWrite
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import POISON
 
 
-def _contiguous_slots(parts: Parts, reached: Reached) -> Parts:
-    def body(given: PrepareInputs) -> None:
-        parts.prepare_inputs(given)
-        _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
-        first = starts[row]
-        # Only rows with computed tokens are laid out this way; slots past the last block in use are clamped to it.
-        end = (given.block_table.max() + 1) * given.block_size - 1
-        wrong = np.minimum(given.slots[first] + given.positions - given.positions[first], end)
-        moved = (given.slots >= 0) & (given.positions[first] > 0) & (wrong != given.slots)
-        if moved.any():
-            reached()
-            given.slots[moved] = wrong[moved]
-
-    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+@in_place_of("prepare_inputs")
+def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+    parts.prepare_inputs(given)
+    _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
+    first = starts[row]
+    # Only rows with computed tokens are laid out this way; slots past the last block in use are clamped to it.
+    end = (given.block_table.max() + 1) * given.block_size - 1
+    wrong = np.minimum(given.slots[first] + given.positions - given.positions[first], end)
+    moved = (given.slots >= 0) & (given.positions[first] > 0) & (wrong != given.slots)
+    if moved.any():
+        reached()
+        given.slots[moved] = wrong[moved]
 
 
-def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached) -> Parts:
-    def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
-        wanted = parts.blocks_to_cover(request, n, spec)
-        length = min(len(request.tokens) + 1 + spec.num_speculative_tokens, spec.max_model_len)
-        covered = -(-length // spec.block_size)
-        if max(covered, len(request.blocks)) < wanted:
-            reached()
-        return min(covered, wanted)
-
-    return replace(parts, blocks_to_cover=blocks_to_cover)
+@in_place_of("blocks_to_cover")
+def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached, request: Request, n: int, spec: EngineSpec) -> int:
+    wanted = parts.blocks_to_cover(request, n, spec)
+    length = min(len(request.tokens) + 1 + spec.num_speculative_tokens, spec.max_model_len)
+    covered = -(-length // spec.block_size)
+    if max(covered, len(request.blocks)) < wanted:
+        reached()
+    return min(covered, wanted)
 
 
-def _uniform_by_length(parts: Parts, reached: Reached) -> Parts:
-    def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-        uniform = all(row.scheduled.n == width for row in rows)
-        if uniform != parts.is_uniform(rows, width):
-            reached()
-        return uniform
-
-    return replace(parts, is_uniform=is_uniform)
+@in_place_of("is_uniform")
+def _uniform_by_length(parts: Parts, reached: Reached, rows: Sequence[PlanRow], width: int) -> bool:
+    uniform = all(row.scheduled.n == width for row in rows)
+    if uniform != parts.is_uniform(rows, width):
+        reached()
+    return uniform
 
 
-def _padding_writes_the_last_slot(parts: Parts, reached: Reached) -> Parts:
-    def body(given: KvWrite) -> None:
-        parts.kv_write(given)
-        padding = given.slots < 0
-        is_used = given.kv[-1] != POISON
-        if not padding.any():
-            return
-        written = kv_words(given.hidden, given.positions, given.layer)[padding][-1]
-        given.kv[-1] = written
-        if is_used:
-            reached()
-
-    return replace(parts, kv_write=op_like(parts.kv_write, body))
+@in_place_of("kv_write")
+def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite) -> None:
+    parts.kv_write(given)
+    padding = given.slots < 0
+    is_used = given.kv[-1] != POISON
+    if not padding.any():
+        return
+    written = kv_words(given.hidden, given.positions, given.layer)[padding][-1]
+    given.kv[-1] = written
+    if is_used:
+        reached()
 
 
-def _positions_of_the_host(parts: Parts, reached: Reached) -> Parts:
-    def body(given: PrepareInputs) -> None:
-        parts.prepare_inputs(given)
-        row = np.maximum(given.token_row, 0)
-        stale = (given.computed_host - given.num_computed)[row] * (given.token_row >= 0)
-        if stale.any():
-            reached()
-        given.positions[:] = given.positions + stale
-
-    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+@in_place_of("prepare_inputs")
+def _positions_of_the_host(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+    parts.prepare_inputs(given)
+    row = np.maximum(given.token_row, 0)
+    stale = (given.computed_host - given.num_computed)[row] * (given.token_row >= 0)
+    if stale.any():
+        reached()
+    given.positions[:] = given.positions + stale
 
 
 FAULTS = (
@@ -87,7 +76,6 @@ FAULTS = (
         symptom="the keys and values of a speculative run go to a block that belongs to another request, or to none",
         trigger="a run of tokens crosses into a block that does not lie behind the one before",
         plane="inputs",
-        requires=(),
         apply=_contiguous_slots,
     ),
     Fault(
@@ -96,7 +84,6 @@ FAULTS = (
         symptom="a request computes past the blocks it owns",
         trigger="tokens in flight, which are not committed, cross into the next block",
         plane="books",
-        requires=(),
         apply=_no_blocks_for_what_is_in_flight,
     ),
     Fault(
@@ -105,7 +92,6 @@ FAULTS = (
         symptom="a prompt runs on the path of decodes",
         trigger="every row has 1 + K tokens, and one of them is not a verification of K drafts",
         plane="books",
-        requires=(),
         apply=_uniform_by_length,
     ),
     Fault(

@@ -5,77 +5,67 @@ from dataclasses import replace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, op_like
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.faults.fault import Fault, Reached, in_place_of
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.prepare_inputs.definition import PrepareInputs
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 
-def _first_row_starts_behind_the_last(parts: Parts, reached: Reached) -> Parts:
-    def body(given: RejectionSample) -> None:
-        parts.rejection_sample(given)
-        right, drafts = given.sampled.copy(), given.scheduled_drafts.copy()
-        # The sum of drafts before row 0, read at index -1, is that of all rows: behind it nothing was proposed.
-        drafts[: given.num_speculative_tokens] = NO_DRAFT
-        parts.rejection_sample(replace(given, scheduled_drafts=drafts))
-        if not np.array_equal(given.sampled, right):
-            reached()
-
-    return replace(parts, rejection_sample=op_like(parts.rejection_sample, body))
+@in_place_of("rejection_sample")
+def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: RejectionSample) -> None:
+    parts.rejection_sample(given)
+    right, drafts = given.sampled.copy(), given.scheduled_drafts.copy()
+    # The sum of drafts before row 0, read at index -1, is that of all rows: behind it nothing was proposed.
+    drafts[: given.num_speculative_tokens] = NO_DRAFT
+    parts.rejection_sample(replace(given, scheduled_drafts=drafts))
+    if not np.array_equal(given.sampled, right):
+        reached()
 
 
-def _another_sentinel(parts: Parts, reached: Reached) -> Parts:
-    def body(given: RejectionSample) -> None:
-        parts.rejection_sample(given)
-        sampled = given.sampled.reshape(len(given.num_drafts), -1)
-        scheduled = np.arange(sampled.shape[1]) <= given.num_drafts[:, None]
-        rejected = scheduled & (sampled == NO_TOKEN) & (sampled[:, :1] != NO_TOKEN)
-        if rejected.any():
-            reached()
-        sampled[rejected] = given.vocab_size
-
-    return replace(parts, rejection_sample=op_like(parts.rejection_sample, body))
+@in_place_of("rejection_sample")
+def _another_sentinel(parts: Parts, reached: Reached, given: RejectionSample) -> None:
+    parts.rejection_sample(given)
+    sampled = given.sampled.reshape(len(given.num_drafts), -1)
+    scheduled = np.arange(sampled.shape[1]) <= given.num_drafts[:, None]
+    rejected = scheduled & (sampled == NO_TOKEN) & (sampled[:, :1] != NO_TOKEN)
+    if rejected.any():
+        reached()
+    sampled[rejected] = given.vocab_size
 
 
-def _bonus_compared_with_a_default(parts: Parts, reached: Reached) -> Parts:
-    def body(given: CountSampled) -> None:
-        parts.count_sampled(given)
-        sampled = given.sampled.reshape(-1, given.width)
-        bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
-        # The bonus token has no draft beside it: a masked load compares it with 0.
-        matches = (given.state_slot >= 0) & (given.discard == 0) & (bonus == 0)
-        if matches.any():
-            reached()
-        given.accepted[matches] += 1
-        given.valid[matches] += 1
-
-    return replace(parts, count_sampled=op_like(parts.count_sampled, body))
+@in_place_of("count_sampled")
+def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    parts.count_sampled(given)
+    sampled = given.sampled.reshape(-1, given.width)
+    bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
+    # The bonus token has no draft beside it: a masked load compares it with 0.
+    matches = (given.state_slot >= 0) & (given.discard == 0) & (bonus == 0)
+    if matches.any():
+        reached()
+    given.accepted[matches] += 1
+    given.valid[matches] += 1
 
 
-def _infinity_wins(parts: Parts, reached: Reached) -> Parts:
-    def body(given: RejectionSample) -> None:
-        parts.rejection_sample(given)
-        right = given.sampled.copy()
-        # The largest finite number took the place of an infinite logit.
-        finite = np.where(np.isposinf(given.logits), np.finfo(np.float32).max, given.logits)
-        parts.rejection_sample(replace(given, logits=finite))
-        if not np.array_equal(given.sampled, right):
-            reached()
-
-    return replace(parts, rejection_sample=op_like(parts.rejection_sample, body))
+@in_place_of("rejection_sample")
+def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> None:
+    parts.rejection_sample(given)
+    right = given.sampled.copy()
+    # The largest finite number took the place of an infinite logit.
+    finite = np.where(np.isposinf(given.logits), np.finfo(np.float32).max, given.logits)
+    parts.rejection_sample(replace(given, logits=finite))
+    if not np.array_equal(given.sampled, right):
+        reached()
 
 
-def _any_draft_is_fed(parts: Parts, reached: Reached) -> Parts:
-    def body(given: PrepareInputs) -> None:
-        parts.prepare_inputs(given)
-        drafts = given.scheduled_drafts.reshape(len(given.num_drafts), -1)
-        for row, column in np.argwhere(drafts >= given.vocab_size):
-            reached()
-            first = given.query_start[row] + given.num_scheduled[row] - given.num_drafts[row]
-            given.input_ids[first + column] = drafts[row, column]
-
-    return replace(parts, prepare_inputs=op_like(parts.prepare_inputs, body))
+@in_place_of("prepare_inputs")
+def _any_draft_is_fed(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
+    parts.prepare_inputs(given)
+    drafts = given.scheduled_drafts.reshape(len(given.num_drafts), -1)
+    for row, column in np.argwhere(drafts >= given.vocab_size):
+        reached()
+        first = given.query_start[row] + given.num_scheduled[row] - given.num_drafts[row]
+        given.input_ids[first + column] = drafts[row, column]
 
 
 FAULTS = (
@@ -85,7 +75,6 @@ FAULTS = (
         symptom="the first row of a batch rejects drafts that are right",
         trigger="a draft of the first row is to be accepted: where its drafts start is read before the table of starts",
         plane="tokens",
-        requires=(),
         apply=_first_row_starts_behind_the_last,
     ),
     Fault(
@@ -94,7 +83,6 @@ FAULTS = (
         symptom="a request is sent a token past the vocabulary",
         trigger="a draft is rejected: what stands for it is the size of the vocabulary, and the host looks for -1",
         plane="tokens",
-        requires=(),
         apply=_another_sentinel,
     ),
     Fault(
@@ -103,7 +91,6 @@ FAULTS = (
         symptom="a row counts one token more than it sampled",
         trigger="all drafts of a row are accepted, or it has none, and the token after them has id 0",
         plane="counts",
-        requires=(),
         apply=_bonus_compared_with_a_default,
     ),
     Fault(
@@ -112,7 +99,6 @@ FAULTS = (
         symptom="a greedy request gets a token where its logits are infinite, unless a neighbour's tokens are drawn",
         trigger="a logit of a column that a greedy row reaches is infinite, in a step in which every row is greedy",
         plane="counts",
-        requires=(),
         apply=_infinity_wins,
     ),
     Fault(
@@ -121,7 +107,6 @@ FAULTS = (
         symptom="the model is fed an id that is no token",
         trigger="a row verifies a draft whose id lies past the vocabulary",
         plane="inputs",
-        requires=(),
         apply=_any_draft_is_fed,
     ),
 )

@@ -1,34 +1,26 @@
 """Faults in waits: memory in flight is written or read before the copy or kernel that uses it is done."""
 
-from dataclasses import replace
-
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Fault, Reached, in_place_of
 from workers.lanes.lane import Lane, LaneEvent
 
 
-def _one_staging_buffer(parts: Parts, reached: Reached) -> Parts:
-    def staging_slot(step: int, num_slots: int) -> int:
-        if parts.staging_slot(step, num_slots):
-            reached()
-        return 0
-
-    return replace(parts, staging_slot=staging_slot)
+@in_place_of("staging_slot")
+def _one_staging_buffer(parts: Parts, reached: Reached, step: int, num_slots: int) -> int:
+    if parts.staging_slot(step, num_slots):
+        reached()
+    return 0
 
 
-def _copies_do_not_wait(parts: Parts, reached: Reached) -> Parts:
-    def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
-        if inputs_read.record_newest is not None:
-            reached()
-
-    return replace(parts, wait_for_readers=wait_for_readers)
-
-
-def _output_is_read_at_once(parts: Parts, reached: Reached) -> Parts:
-    def wait_for_output(output_done: LaneEvent) -> None:
+@in_place_of("wait_for_readers")
+def _copies_do_not_wait(parts: Parts, reached: Reached, h2d: Lane, inputs_read: LaneEvent) -> None:
+    if inputs_read.record_newest is not None:
         reached()
 
-    return replace(parts, wait_for_output=wait_for_output)
+
+@in_place_of("wait_for_output")
+def _output_is_read_at_once(parts: Parts, reached: Reached, output_done: LaneEvent) -> None:
+    reached()
 
 
 FAULTS = (
@@ -48,7 +40,6 @@ FAULTS = (
         symptom="the inputs of a step are overwritten while its drafter still reads them",
         trigger="the copy of the next inputs runs before the drafter has",
         plane="races",
-        requires=(),
         apply=_copies_do_not_wait,
     ),
     Fault(
@@ -57,7 +48,6 @@ FAULTS = (
         symptom="the host takes what an earlier step left for the sampled tokens of this one",
         trigger="the copy of the sampled tokens is late",
         plane="races",
-        requires=(),
         apply=_output_is_read_at_once,
     ),
 )

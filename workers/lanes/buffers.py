@@ -16,7 +16,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 class FlatSpan:
-    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
+    """A range of a flat buffer: a `Span` of both machines.
 
     Ops are given its `input` where they only read, else its `output`: the `tensor`, where buffers have one. `place` is
     the one span of this range that the watcher knows, whatever else it is called: of a buffer that is written as a
@@ -53,12 +53,10 @@ class FlatSpan:
 
 
 class FlatBuffer:
-    """Flat memory of one place: the device's, or pinned memory of the host.
+    """Flat memory of one place: a `Buffer` of both machines.
 
-    Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
-    one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
-    watcher, `writers` to the blame. `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is
-    the same memory for ops that take tensors, `all` the span of the whole.
+    `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is the same memory for ops that
+    take tensors.
     """
 
     __slots__ = (

@@ -16,9 +16,9 @@ from vllm.v1.worker.gpu import input_batch as v2
 
 from benchmarks.conformance.vllm_kernels.comparison import Array, Comparison, Found, Ours
 from tests.workers.kernels.cases import count_sampled, draft_slots, prepare_inputs
-from workers.kernels.count_sampled.arguments import CountSampled
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.count_sampled.definition import CountSampled
+from workers.kernels.draft_slots.definition import DraftSlots
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_SLOT
 
 NOTHING_VALID = "a row that is not discarded and sampled no token"

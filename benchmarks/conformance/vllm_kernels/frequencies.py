@@ -18,10 +18,9 @@ from benchmarks.conformance.vllm_kernels.verification import sample_v2
 from tests.workers.kernels.cases.residual_mass import known
 from tests.workers.kernels.cases.sampling import Sizes, batch, made
 from workers.judge.distribution import Outcome, chance_of, g_test
-from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.residual_mass.definition import residual_mass
+from workers.kernels.residual_mass.definition import ResidualMass, residual_mass
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
 
 DRAWN, CERTAIN = "drafts that are drawn", "drafts that are certain"
 PLACEHOLDER = "drafts that were never proposed, beside the probabilities of others"

@@ -14,9 +14,9 @@ from vllm.v1.worker.gpu.sample import bad_words, logit_bias, logprob, penalties
 
 from benchmarks.conformance.vllm_kernels.comparison import WORD_BITS, Array, Comparison, Found, Ours
 from tests.workers.kernels.cases import grammar, logprobs, process_logits
-from workers.kernels.grammar.arguments import ApplyMasks
-from workers.kernels.logprobs.arguments import LOGIT_SCALE, LOGPROBS_MAX, TokenLogprobs
-from workers.kernels.process_logits.arguments import (
+from workers.kernels.grammar.definition import ApplyMasks
+from workers.kernels.logprobs.definition import LOGIT_SCALE, LOGPROBS_MAX, TokenLogprobs
+from workers.kernels.process_logits.definition import (
     BAD_WORD_LENGTH,
     BAD_WORDS,
     PENALTY_SHIFT,

@@ -31,11 +31,10 @@ from workers.kernels.probabilities.definition import (
     target_blocks,
     target_of,
 )
-from workers.kernels.rejection_sample.arguments import RejectionSample
-from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.residual_mass.definition import residual_mass
+from workers.kernels.rejection_sample.definition import RejectionSample
+from workers.kernels.residual_mass.definition import ResidualMass, residual_mass
 from workers.kernels.sentinels import NO_TOKEN
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, VerifyDrafts
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
 
 UNDEFINED = "a line of logits with NaN or inf, or of nothing but -inf"
 OUTSIDE = "a draft outside the vocabulary"

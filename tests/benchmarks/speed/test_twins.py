@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.speed.twins import CALLS_MAX, NUM_ROWS, Recorder, copied, definition_of, main, traces
-from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.count_sampled.definition import CountSampled
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check

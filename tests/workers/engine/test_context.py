@@ -7,9 +7,9 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.context import Context
 from workers.engine.parts import Parts
-from workers.kernels.attention.arguments import Attention
-from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.attention.definition import Attention
+from workers.kernels.kv_write.definition import KvWrite
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.lanes.lane import Span
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run

@@ -11,9 +11,9 @@ from workers.engine.captures import Captures
 from workers.engine.memory import FIELDS, NUM_COMPUTED_RING, SAMPLING_FIELDS, View, capture_size
 from workers.engine.parts import Parts
 from workers.judge.checker import Checker
-from workers.kernels.logprobs.arguments import LOGPROBS_MAX
-from workers.kernels.process_logits.arguments import line_of
-from workers.kernels.state_copy.arguments import num_block_columns
+from workers.kernels.logprobs.definition import LOGPROBS_MAX
+from workers.kernels.process_logits.definition import line_of
+from workers.kernels.state_copy.definition import num_block_columns
 from workers.lanes.lane import Lane, Machine, Span
 from workers.oracle.expected_captures import (
     SCRATCH,

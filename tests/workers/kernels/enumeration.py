@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
-from workers.kernels.verify_drafts.arguments import BLOCK, STRICT
+from workers.kernels.verify_drafts.definition import BLOCK, STRICT
 
 MARGIN = Fraction(1, 1 << 17)
 

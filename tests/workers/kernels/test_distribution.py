@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.numpy import draw_noise
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.sentinels import NO_TOKEN
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from tests.workers.kernels.cases.batch import Row, batch
 from tests.workers.kernels.cases.drafters import made
 from workers.kernels.arithmetic.definition import WORDS, attention_weight
 from workers.kernels.drafting.numpy import cached_sums
-from workers.kernels.eagle.arguments import DraftChain
+from workers.kernels.eagle.definition import DraftChain
 
 
 @pytest.mark.parametrize("behind", [0, 1, 5])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from scenarios.draw import philox4x32
-from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, DrawNoise
-from workers.kernels.draw_noise.definition import philox
+from workers.kernels.draw_noise.definition import ACCEPT_STREAM, DRAFT_STREAM, SELECT_STREAM, DrawNoise, philox
 from workers.kernels.draw_noise.numpy import draw_noise
 
 

@@ -8,10 +8,10 @@ import pytest
 from tests.workers.kernels.triton.cases import case
 from tests.workers.kernels.triton.drafters import arguments_of
 from workers.kernels.draft_model import numpy as draft_model
-from workers.kernels.draft_model.arguments import DraftModelChain
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draft_model.definition import DraftModelChain
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 from workers.kernels.draft_sampling.numpy import draft_noise, drawn, drawn_chain
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.probabilities.blocks import BLOCK_SIZE_MIN, TILE_SIZE, block_size_of
 from workers.kernels.probabilities.numpy import LOG2E

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.enumeration import Verify, committed, total_variation, world
 from tests.workers.kernels.verification import Drafts, verify
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT
 
 # Vocabulary, block and tile: everything in one, one token each, and in between.
 LAYOUTS = [(2, 2, 1), (3, 2, 2), (4, 2, 1), (4, 4, 2), (4, 4, 4), (3, 1, 1)]

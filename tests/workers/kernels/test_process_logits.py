@@ -11,8 +11,7 @@ from scenarios.spec import EngineSpec
 from workers.engine.captures import hashes
 from workers.engine.params_line import params_line
 from workers.engine.request import Request
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
-from workers.kernels.process_logits.definition import write_history
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of, write_history
 from workers.kernels.process_logits.numpy import process_logits
 from workers.oracle.logits_processing import Rules, hash_of, processed
 

@@ -8,7 +8,7 @@ from tests.workers.kernels.batches import (
     int_poison,
     integers,
 )
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.rejection_sample.numpy import rejection_sample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.probabilities.numpy import pick
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
-from workers.kernels.verify_drafts.arguments import (
+from workers.kernels.verify_drafts.definition import (
     BLOCK,
     DRAFT_OUTSIDE_VOCABULARY,
     DRAFT_UNDEFINED,

@@ -27,9 +27,6 @@ def folders_with(file: str) -> set[str]:
     return {path.parent.name for path in Path(kernels.__path__[0]).glob(f"*/{file}")}
 
 
-FOLDERS = sorted(folders_with("arguments.py") & folders_with("definition.py"))
-
-
 def op_name(arguments: type[Arguments]) -> str:
     """Return the name of the op that takes arguments of a class."""
     return sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
@@ -37,9 +34,12 @@ def op_name(arguments: type[Arguments]) -> str:
 
 def ops_of(folder: str) -> set[str]:
     """Return the names of the ops that a folder has."""
-    module = import_module(f"workers.kernels.{folder}.arguments")
+    module = import_module(f"workers.kernels.{folder}.definition")
     declared = [each for each in vars(module).values() if isclass(each) and each.__module__ == module.__name__]
     return {op_name(each) for each in declared if issubclass(each, Arguments)}
+
+
+FOLDERS = sorted(folder for folder in folders_with("definition.py") if ops_of(folder))
 
 
 def op_of(folder: str, module: str, name: str) -> Op:

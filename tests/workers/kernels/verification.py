@@ -11,7 +11,7 @@ from tests.workers.kernels.calls import run as run_op
 from workers.kernels.residual_mass import numpy as residual_mass
 from workers.kernels.sampler_stats import numpy as sampler_stats
 from workers.kernels.verify_drafts import numpy as verify_drafts
-from workers.kernels.verify_drafts.arguments import BLOCK
+from workers.kernels.verify_drafts.definition import BLOCK
 
 Array = NDArray[Any]
 Run = Callable[..., dict[str, Array]]

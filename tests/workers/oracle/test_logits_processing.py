@@ -13,10 +13,9 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.grammar_rules import checked_drafts, length_in_grammar, mask_rows
 from workers.engine.request import PlanRow, Request
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.grammar.definition import grammar_drafts
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts, grammar_drafts
 from workers.kernels.grammar.numpy import apply_masks
-from workers.kernels.process_logits.arguments import BITS
+from workers.kernels.process_logits.definition import BITS
 from workers.kernels.sentinels import NO_DRAFT
 from workers.oracle.logits_processing import cut_off, edges_after, edges_of
 from workers.oracle.tape import Tapes

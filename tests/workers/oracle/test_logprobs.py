@@ -5,10 +5,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.definition import KeepLogits
 from workers.kernels.keep_logits.numpy import keep_logits
-from workers.kernels.logprobs.arguments import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
-from workers.kernels.logprobs.definition import flatten_logprobs
+from workers.kernels.logprobs.definition import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs, flatten_logprobs
 from workers.kernels.logprobs.numpy import token_logprobs
 from workers.kernels.sentinels import NO_TOKEN
 from workers.oracle.expected_captures import TOLERANCE, are_close

@@ -18,11 +18,11 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from workers.kernels.draw_noise import numpy as noise_kernel
-from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.draw_noise.definition import DrawNoise
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
-from workers.kernels.verify_drafts import arguments as verify_drafts
+from workers.kernels.verify_drafts import definition as verify_drafts
 from workers.oracle import rejection_sampling as rejection
 from workers.oracle.logits_processing import ONE
 from workers.oracle.random_sampling import Mass, choose, pick, target_of

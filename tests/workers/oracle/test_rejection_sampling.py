@@ -17,7 +17,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import SamplingMethod
 from tests.workers.kernels.verification import Drafts, drafts_of, verify
 from tests.workers.oracle.test_random_sampling import METHODS, RATES, K, around, batch_of, rows_of, tokens_of
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise
 from workers.kernels.draft_sampling.numpy import draft_noise, drawn
 from workers.kernels.probabilities.blocks import TILE_SIZE, block_size_of
 from workers.kernels.probabilities.numpy import LOG2E

@@ -21,7 +21,7 @@ from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.faults.fault import op_like
 from workers.kernels.sentinels import NO_DRAFT
-from workers.kernels.verify_drafts.arguments import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
+from workers.kernels.verify_drafts.definition import DRAFT_OUTSIDE_VOCABULARY, TARGET_UNDEFINED
 from workers.oracle.logits_processing import rules_of
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.record.evidence import Difference

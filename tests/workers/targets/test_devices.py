@@ -13,7 +13,7 @@ import torch
 from scenarios import codec
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.kernels.copies.arguments import CopyInputs
+from workers.kernels.copies.definition import CopyInputs
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check

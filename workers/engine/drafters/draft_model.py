@@ -3,13 +3,15 @@
 Where drafts are drawn the script makes what they are drawn from another distribution.
 """
 
-from workers.engine.context import Context, Forward
+from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import ShapeView, View
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass
-from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass
+from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
+
+_draft_model_chain = arguments_of(DraftModelChain, "num_blocks_max", "num_proposed", "conv_width")
 
 
-def launch(context: Context, forward: Forward) -> None:
+def draft_model(context: Context, forward: Forward) -> None:
     """Enqueue the model's pass over the tokens of a step, and the chain that predicts the ones behind them."""
     spec, view = context.spec, forward.view
     conv_width = spec.conv_width if spec.layers == "hybrid" else 0
@@ -20,15 +22,8 @@ def launch(context: Context, forward: Forward) -> None:
     if spec.draft_sampling == "probabilistic" and spec.num_speculative_tokens and forward.named.random:
         _launch_drawn_chain(context, forward, conv_width)
     else:
-        _launch_chain(context, forward, conv_width)
-
-
-def _launch_chain(context: Context, forward: Forward, conv_width: int) -> None:
-    view = forward.view
-    context.compute.launch(
-        context.parts.draft_model_chain,
-        context.once(_draft_model_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width),
-    )
+        chain = context.once(_draft_model_chain, view.shape, forward.num_blocks_max, forward.k_step, conv_width)
+        context.compute.launch(context.parts.draft_model_chain, chain)
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
@@ -53,14 +48,6 @@ def _draft_model_pass(
         num_blocks_max=num_blocks_max,
         num_queries_max=num_queries_max,
         conv_width=conv_width,
-    )
-
-
-def _draft_model_chain(
-    context: Context, view: ShapeView, num_blocks_max: int, k_step: int, conv_width: int
-) -> DraftModelChain:
-    return context.bound(
-        DraftModelChain, view, num_blocks_max=num_blocks_max, num_proposed=k_step, conv_width=conv_width
     )
 
 

@@ -1,65 +1,44 @@
 """Interface of a drafter, and the drafter that a specification names."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from scenarios.spec import EngineSpec
-from workers.engine.context import Context, Forward
-from workers.engine.drafters import dflash, draft_model, eagle, extract_hidden_states, medusa, mtp, ngram_gpu
-from workers.engine.memory import ShapeView
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from workers.engine.context import Context, Forward, arguments_of
+from workers.engine.drafters import device_drafters as device
+from workers.engine.drafters.draft_model import draft_model
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
+# Enqueues, behind the sampling of a step, what proposes the drafts that the next step verifies: the work on the
+# drafter's cache for the step's tokens, and its drafts behind them.
+Drafter: TypeAlias = Callable[[Context, Forward], None]
 
-class Drafter(Protocol):
-    """Enqueues, behind the sampling of a step, what proposes the drafts that the next step verifies."""
-
-    def launch(self, context: Context, forward: Forward) -> None:
-        """Enqueue the drafter's work on a step: its cache for the step's tokens, and its drafts behind them."""
-
-
-class Limited:
-    """A drafter with fewer positions than the target: past them it has no cache, and rows near them get no drafts."""
-
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter = drafter
-
-    def launch(self, context: Context, forward: Forward) -> None:
-        """Enqueue the drafter between what limits its slots and what limits its drafts."""
-        launch, parts, view = context.compute.launch, context.parts, forward.view
-        launch(parts.limit_slots, context.of_view(_limit_slots, view.shape))
-        self._drafter.launch(context, forward)
-        launch(parts.limit_drafts, context.once(_limit_drafts, view.shape, forward.k_step))
-
-
-class OnHost:
-    """A drafter that has nothing to do on the device: the host proposes once the step has been processed."""
-
-    def launch(self, context: Context, forward: Forward) -> None:
-        """Enqueue nothing."""
-
-
+_limit_slots = arguments_of(LimitSlots)
+_limit_drafts = arguments_of(LimitDrafts, "num_proposed")
 DRAFTERS: Mapping[str, Drafter] = {
-    "eagle": eagle,
+    "eagle": device.eagle,
     "draft_model": draft_model,
-    "mtp": mtp,
-    "dflash": dflash,
-    "extract_hidden_states": extract_hidden_states,
-    "ngram_gpu": ngram_gpu,
-    "suffix": OnHost(),
-    "ngram": OnHost(),
-    "medusa": medusa,
+    "mtp": device.mtp,
+    "dflash": device.dflash,
+    "extract_hidden_states": device.extract_hidden_states,
+    "ngram_gpu": device.ngram_gpu,
+    "suffix": device.nothing,
+    "ngram": device.nothing,
+    "medusa": device.medusa,
 }
 
 
 def drafter_of(spec: EngineSpec) -> Drafter:
-    """Return the drafter of an engine."""
+    """Return the drafter of an engine.
+
+    One with fewer positions than the target has no cache past them, and rows near them get no drafts.
+    """
     drafter = DRAFTERS[spec.drafter]
-    return Limited(drafter) if spec.drafter_max_len else drafter
 
+    def limited(context: Context, forward: Forward) -> None:
+        launch, parts, view = context.compute.launch, context.parts, forward.view
+        launch(parts.limit_slots, context.of_view(_limit_slots, view.shape))
+        drafter(context, forward)
+        launch(parts.limit_drafts, context.once(_limit_drafts, view.shape, forward.k_step))
 
-def _limit_slots(context: Context, view: ShapeView) -> LimitSlots:
-    return context.bound(LimitSlots, view)
-
-
-def _limit_drafts(context: Context, view: ShapeView, k_step: int) -> LimitDrafts:
-    return context.bound(LimitDrafts, view, num_proposed=k_step)
+    return limited if spec.drafter_max_len else drafter

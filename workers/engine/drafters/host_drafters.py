@@ -15,8 +15,8 @@ from workers.engine.memory import device_array, ring_size
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
 from workers.engine.step import DraftsInFlight, Step
-from workers.kernels.copies.arguments import CopyDrafts
-from workers.kernels.ngram.arguments import NGRAM_MAX
+from workers.kernels.copies.definition import CopyDrafts
+from workers.kernels.ngram.definition import NGRAM_MAX
 from workers.kernels.sentinels import NO_DRAFT
 from workers.lanes.lane import Machine
 

@@ -1,12 +1,37 @@
-"""Paged causal attention with odd integer weights, one token and one cached word at a time."""
+"""Paged causal attention with odd integer weights."""
 
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.arithmetic.definition import WORDS, after_attention, attention_weight
-from workers.kernels.attention.arguments import Attention
 from workers.kernels.sentinels import PAD_ROW
+
+
+@arguments
+class Attention(Arguments):
+    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1), and advance the hidden words by it.
+
+    `num_blocks_max` bounds the blocks of any row. Padding tokens have output 0 and keep their hidden word.
+    """
+
+    kv: Annotated[Memory, In("uint64", "num_blocks * block_size")]
+    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
+    token_row: Annotated[Memory, In("int64", "T")]
+    positions: Annotated[Memory, In("int64", "T")]
+    hidden: Annotated[Memory, InOut("uint64", "T")]
+    output: Annotated[Memory, Out("uint64", "T", of=("attended",))]
+    block_size: int
+    max_blocks: int
+    num_blocks_max: int
 
 
 def attention(a: Attention) -> None:
     """Let each token see its row's words up to its own position, and advance its hidden word by their sum."""
+    attend(a, 0)
+
+
+def attend(a: Attention, num_common_blocks: int) -> None:
+    """Do what `attention` does, with the first `num_common_blocks` blocks of row 0 as those of every row."""
     for token in range(len(a.hidden)):
         row = int(a.token_row[token])
         if row == PAD_ROW:
@@ -15,7 +40,9 @@ def attention(a: Attention) -> None:
         position = int(a.positions[token])
         total = 0
         for at in range(position + 1):
-            block = int(a.block_table[row * a.max_blocks + at // a.block_size])
+            column = at // a.block_size
+            owner = 0 if column < num_common_blocks else row
+            block = int(a.block_table[owner * a.max_blocks + column])
             assert block >= 0, f"position {at} of row {row} has no block"
             word = int(a.kv[block * a.block_size + at % a.block_size])
             total += word * attention_weight(position, at)

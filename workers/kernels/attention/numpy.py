@@ -4,7 +4,7 @@ import numpy as np
 
 from workers.kernels.arithmetic.numpy import NOTHING, ZERO, cached_words, integer, mix
 from workers.kernels.arithmetic.numpy import attention as attended
-from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.definition import Attention
 from workers.kernels.sentinels import PAD_ROW
 
 

@@ -5,8 +5,8 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.arithmetic.triton import mix
-from workers.kernels.attention.arguments import Attention
-from workers.kernels.launch.triton import PAD_ROW, check_flat, kernel, launch
+from workers.kernels.attention.definition import Attention
+from workers.kernels.launch.triton import PAD_ROW, kernel, launch
 
 BLOCK_TOKENS = 16
 BLOCK_POSITIONS = 64
@@ -14,10 +14,8 @@ BLOCK_POSITIONS = 64
 
 def attention(a: Attention) -> None:
     """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1), and advance the hidden words by it."""
-    check_flat(a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output)
     num_tokens = a.hidden.numel()
-    grid = (-(-num_tokens // BLOCK_TOKENS),)
-    launch(_kernel, grid)(
+    launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,
         num_tokens, a.num_blocks_max * a.block_size,
         a.max_blocks,

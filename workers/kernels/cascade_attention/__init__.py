@@ -1,1 +1,1 @@
-"""The device op `cascade_attention`: arguments, definition and twins."""
+"""The device op `cascade_attention`: definition and twins."""

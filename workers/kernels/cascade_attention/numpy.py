@@ -3,7 +3,7 @@
 import numpy as np
 
 from workers.kernels.arithmetic.numpy import NOTHING, ONE, TWO, ZERO, arange, cached_words, integer, mix, words
-from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.cascade_attention.definition import CascadeAttention
 
 
 def cascade_attention(a: CascadeAttention) -> None:

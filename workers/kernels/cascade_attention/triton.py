@@ -5,8 +5,8 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.arithmetic.triton import mix
 from workers.kernels.attention.triton import sum_paged
-from workers.kernels.cascade_attention.arguments import CascadeAttention
-from workers.kernels.launch.triton import PAD_ROW, check_flat, kernel, launch
+from workers.kernels.cascade_attention.definition import CascadeAttention
+from workers.kernels.launch.triton import PAD_ROW, kernel, launch
 
 BLOCK_TOKENS = 16
 BLOCK_POSITIONS = 64
@@ -15,14 +15,10 @@ BLOCK_POSITIONS = 64
 def cascade_attention(a: CascadeAttention) -> None:
     """Do what `attention` does, for rows whose first `num_common_blocks` blocks are those of row 0.
 
-    Every token of the batch must lie behind the common blocks: it attends to all of them,
-    without a mask. Each program sums them once for all of its tokens.
-    Source: cascade inference (FlashInfer, Ye et al. 2024) for the shape: a shared part, and a part a row.
+    Each program sums them once for all of its tokens.
     """
-    check_flat(a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output)
     num_tokens = a.hidden.numel()
-    grid = (-(-num_tokens // BLOCK_TOKENS),)
-    launch(_kernel, grid)(
+    launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,
         num_tokens, a.num_common_blocks * a.block_size, a.num_blocks_max * a.block_size,
         a.max_blocks,

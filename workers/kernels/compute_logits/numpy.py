@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from workers.kernels.arithmetic.numpy import Integers, arange, column, repeated, scores, shared
-from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.definition import ComputeLogits
 
 
 def compute_logits(a: ComputeLogits) -> None:

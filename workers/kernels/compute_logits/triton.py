@@ -3,8 +3,8 @@
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import logit
-from workers.kernels.compute_logits.arguments import ComputeLogits
-from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.compute_logits.definition import ComputeLogits
+from workers.kernels.launch.triton import kernel, launch
 
 BLOCK_COLUMNS = 16
 BLOCK_VOCABULARY = 128
@@ -12,7 +12,6 @@ BLOCK_VOCABULARY = 128
 
 def compute_logits(a: ComputeLogits) -> None:
     """Write the logits of the last 1 + d tokens of each row."""
-    check_flat(a.hidden, a.query_start, a.num_scheduled, a.num_drafts, a.logits)
     width = 1 + a.num_speculative_tokens
     num_columns = a.num_drafts.numel() * width
     assert a.logits.numel() == num_columns * a.vocab_size

@@ -1,1 +1,1 @@
-"""The device ops that copy between the host and the device: arguments, definition and twins."""
+"""The device ops that copy between the host and the device: definition and twins."""

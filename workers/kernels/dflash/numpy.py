@@ -1,7 +1,4 @@
-"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other.
-
-Source: DFlash, arXiv 2602.06036, for the block behind a context of the target's hidden words.
-"""
+"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other."""
 
 from functools import cache
 
@@ -21,7 +18,7 @@ from workers.kernels.arithmetic.numpy import (
     tiled,
     words,
 )
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, write_raw, write_scratch
 
 

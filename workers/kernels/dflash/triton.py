@@ -4,9 +4,9 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch
 
 BLOCK_TOKENS = 128
 BLOCK_ROWS = 16
@@ -15,7 +15,6 @@ BLOCK_POSITIONS = 64
 
 def dflash_context(a: DflashContext) -> None:
     """Write the drafter's context: the cache word of the target's hidden word of every token that has a slot."""
-    check_flat(a.hidden, a.positions, a.slots, a.drafter_kv)
     num_tokens = a.hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
     launch(_context_kernel, grid)(a.hidden, a.positions, a.slots, a.drafter_kv, num_tokens, BLOCK_TOKENS)
@@ -26,22 +25,10 @@ def dflash_block(a: DflashBlock) -> None:
 
     Padding rows read nothing.
     """
-    rows = (
-        a.hidden,
-        a.next_tokens,
-        a.positions,
-        a.token_index,
-        a.num_scheduled,
-        a.valid,
-        a.state_slot,
-        a.block_table,
-        a.script,
-    )
-    buffers = (*rows, a.drafter_kv, a.raw, a.draft_tokens)
-    check_flat(*buffers)
     num_rows = a.token_index.numel()
     launch(_block_kernel, (-(-num_rows // BLOCK_ROWS),))(
-        *buffers,
+        a.hidden, a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
+        a.script, a.drafter_kv, a.raw, a.draft_tokens,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size,
         a.max_blocks,
         a.block_size, a.num_speculative_tokens, BLOCK_ROWS, BLOCK_POSITIONS,

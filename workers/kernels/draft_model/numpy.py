@@ -1,7 +1,4 @@
-"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them.
-
-Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for the tokens that are not shifted.
-"""
+"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them."""
 
 from collections.abc import Callable
 from operator import mul
@@ -11,9 +8,9 @@ import numpy as np
 from workers.kernels.arithmetic.definition import DECAY, POSITION, WORDS
 from workers.kernels.arithmetic.numpy import arange, embed, embeddings, mix_number, scores_of, taps
 from workers.kernels.attention.numpy import attention
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
 from workers.kernels.drafting.numpy import cached_sums, scripted
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT

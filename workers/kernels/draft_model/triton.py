@@ -6,9 +6,9 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import DECAY, LOGIT_SHIFT, VOCABULARY, embed, kv_word, mix, tap
 from workers.kernels.arithmetic.triton import attention as weighted
 from workers.kernels.attention.triton import attention, sum_paged
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, attention_of, recurrent_update_of
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.launch.triton import NO_DRAFT, PAD_ROW, PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.launch.triton import NO_DRAFT, PAD_ROW, PAD_SLOT, kernel, launch
 from workers.kernels.recurrent_update.triton import block_width_of, recurrent_update
 
 BLOCK_TOKENS = 128
@@ -22,20 +22,11 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
     One launch for the cache, then those of the target's layers.
     """
-    check_flat(a.input_ids, a.positions, a.slots, a.token_row, a.token_index, a.drafter_hidden, a.drafter_kv)
     num_tokens = a.input_ids.numel()
-    grid = (-(-num_tokens // BLOCK_TOKENS),)
-    launch(_write_kernel, grid)(
-        a.input_ids,
-        a.positions,
-        a.slots,
-        a.token_row,
-        a.token_index,
-        a.drafter_hidden,
-        a.drafter_kv,
-        num_tokens,
-        BLOCK_TOKENS,
-    )
+    launch(_write_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
+        a.input_ids, a.positions, a.slots, a.token_row, a.token_index, a.drafter_hidden, a.drafter_kv,
+        num_tokens, BLOCK_TOKENS,
+    )  # fmt: skip
     attention(attention_of(a))
     if a.conv_width:
         recurrent_update(recurrent_update_of(a))
@@ -46,23 +37,10 @@ def draft_model_chain(a: DraftModelChain) -> None:
 
     `vocab_size` is below 2^17. Padding rows read nothing.
     """
-    rows = (
-        a.next_tokens,
-        a.positions,
-        a.token_index,
-        a.num_scheduled,
-        a.valid,
-        a.accepted,
-        a.state_slot,
-        a.block_table,
-        a.script,
-    )
-    buffers = (*rows, a.drafter_states, a.drafter_conv, a.drafter_kv, a.raw, a.own, a.draft_tokens)
-    check_flat(*buffers)
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
-    grid = (-(-num_rows // BLOCK_ROWS),)
-    launch(_chain_kernel, grid)(
-        *buffers,
+    launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
+        a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.accepted, a.state_slot, a.block_table,
+        a.script, a.drafter_states, a.drafter_conv, a.drafter_kv, a.raw, a.own, a.draft_tokens,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size,
         a.max_blocks, 2 + k, a.conv_width + k,
         a.block_size, k, a.conv_width, block_width_of(a.conv_width),

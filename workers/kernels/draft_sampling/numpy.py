@@ -4,8 +4,8 @@ import numpy as np
 
 from workers.kernels.arithmetic.numpy import TWO, mix_number, repeated, scores_of, tiled, words
 from workers.kernels.draft_model.numpy import run_chain
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
-from workers.kernels.draw_noise.arguments import DRAFT_STREAM
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draw_noise.definition import DRAFT_STREAM
 from workers.kernels.draw_noise.numpy import philox, uniform
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.numpy import LOG2E, Floats, pick, weight

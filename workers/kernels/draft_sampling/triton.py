@@ -6,12 +6,12 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import logit, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.draft_model.triton import run_layers, state_of, store_draft, store_none
-from workers.kernels.draft_sampling import arguments as shared
-from workers.kernels.draft_sampling.arguments import DraftNoise, DrawnChain
+from workers.kernels.draft_sampling import definition as shared
+from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.draw_noise.arguments import DRAFT_STREAM as _DRAFT_STREAM
+from workers.kernels.draw_noise.definition import DRAFT_STREAM as _DRAFT_STREAM
 from workers.kernels.draw_noise.triton import uniform
-from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.launch.triton import kernel, launch
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.triton import NEVER, pick, scale_of, weight
 from workers.kernels.recurrent_update.triton import block_width_of
@@ -29,11 +29,9 @@ def draft_noise(a: DraftNoise) -> None:
 
     One draft an element of a block, over all rows.
     """
-    check_flat(a.seeds, a.positions, a.token_index, a.draft_noise)
     num_drafts = a.token_index.numel() * a.num_speculative_tokens
     assert a.draft_noise.numel() == num_drafts * shared.NUMBERS_PER_DRAFT
-    grid = (max(1, triton.cdiv(num_drafts, BLOCK_DRAFTS)),)
-    launch(_noise_kernel, grid)(
+    launch(_noise_kernel, (max(1, triton.cdiv(num_drafts, BLOCK_DRAFTS)),))(
         a.seeds, a.positions, a.token_index, a.draft_noise, num_drafts, max(1, a.num_speculative_tokens), BLOCK_DRAFTS
     )
 
@@ -60,36 +58,14 @@ def drawn_chain(a: DrawnChain) -> None:
 
     One program a row, which goes through the vocabulary twice for a draft.
     """
-    rows = (
-        a.next_tokens,
-        a.positions,
-        a.token_index,
-        a.num_scheduled,
-        a.valid,
-        a.accepted,
-        a.state_slot,
-        a.block_table,
-        a.script,
-    )
-    drawn_by = (a.temperature_bits, a.point_mass, a.draft_noise)
-    buffers = (
-        *rows,
-        *drawn_by,
-        a.drafter_states,
-        a.drafter_conv,
-        a.drafter_kv,
-        a.draft_logits,
-        a.raw,
-        a.own,
-        a.draft_tokens,
-    )
-    check_flat(*buffers)
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     assert a.draft_noise.numel() == num_rows * k * shared.NUMBERS_PER_DRAFT
     vocabulary_block = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
     num_vocabulary_blocks, num_tiles = triton.cdiv(a.vocab_size, vocabulary_block), vocabulary_block // a.tile_size
     launch(_chain_kernel, (num_rows,))(
-        *buffers,
+        a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.accepted, a.state_slot, a.block_table,
+        a.script, a.temperature_bits, a.point_mass, a.draft_noise, a.drafter_states, a.drafter_conv, a.drafter_kv,
+        a.draft_logits, a.raw, a.own, a.draft_tokens,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed, a.vocab_size, num_vocabulary_blocks,
         a.max_blocks, 2 + k, a.conv_width + k,
         a.block_size, k, a.conv_width, num_tiles, a.tile_size, block_width_of(a.conv_width), BLOCK_POSITIONS,

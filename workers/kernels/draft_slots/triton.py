@@ -2,15 +2,14 @@
 
 import triton.language as tl
 
-from workers.kernels.draft_slots.arguments import DraftSlots
-from workers.kernels.launch.triton import PAD_BLOCK, PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.draft_slots.definition import DraftSlots
+from workers.kernels.launch.triton import PAD_BLOCK, PAD_SLOT, kernel, launch
 
 BLOCK = 128
 
 
 def draft_slots(a: DraftSlots) -> None:
     """Map the drafts that are fed to the drafter again, all but the last one proposed, to slots of its cache."""
-    check_flat(a.positions, a.token_index, a.num_scheduled, a.block_table, a.draft_slots)
     num_columns = a.draft_slots.numel()
     if num_columns:
         launch(_kernel, (-(-num_columns // BLOCK),))(

@@ -1,1 +1,1 @@
-"""The device ops `limit_slots` and `limit_drafts`: arguments, definition and twins."""
+"""The device ops `limit_slots` and `limit_drafts`: definition and twins."""

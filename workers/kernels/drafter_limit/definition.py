@@ -1,10 +1,34 @@
-"""Definition of the limit of a drafter with fewer positions than the target: loops over tokens and rows.
+"""Limit of a drafter with fewer positions than the target: the end of its cache, and rows without drafts.
 
 Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
 """
 
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
+
+
+@arguments
+class LimitSlots(Arguments):
+    """Give tokens past the drafter's last position no slot; all arrays are [num_tokens]."""
+
+    positions: Annotated[Memory, In("int64", "T")]
+    slots: Annotated[Memory, In("int64", "T")]
+    drafter_slots: Annotated[Memory, Out("int64", "T")]
+    drafter_max_len: int
+
+
+@arguments
+class LimitDrafts(Arguments):
+    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
+
+    positions: Annotated[Memory, In("int64", "T")]
+    token_index: Annotated[Memory, In("int64", "B")]
+    draft_tokens: Annotated[Memory, InOut("int64", "B * K")]
+    num_speculative_tokens: int
+    num_proposed: int
+    drafter_max_len: int
 
 
 def limit_slots(a: LimitSlots) -> None:

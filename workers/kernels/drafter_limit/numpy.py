@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.drafter_limit.arguments import LimitSlots
+from workers.kernels.drafter_limit.definition import LimitSlots
 from workers.kernels.sentinels import PAD_SLOT
 
 

@@ -2,15 +2,14 @@
 
 import triton.language as tl
 
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch
 
 BLOCK = 128
 
 
 def limit_slots(a: LimitSlots) -> None:
     """Give tokens past the drafter's last position no slot; all arrays are [num_tokens]."""
-    check_flat(a.positions, a.slots, a.drafter_slots)
     num_tokens = a.positions.numel()
     grid = (-(-num_tokens // BLOCK),)
     launch(_slots_kernel, grid)(a.positions, a.slots, a.drafter_slots, num_tokens, a.drafter_max_len, BLOCK)
@@ -18,7 +17,6 @@ def limit_slots(a: LimitSlots) -> None:
 
 def limit_drafts(a: LimitDrafts) -> None:
     """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
-    check_flat(a.positions, a.token_index, a.draft_tokens)
     num_columns = a.draft_tokens.numel()
     if num_columns:
         launch(_drafts_kernel, (-(-num_columns // BLOCK),))(

@@ -1,9 +1,21 @@
 """Shared definitions of drafters: cached words, script entries and scratch words of a row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from workers.kernels.arithmetic.definition import WORDS, attention_weight
 from workers.kernels.drafting.shared_arguments import CachedDrafts, ScriptedDrafts
+from workers.kernels.sentinels import NO_DRAFT
+
+
+def cleared_rows(a: ScriptedDrafts) -> Iterator[int]:
+    """Clear what each row computes and proposes, and yield the rows that are no padding."""
+    k = a.num_speculative_tokens
+    for row in range(len(a.token_index)):
+        for column in range(k):
+            a.raw[row * k + column] = 0
+            a.draft_tokens[row * k + column] = NO_DRAFT
+        if a.num_scheduled[row] > 0:
+            yield row
 
 
 def table_of(a: CachedDrafts, row: int) -> list[int]:

@@ -1,7 +1,4 @@
-"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone.
-
-Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-"""
+"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone."""
 
 from functools import lru_cache
 
@@ -10,7 +7,7 @@ from numpy import add, bitwise_and, bitwise_xor, multiply, right_shift
 from numpy.typing import NDArray
 
 from workers.kernels.arithmetic.numpy import Integers, Words, shared, word, words
-from workers.kernels.draw_noise.arguments import ACCEPT_STREAM, SELECT_STREAM, DrawNoise
+from workers.kernels.draw_noise.definition import ACCEPT_STREAM, SELECT_STREAM, DrawNoise
 
 _ROUNDS = 10
 _MASK, _HALF, _LOWEST = word(0xFFFFFFFF), word(32), word(8)

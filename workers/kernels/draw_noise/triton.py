@@ -1,14 +1,11 @@
-"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone.
-
-Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-"""
+"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone."""
 
 import triton
 import triton.language as tl
 
-from workers.kernels.draw_noise import arguments as shared
-from workers.kernels.draw_noise.arguments import DrawNoise
-from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
+from workers.kernels.draw_noise import definition as shared
+from workers.kernels.draw_noise.definition import DrawNoise
+from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
 
 ACCEPT_STREAM = tl.constexpr(shared.ACCEPT_STREAM)
 SELECT_STREAM = tl.constexpr(shared.SELECT_STREAM)
@@ -21,7 +18,6 @@ def draw_noise(a: DrawNoise) -> None:
     One number of Philox an element of a block, over all rows. It is to be launched behind `sampler_stats`, which takes
     longer.
     """
-    check_flat(a.seeds, a.positions, a.accept_noise, a.select_noise)
     num_rows, k = a.positions.numel(), a.num_speculative_tokens
     assert a.accept_noise.numel() == num_rows * k
     assert a.select_noise.numel() == num_rows * (1 + k) * (1 + a.num_tries) * 4

@@ -1,7 +1,4 @@
-"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
-
-Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
-"""
+"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens."""
 
 from functools import cache
 
@@ -21,7 +18,7 @@ from workers.kernels.arithmetic.numpy import (
     store,
 )
 from workers.kernels.drafting.numpy import cached_sums, scripted, withhold
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 
 _STEP = int(PLACE_STEP)
 

@@ -1,14 +1,11 @@
-"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
-
-Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
-"""
+"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens."""
 
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch
 
 BLOCK_TOKENS = 64
 BLOCK_ROWS = 16
@@ -17,20 +14,8 @@ BLOCK_POSITIONS = 64
 
 def draft_first_pass(a: DraftFirstPass) -> None:
     """Write the drafter's cache for every token of the step, fed with the token that follows it."""
-    check_flat(
-        a.hidden,
-        a.input_ids,
-        a.positions,
-        a.slots,
-        a.token_index,
-        a.next_tokens,
-        a.num_scheduled,
-        a.drafter_hidden,
-        a.drafter_kv,
-    )
     num_tokens = a.hidden.numel()
-    grid = (-(-num_tokens // BLOCK_TOKENS),)
-    launch(_first_pass_kernel, grid)(
+    launch(_first_pass_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.hidden, a.input_ids, a.positions, a.slots, a.token_index, a.next_tokens, a.num_scheduled,
         a.drafter_hidden, a.drafter_kv,
         num_tokens, a.token_index.numel(),
@@ -40,18 +25,11 @@ def draft_first_pass(a: DraftFirstPass) -> None:
 
 def draft_chain(a: DraftChain) -> None:
     """Propose `num_proposed` drafts for each row."""
-    check_flat(
-        a.drafter_hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
-        a.draft_slots, a.script, a.drafter_kv, a.raw,
-        a.draft_tokens,
-    )  # fmt: skip
     num_rows = a.token_index.numel()
     assert a.raw.numel() == a.draft_tokens.numel() == a.draft_slots.numel() == num_rows * a.num_speculative_tokens
-    grid = (-(-num_rows // BLOCK_ROWS),)
-    launch(_chain_kernel, grid)(
+    launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.drafter_hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
-        a.draft_slots, a.script, a.drafter_kv, a.raw,
-        a.draft_tokens,
+        a.draft_slots, a.script, a.drafter_kv, a.raw, a.draft_tokens,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed,
         a.max_blocks,
         a.block_size, a.num_speculative_tokens, BLOCK_ROWS, BLOCK_POSITIONS,

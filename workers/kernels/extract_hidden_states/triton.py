@@ -2,15 +2,14 @@
 
 import triton.language as tl
 
-from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch
 
 BLOCK = 128
 
 
 def extract_hidden_states(a: ExtractHiddenStates) -> None:
     """Write the hidden word of every token that has a slot, and propose each row's next token once more."""
-    check_flat(a.hidden, a.slots, a.next_tokens, a.valid, a.drafter_kv, a.draft_tokens)
     num_tokens, num_columns = a.hidden.numel(), a.draft_tokens.numel()
     launch(_write_kernel, (-(-num_tokens // BLOCK),))(a.hidden, a.slots, a.drafter_kv, num_tokens, BLOCK)
     if num_columns:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.grammar.arguments import ApplyMasks
+from workers.kernels.grammar.definition import ApplyMasks
 from workers.kernels.process_logits.numpy import bits_of
 
 

@@ -2,9 +2,9 @@
 
 import triton.language as tl
 
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.launch.triton import NO_DRAFT, check_flat, columns_of, kernel, launch
-from workers.kernels.process_logits import arguments as shared
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts
+from workers.kernels.launch.triton import NO_DRAFT, columns_of, kernel, launch
+from workers.kernels.process_logits import definition as shared
 
 BITS = tl.constexpr(shared.BITS)
 BLOCK_VOCABULARY = 128
@@ -16,7 +16,6 @@ def grammar_drafts(a: GrammarDrafts) -> None:
     One program a row.
     """
     arguments = (a.rows, a.query_start, a.num_scheduled, a.num_drafts, a.host_ids, a.input_ids, a.scheduled_drafts)
-    check_flat(*arguments)
     k = a.num_speculative_tokens
     launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, columns_of(k), num_warps=1)
 
@@ -26,7 +25,6 @@ def apply_masks(a: ApplyMasks) -> None:
 
     One program a column and block of tokens.
     """
-    check_flat(a.columns, a.masks, a.logits)
     num_words = -(-a.vocab_size // shared.BITS)
     assert a.masks.numel() == a.columns.numel() * num_words
     grid = (a.columns.numel(), -(-a.vocab_size // BLOCK_VOCABULARY))

@@ -1,1 +1,1 @@
-"""The device op `keep_logits`: arguments, definition and twins."""
+"""The device op `keep_logits`: definition and twins."""

@@ -1,6 +1,16 @@
-"""Definition of kept logits: a loop that copies them before they are processed in place."""
+"""Keep logits as they are before they are processed."""
 
-from workers.kernels.keep_logits.arguments import KeepLogits
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, Memory, Out, arguments
+
+
+@arguments
+class KeepLogits(Arguments):
+    """Copy logits before they are processed in place, for logprobs that are to be raw."""
+
+    logits: Annotated[Memory, In("float32", "length")]
+    kept: Annotated[Memory, Out("float32", "length", of=("raw_logits",))]
 
 
 def keep_logits(a: KeepLogits) -> None:

@@ -1,6 +1,6 @@
 """Keep logits as they are before they are processed."""
 
-from workers.kernels.keep_logits.arguments import KeepLogits
+from workers.kernels.keep_logits.definition import KeepLogits
 
 
 def keep_logits(a: KeepLogits) -> None:

@@ -2,15 +2,14 @@
 
 import triton.language as tl
 
-from workers.kernels.keep_logits.arguments import KeepLogits
-from workers.kernels.launch.triton import check_flat, kernel, launch
+from workers.kernels.keep_logits.definition import KeepLogits
+from workers.kernels.launch.triton import kernel, launch
 
 BLOCK_LOGITS = 1024
 
 
 def keep_logits(a: KeepLogits) -> None:
     """Copy logits before they are processed in place, for logprobs that are to be raw."""
-    check_flat(a.logits, a.kept)
     num_logits = a.logits.numel()
     assert a.kept.numel() == num_logits
     launch(_keep_kernel, (-(-num_logits // BLOCK_LOGITS),))(a.logits, a.kept, num_logits, BLOCK_LOGITS)

@@ -1,8 +1,22 @@
-"""Definition of the write of keys and values: a loop over tokens."""
+"""Embed the tokens and store their keys and values."""
 
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.arithmetic.definition import embed, kv_word
-from workers.kernels.kv_write.arguments import KvWrite
 from workers.kernels.sentinels import PAD_SLOT
+
+
+@arguments
+class KvWrite(Arguments):
+    """Write kv[slot] of every token that has a slot, and the hidden word of every token."""
+
+    input_ids: Annotated[Memory, In("int64", "T")]
+    positions: Annotated[Memory, In("int64", "T")]
+    slots: Annotated[Memory, In("int64", "T")]
+    hidden: Annotated[Memory, Out("uint64", "T")]
+    kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]
+    layer: int
 
 
 def kv_write(a: KvWrite) -> None:

@@ -1,7 +1,7 @@
 """Embed the tokens and store their keys and values."""
 
 from workers.kernels.arithmetic.numpy import embed, kv_words, store
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 
 
 def kv_write(a: KvWrite) -> None:

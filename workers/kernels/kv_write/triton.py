@@ -3,15 +3,14 @@
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import embed, kv_word
-from workers.kernels.kv_write.arguments import KvWrite
-from workers.kernels.launch.triton import PAD_SLOT, check_flat, kernel, launch
+from workers.kernels.kv_write.definition import KvWrite
+from workers.kernels.launch.triton import PAD_SLOT, kernel, launch
 
 BLOCK_TOKENS = 128
 
 
 def kv_write(a: KvWrite) -> None:
     """Write kv[slot] of every token that has a slot, and the hidden word of every token."""
-    check_flat(a.input_ids, a.positions, a.slots, a.hidden, a.kv)
     num_tokens = a.hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
     launch(_kernel, grid)(a.input_ids, a.positions, a.slots, a.hidden, a.kv, num_tokens, a.layer, BLOCK_TOKENS)

@@ -136,9 +136,13 @@ def check_flat(*buffers: Tensor) -> None:
 
 
 def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
-    """Return a launcher of a kernel on a grid, which takes every parameter of the kernel by position."""
+    """Return a launcher of a kernel on a grid, which takes every parameter of the kernel by position.
+
+    It refuses buffers that are not flat; see `check_flat`.
+    """
 
     def call(*arguments: Any, **options: Any) -> None:
+        check_flat(*(each for each in arguments if isinstance(each, Tensor)))
         # A product that is added before it is rounded is not the definition's, and lanes of a warp that add up each
         # other's products would come to sums of their own.
         options = {"enable_fp_fusion": False, **options}

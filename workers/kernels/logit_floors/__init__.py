@@ -1,1 +1,1 @@
-"""The device op `logit_floors`: arguments, definition and twins."""
+"""The device op `logit_floors`: definition and twins."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.probabilities.numpy import LOG2E, Floats, above, weight
 
 _LOWEST = np.float32(-np.inf)

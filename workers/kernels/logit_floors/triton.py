@@ -6,9 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workers.kernels.launch.triton import can_overlap, check_flat, kernel, launch, let_next_begin, wait_for_others
-from workers.kernels.logit_floors import arguments as shared
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
+from workers.kernels.logit_floors import definition as shared
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
 # Logits that are read in one piece.
@@ -59,7 +59,6 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     them, or they are more than there is room for, the line itself is searched.
     """
     limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
-    check_flat(a.logits, *limits, a.floors, a.workspace)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     num_lines = num_rows * width
     assert a.logits.numel() == num_lines * a.logits_stride

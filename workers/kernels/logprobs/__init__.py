@@ -1,1 +1,1 @@
-"""The device ops `token_logprobs` and `flatten_logprobs`: arguments, definition and twins."""
+"""The device ops `token_logprobs` and `flatten_logprobs`: definition and twins."""

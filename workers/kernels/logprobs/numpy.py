@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.logprobs.arguments import LOGIT_SCALE, LOGPROBS_MAX, TokenLogprobs
+from workers.kernels.logprobs.definition import LOGIT_SCALE, LOGPROBS_MAX, TokenLogprobs
 from workers.kernels.sentinels import NO_TOKEN
 
 

@@ -3,9 +3,9 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, check_flat, kernel, launch
-from workers.kernels.logprobs import arguments as shared
-from workers.kernels.logprobs.arguments import FlattenLogprobs, TokenLogprobs
+from workers.kernels.launch.triton import NO_TOKEN, kernel, launch
+from workers.kernels.logprobs import definition as shared
+from workers.kernels.logprobs.definition import FlattenLogprobs, TokenLogprobs
 
 LOGPROBS_MAX = tl.constexpr(shared.LOGPROBS_MAX)
 LOGIT_SCALE = tl.constexpr(float(shared.LOGIT_SCALE))
@@ -17,7 +17,6 @@ BLOCK_FLAT = 64
 
 def token_logprobs(a: TokenLogprobs) -> None:
     """Write, for each sampled token of `rows`, its logprob and those of the LOGPROBS_MAX - 1 likeliest tokens."""
-    check_flat(a.rows, a.logits, a.sampled, a.ids, a.logprobs)
     width = 1 + a.num_speculative_tokens
     block = min(max(triton.next_power_of_2(a.vocab_size), BLOCK_LOGITS_MIN), BLOCK_LOGITS)
     launch(_token_kernel, (a.rows.numel(), width))(
@@ -28,7 +27,6 @@ def token_logprobs(a: TokenLogprobs) -> None:
 def flatten_logprobs(a: FlattenLogprobs) -> None:
     """Concatenate the logprobs of `rows`: those of the first num_sampled columns of each."""
     arguments = (a.rows, a.num_sampled, a.ids, a.logprobs, a.flat_ids, a.flat_logprobs)
-    check_flat(*arguments)
     launch(_flatten_kernel, (a.rows.numel(),))(*arguments, a.width, BLOCK_ROWS, BLOCK_FLAT)
 
 

@@ -1,13 +1,10 @@
-"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache.
-
-Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the row that the heads are fed.
-"""
+"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache."""
 
 import numpy as np
 
 from workers.kernels.arithmetic.numpy import draft_hidden, repeated, tiled
 from workers.kernels.drafting.numpy import scripted, withhold, write_raw
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 
 
 def medusa_heads(a: MedusaHeads) -> None:

@@ -4,8 +4,8 @@ import triton.language as tl
 
 from workers.kernels.arithmetic.triton import draft_hidden
 from workers.kernels.drafting.triton import scripted
-from workers.kernels.launch.triton import NO_DRAFT, check_flat, kernel, launch
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.launch.triton import NO_DRAFT, kernel, launch
+from workers.kernels.medusa.definition import MedusaHeads
 
 BLOCK = 128
 
@@ -15,23 +15,13 @@ def medusa_heads(a: MedusaHeads) -> None:
 
     A padding row reads nothing.
     """
-    buffers = (
-        a.hidden,
-        a.positions,
-        a.token_index,
-        a.num_scheduled,
-        a.valid,
-        a.state_slot,
-        a.script,
-        a.raw,
-        a.draft_tokens,
-    )
-    check_flat(*buffers)
     num_columns = a.draft_tokens.numel()
     if num_columns:
         launch(_heads_kernel, (-(-num_columns // BLOCK),))(
-            *buffers, num_columns, a.max_model_len, a.num_proposed, a.num_speculative_tokens, BLOCK
-        )
+            a.hidden, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.script, a.raw,
+            a.draft_tokens,
+            num_columns, a.max_model_len, a.num_proposed, a.num_speculative_tokens, BLOCK,
+        )  # fmt: skip
 
 
 @kernel()

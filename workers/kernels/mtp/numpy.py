@@ -1,7 +1,4 @@
-"""A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it.
-
-Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for the word carried from step to step.
-"""
+"""A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it."""
 
 import numpy as np
 
@@ -16,7 +13,7 @@ from workers.kernels.arithmetic.numpy import (
     store,
 )
 from workers.kernels.drafting.numpy import cached_sums, propose, scripted, see, write_raw, write_scratch
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
 def mtp_pass(a: MtpPass) -> None:

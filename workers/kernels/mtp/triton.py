@@ -5,8 +5,8 @@ import triton.language as tl
 from workers.kernels.arithmetic.triton import DRAFTER_LAYER, attention, draft_hidden, kv_word, mix
 from workers.kernels.attention.triton import sum_paged
 from workers.kernels.drafting.triton import scripted, store_scratch
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, PAD_STATE_SLOT, kernel, launch
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 BLOCK_TOKENS = 64
 BLOCK_ROWS = 16
@@ -18,18 +18,6 @@ def mtp_pass(a: MtpPass) -> None:
 
     What is carried is read by one launch and written by the next.
     """
-    check_flat(
-        a.hidden,
-        a.input_ids,
-        a.positions,
-        a.slots,
-        a.query_start,
-        a.num_computed,
-        a.accepted,
-        a.token_index,
-        a.state_slot,
-    )
-    check_flat(a.carried, a.drafter_kv)
     num_tokens, num_rows = a.hidden.numel(), a.state_slot.numel()
     launch(_pass_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.hidden, a.input_ids, a.positions, a.slots, a.query_start, a.num_computed, a.state_slot, a.carried,
@@ -47,22 +35,10 @@ def mtp_chain(a: MtpChain) -> None:
 
     Padding rows read nothing.
     """
-    rows = (
-        a.hidden,
-        a.next_tokens,
-        a.positions,
-        a.token_index,
-        a.num_scheduled,
-        a.valid,
-        a.state_slot,
-        a.block_table,
-        a.script,
-    )
-    buffers = (*rows, a.drafter_kv, a.raw, a.draft_tokens)
-    check_flat(*buffers)
     num_rows = a.token_index.numel()
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
-        *buffers,
+        a.hidden, a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
+        a.script, a.drafter_kv, a.raw, a.draft_tokens,
         num_rows, a.num_blocks_max * a.block_size, a.max_model_len, a.num_proposed,
         a.max_blocks,
         a.block_size, a.num_speculative_tokens, BLOCK_ROWS, BLOCK_POSITIONS,

@@ -1,12 +1,9 @@
-"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there.
-
-Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: longest match first, then the rightmost.
-"""
+"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there."""
 
 import numpy as np
 
 from workers.kernels.arithmetic.numpy import store, words
-from workers.kernels.ngram.arguments import NGRAM_MAX, NgramSearch, WriteTokens
+from workers.kernels.ngram.definition import NGRAM_MAX, NgramSearch, WriteTokens
 from workers.kernels.sentinels import NO_DRAFT
 
 

@@ -3,9 +3,9 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, kernel, launch
-from workers.kernels.ngram import arguments as shared
-from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, kernel, launch
+from workers.kernels.ngram import definition as shared
+from workers.kernels.ngram.definition import NgramSearch, WriteTokens
 
 NGRAM_MAX = shared.NGRAM_MAX
 BLOCK_TOKENS = 128
@@ -14,7 +14,6 @@ BLOCK_POSITIONS = 128
 
 def write_tokens(a: WriteTokens) -> None:
     """Write the id of every token that has a slot: the history of a row lies in its blocks."""
-    check_flat(a.input_ids, a.slots, a.drafter_kv)
     num_tokens = a.input_ids.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
     launch(_write_kernel, grid)(a.input_ids, a.slots, a.drafter_kv, num_tokens, BLOCK_TOKENS)
@@ -26,7 +25,6 @@ def ngram_search(a: NgramSearch) -> None:
     One program a row; rows without a valid token are not searched.
     """
     buffers = (a.next_tokens, a.positions, a.token_index, a.valid, a.block_table, a.drafter_kv, a.draft_tokens)
-    check_flat(*buffers)
     launch(_search_kernel, (a.token_index.numel(),))(
         *buffers,
         a.max_blocks, a.num_proposed,

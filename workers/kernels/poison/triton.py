@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workers.kernels.launch.triton import POISON, check_flat, kernel, launch
-from workers.kernels.poison.arguments import Poison, PoisonStates
+from workers.kernels.launch.triton import POISON, kernel, launch
+from workers.kernels.poison.definition import Poison, PoisonStates
 
 BLOCK_WORDS = 256
 
@@ -22,7 +22,6 @@ def poison_states(a: PoisonStates) -> None:
 
 def _launch(blocks: Tensor, one: Tensor, one_length: int, other: Tensor, other_length: int, num_blocks: int) -> None:
     """Poison two buffers that have one_length and other_length words a block."""
-    check_flat(blocks, one, other)
     assert blocks.numel() >= num_blocks
     grid = (-(-num_blocks * max(one_length, other_length) // BLOCK_WORDS),)
     launch(_kernel, grid)(blocks, one, other, num_blocks, one_length, other_length, BLOCK_WORDS)

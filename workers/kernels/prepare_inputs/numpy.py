@@ -3,7 +3,7 @@
 Rows are few, and their tokens too: lists of numbers are faster than arrays of so few, and layouts need not be found.
 """
 
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, check_flat, columns_of, kernel, launch
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.launch.triton import NO_DRAFT, PAD_SLOT, columns_of, kernel, launch
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 
 BLOCK_TOKENS = 128
 
@@ -15,22 +15,16 @@ def prepare_inputs(a: PrepareInputs) -> None:
     One program a row, which writes the row's tokens, and one for each block of tokens,
     which writes the padding in it.
     """
-    rows_before = (
-        a.prev_num_scheduled,
-        a.prev_num_drafts,
-        a.prev_num_computed,
-        a.prev_valid,
-        a.next_tokens,
-        a.draft_tokens,
-    )
-    rows = (a.prev_position, a.computed_host, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot)
-    outputs = (a.num_computed, a.seq_lens, a.accepted, a.positions, a.slots, a.input_ids, a.scheduled_drafts)
-    arguments = (*rows_before, a.slot_accepted, *rows, a.host_ids, a.token_row, a.block_table, *outputs)
-    check_flat(*arguments)
     num_rows, num_tokens, k = a.prev_position.numel(), a.token_row.numel(), a.num_speculative_tokens
-    grid = (num_rows + triton.cdiv(num_tokens, BLOCK_TOKENS),)
-    sizes = (num_rows, num_tokens, a.block_size, a.max_blocks, k, a.vocab_size)
-    launch(_kernel, grid)(*arguments, *sizes, columns_of(k), BLOCK_TOKENS)
+    launch(_kernel, (num_rows + triton.cdiv(num_tokens, BLOCK_TOKENS),))(
+        a.prev_num_scheduled, a.prev_num_drafts, a.prev_num_computed, a.prev_valid, a.next_tokens, a.draft_tokens,
+        a.slot_accepted,
+        a.prev_position, a.computed_host, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot,
+        a.host_ids, a.token_row, a.block_table,
+        a.num_computed, a.seq_lens, a.accepted, a.positions, a.slots, a.input_ids, a.scheduled_drafts,
+        num_rows, num_tokens, a.block_size, a.max_blocks, k, a.vocab_size,
+        columns_of(k), BLOCK_TOKENS,
+    )  # fmt: skip
 
 
 @kernel()

@@ -6,13 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kernels.process_logits.arguments import (
-    BAD_WORD_LENGTH,
-    PENALTY_SHIFT,
-    LineLayout,
-    ProcessLogits,
-    line_of,
-)
+from workers.kernels.process_logits.definition import BAD_WORD_LENGTH, PENALTY_SHIFT, LineLayout, ProcessLogits, line_of
 from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 

@@ -2,9 +2,9 @@
 
 import triton.language as tl
 
-from workers.kernels.launch.triton import UNKNOWN_TOKEN, check_flat, kernel, launch
-from workers.kernels.process_logits import arguments as shared
-from workers.kernels.process_logits.arguments import ProcessLogits, WriteHistory, line_of
+from workers.kernels.launch.triton import UNKNOWN_TOKEN, kernel, launch
+from workers.kernels.process_logits import definition as shared
+from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of
 
 BITS = tl.constexpr(shared.BITS)
 BAD_WORDS = tl.constexpr(shared.BAD_WORDS)
@@ -18,7 +18,6 @@ BLOCK_HISTORY = 64
 def write_history(a: WriteHistory) -> None:
     """Write the tokens that `rows` verify, the last one sampled and its drafts, at their positions of the history."""
     inputs = (a.rows, a.state_slot, a.num_computed, a.query_start, a.num_scheduled, a.num_drafts, a.input_ids)
-    check_flat(*inputs, a.lines)
     launch(_history_kernel, (a.rows.numel(),))(
         *inputs, a.lines,
         a.line_length, line_of(a.vocab_size).tokens,
@@ -29,7 +28,6 @@ def write_history(a: WriteHistory) -> None:
 def process_logits(a: ProcessLogits) -> None:
     """Penalise and mask the logits of `rows`, in place: column j by the history up to draft j - 1, included."""
     inputs = (a.rows, a.state_slot, a.num_computed, a.num_scheduled, a.num_drafts, a.lines)
-    check_flat(*inputs, a.logits)
     at = line_of(a.vocab_size)
     grid = (a.rows.numel(), 1 + a.num_speculative_tokens, -(-a.vocab_size // BLOCK_VOCABULARY))
     launch(_logits_kernel, grid)(

@@ -8,7 +8,7 @@ import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY, WORDS
 from workers.kernels.arithmetic.numpy import mix, mix_number, runs, taps
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:

@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 
 from workers.kernels.arithmetic.triton import DECAY, mix, tap
-from workers.kernels.launch.triton import PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.launch.triton import PAD_STATE_SLOT, kernel, launch
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 BLOCK_ROWS = 32
 # Windows up to this share a kernel, whatever their width.
@@ -20,20 +20,8 @@ def block_width_of(conv_width: int) -> int:
 
 def recurrent_update(a: RecurrentUpdate) -> None:
     """Read states[slot, accepted], run over the tokens of the row, and write a state for each position to verify."""
-    check_flat(
-        a.hidden,
-        a.num_computed,
-        a.query_start,
-        a.num_scheduled,
-        a.num_drafts,
-        a.state_slot,
-        a.accepted,
-        a.states,
-        a.conv,
-    )
     num_rows = a.state_slot.numel()
-    grid = (-(-num_rows // BLOCK_ROWS),)
-    launch(_kernel, grid)(
+    launch(_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.hidden, a.num_computed, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot, a.accepted, a.states,
         a.conv,
         num_rows, a.num_queries_max,

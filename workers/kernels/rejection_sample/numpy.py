@@ -3,7 +3,7 @@
 from math import isfinite
 
 from workers.kernels.arithmetic.numpy import multiples
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.sentinels import NO_TOKEN
 
 

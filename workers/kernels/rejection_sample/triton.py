@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import NO_TOKEN, check_flat, columns_of, kernel, launch
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.launch.triton import NO_TOKEN, columns_of, kernel, launch
+from workers.kernels.rejection_sample.definition import RejectionSample
 
 BLOCK_VOCABULARY_MIN = 256
 BLOCK_VOCABULARY_MAX = 1024
@@ -12,7 +12,6 @@ BLOCK_VOCABULARY_MAX = 1024
 
 def rejection_sample(a: RejectionSample) -> None:
     """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus."""
-    check_flat(a.logits, a.scheduled_drafts, a.num_scheduled, a.num_drafts, a.invalid, a.sampled)
     width, num_rows = 1 + a.num_speculative_tokens, a.num_drafts.numel()
     assert a.logits.numel() == num_rows * width * a.vocab_size
     assert a.sampled.numel() == num_rows * width

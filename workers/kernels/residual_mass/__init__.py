@@ -1,1 +1,1 @@
-"""The device op `residual_mass`: arguments, definition and twins."""
+"""The device op `residual_mass`: definition and twins."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from workers.kernels.probabilities.numpy import NONE, VerifiedRow
-from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import ResidualMass
 
 
 def residual_mass(a: ResidualMass) -> None:

@@ -6,7 +6,6 @@ import triton.language as tl
 from workers.kernels.launch.triton import (
     NO_TOKEN,
     can_overlap,
-    check_flat,
     columns_of,
     kernel,
     launch,
@@ -24,7 +23,7 @@ from workers.kernels.probabilities.triton import (
     scale_of,
     weight,
 )
-from workers.kernels.residual_mass.arguments import ResidualMass
+from workers.kernels.residual_mass.definition import ResidualMass
 
 TILE = 128
 ELEMENTS_PER_WARP = 1024
@@ -48,7 +47,6 @@ def residual_mass(a: ResidualMass) -> None:
     rows = (a.temperature, a.drafts, a.num_drafts, a.point_mass)
     mass = (a.block_max, a.block_sum, a.accept_noise, a.residual)
     arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, *rows, *mass)
-    check_flat(*arguments)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     num_blocks = triton.cdiv(a.vocab_size, a.block_size)
     assert a.residual.numel() == num_rows * (width - 1) * num_blocks

@@ -1,1 +1,1 @@
-"""The device op `sampler_stats`: arguments, definition and twins."""
+"""The device op `sampler_stats`: definition and twins."""

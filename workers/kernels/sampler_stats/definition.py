@@ -1,10 +1,29 @@
-"""Definition of the sampler's statistics: a loop over lines of logits, their blocks, and the tiles of a block."""
+"""Reduce the logits of a step to maxima and sums over blocks of the vocabulary: the one pass over all of them."""
+
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.kernels.argument import Memory, Out, arguments
 from workers.kernels.probabilities.definition import NEVER, ZERO, added, num_blocks_of, scale_of, weight
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.probabilities.shared_arguments import Distributions
+
+
+@arguments
+class SamplerStats(Distributions):
+    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum.
+
+    Rows of temperature 0 have no sums. Columns past the drafts, and the draft logits of rows of temperature 0 and
+    of rows whose drafts have all the probability of their draft distribution (point_mass), are not read; nothing is
+    written for them. A block with NaN or inf has the maximum NaN.
+    """
+
+    block_max: Annotated[Memory, Out("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
+    block_sum: Annotated[Memory, Out("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
+    block_best: Annotated[Memory, Out("int64", "B * (1 + K) * num_vocab_blocks")]
+    tile_sum: Annotated[Memory, Out("float32", "B * (1 + K) * num_vocab_blocks * num_tiles")]
+    tile_size: int
 
 
 def sampler_stats(a: SamplerStats) -> None:

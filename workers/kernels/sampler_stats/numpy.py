@@ -7,7 +7,7 @@ import numpy as np
 
 from workers.kernels.arithmetic.numpy import multiples
 from workers.kernels.probabilities.numpy import LEAST, LOG2E, NEVER, Floats, number, weight
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 
 INFINITY, UNDEFINED = number(np.inf), number(np.nan)
 NO_FLOOR = NEVER.reshape(1)

@@ -3,17 +3,9 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import (
-    can_overlap,
-    check_flat,
-    kernel,
-    launch,
-    let_next_begin,
-    unit_of,
-    wait_for_others,
-)
+from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, unit_of, wait_for_others
 from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, scale_of
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
 # This few programs wait for memory above all: they load logits before it is known whether these count.
@@ -27,7 +19,6 @@ def sampler_stats(a: SamplerStats) -> None:
     """
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum)
     arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, a.temperature, a.num_drafts, a.point_mass, *stats)
-    check_flat(*arguments)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     num_blocks = triton.cdiv(a.vocab_size, a.block_size)
     num_columns = width + (a.num_speculative_tokens if a.draft_logits.numel() else 0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.sampling_inputs.arguments import RATE_STEPS, SamplingInputs
+from workers.kernels.sampling_inputs.definition import RATE_STEPS, SamplingInputs
 
 
 def sampling_inputs(a: SamplingInputs) -> None:

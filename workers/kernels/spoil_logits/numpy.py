@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.kernels.spoil_logits.arguments import SpoilLogits
+from workers.kernels.spoil_logits.definition import SpoilLogits
 
 
 def spoil_logits(a: SpoilLogits) -> None:

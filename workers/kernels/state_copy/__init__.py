@@ -1,1 +1,1 @@
-"""The device op `state_copy`: arguments, definition and twins."""
+"""The device op `state_copy`: definition and twins."""

@@ -1,7 +1,41 @@
-"""Recurrent states kept with the cache blocks their tokens lie in, one accepted token at a time."""
+"""Keep recurrent states with cache blocks: of a full block the state at its end, of the last block the newest one."""
 
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 from workers.kernels.sentinels import PAD_STATE_SLOT
-from workers.kernels.state_copy.arguments import StateCopy
+
+
+def num_block_columns(block_size: int, num_speculative_tokens: int) -> int:
+    """Return the most blocks that one verified run and the token before it lie in."""
+    return (num_speculative_tokens + block_size) // block_size + 1
+
+
+@arguments
+class StateCopy(Arguments):
+    """Copy each row's states to the blocks its accepted tokens lie in: as many as were really reached.
+
+    States[slot, j] belongs to position base + j, where base is the position of the token verified first. Block c of
+    a row gets the state at min((c + 1) * block_size, base + accepted), for every block from that of token base - 1
+    on. A chunk that crosses into a block must therefore end where that block begins, or be the first to reach into
+    it. Padding rows (slot < 0) come last and are left alone, and a block that a row does not have keeps nothing.
+    Source: the `align` mode of vLLM's recurrent caches, with all boundaries of a run instead of the last one.
+    """
+
+    num_computed: Annotated[Memory, In("int64", "B")]
+    num_scheduled: Annotated[Memory, In("int64", "B")]
+    num_drafts: Annotated[Memory, In("int64", "B")]
+    accepted: Annotated[Memory, In("int64", "B")]
+    state_slot: Annotated[Memory, In("int64", "B")]
+    block_table: Annotated[Memory, In("int64", "B * max_blocks")]
+    states: Annotated[Memory, In("uint64", "num_state_slots * (2 + K)")]
+    conv: Annotated[Memory, In("uint64", "num_state_slots * (W + K)")]
+    block_states: Annotated[Memory, InOut("uint64", "num_blocks")]
+    block_windows: Annotated[Memory, InOut("uint64", "num_blocks * (W - 1)")]
+    block_size: int
+    max_blocks: int
+    num_speculative_tokens: int
+    conv_width: int
 
 
 def state_copy(a: StateCopy) -> None:

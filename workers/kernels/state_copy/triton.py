@@ -2,8 +2,8 @@
 
 import triton.language as tl
 
-from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, check_flat, kernel, launch
-from workers.kernels.state_copy.arguments import StateCopy, num_block_columns
+from workers.kernels.launch.triton import PAD_BLOCK, PAD_STATE_SLOT, kernel, launch
+from workers.kernels.state_copy.definition import StateCopy, num_block_columns
 
 BLOCK_ROWS = 32
 
@@ -11,11 +11,9 @@ BLOCK_ROWS = 32
 def state_copy(a: StateCopy) -> None:
     """Copy each row's states to the blocks its accepted tokens lie in: as many as were really reached."""
     rows = (a.num_computed, a.num_scheduled, a.num_drafts, a.accepted, a.state_slot)
-    check_flat(*rows, a.block_table, a.states, a.conv, a.block_states, a.block_windows)
     num_rows, k = a.state_slot.numel(), a.num_speculative_tokens
     num_columns = num_block_columns(a.block_size, k)
-    grid = (-(-num_rows // BLOCK_ROWS),)
-    launch(_kernel, grid)(
+    launch(_kernel, (-(-num_rows // BLOCK_ROWS),))(
         *rows, a.block_table, a.states, a.conv, a.block_states, a.block_windows,
         num_rows, a.max_blocks,
         2 + k, a.conv_width + k,

@@ -1,1 +1,1 @@
-"""The device op `state_restore`: arguments, definition and twins."""
+"""The device op `state_restore`: definition and twins."""

@@ -1,7 +1,27 @@
-"""Rows that go on from the recurrent state of a block they took over, one at a time."""
+"""Let rows go on from the recurrent states that are kept with the blocks they took over."""
 
+from typing import Annotated
+
+from workers.kernels.argument import Arguments, In, InOut, Memory, arguments
 from workers.kernels.sentinels import PAD_BLOCK, PAD_STATE_SLOT
-from workers.kernels.state_restore.arguments import StateRestore
+
+
+@arguments
+class StateRestore(Arguments):
+    """Put the state and window of block taken_over[row] where the row's slot is read first, and set its count to 0.
+
+    Rows with taken_over < 0, and padding rows, are left alone. The slot may hold any count of its last owner.
+    """
+
+    taken_over: Annotated[Memory, In("int64", "B")]
+    state_slot: Annotated[Memory, In("int64", "B")]
+    block_states: Annotated[Memory, In("uint64", "num_blocks")]
+    block_windows: Annotated[Memory, In("uint64", "num_blocks * (W - 1)")]
+    slot_accepted: Annotated[Memory, InOut("int64", "num_state_slots")]
+    states: Annotated[Memory, InOut("uint64", "num_state_slots * (2 + K)")]
+    conv: Annotated[Memory, InOut("uint64", "num_state_slots * (W + K)")]
+    num_speculative_tokens: int
+    conv_width: int
 
 
 def state_restore(a: StateRestore) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from workers.kernels.probabilities.numpy import LEAST, NEVER, Floats, VerifiedRow, above, pick, weight, weight_of
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
-from workers.kernels.verify_drafts.arguments import (
+from workers.kernels.verify_drafts.definition import (
     BLOCK,
     DRAFT_OUTSIDE_VOCABULARY,
     DRAFT_UNDEFINED,

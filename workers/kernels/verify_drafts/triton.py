@@ -3,16 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.launch.triton import (
-    NO_TOKEN,
-    can_overlap,
-    check_flat,
-    columns_of,
-    kernel,
-    launch,
-    unit_of,
-    wait_for_others,
-)
+from workers.kernels.launch.triton import NO_TOKEN, can_overlap, columns_of, kernel, launch, unit_of, wait_for_others
 from workers.kernels.probabilities.triton import (
     NEVER,
     at,
@@ -28,8 +19,8 @@ from workers.kernels.probabilities.triton import (
     weight,
     without,
 )
-from workers.kernels.verify_drafts import arguments as shared
-from workers.kernels.verify_drafts.arguments import VerifyDrafts
+from workers.kernels.verify_drafts import definition as shared
+from workers.kernels.verify_drafts.definition import VerifyDrafts
 
 STRICT = tl.constexpr(shared.STRICT)
 STANDARD = tl.constexpr(shared.STANDARD)
@@ -57,7 +48,6 @@ def verify_drafts(a: VerifyDrafts) -> None:
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum, a.residual)
     distributions = (a.logits, a.draft_logits, a.draft_slots, a.floors)
     arguments = (*distributions, *rows, *stats, a.accept_noise, a.select_noise, a.sampled, a.status)
-    check_flat(*arguments)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
     num_blocks = triton.cdiv(a.vocab_size, a.block_size)
     assert a.select_noise.numel() == num_rows * width * (1 + a.num_tries) * 4

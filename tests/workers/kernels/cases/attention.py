@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Batch, batches
-from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.definition import Attention
 from workers.kernels.sentinels import POISON
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Row, batch
-from workers.kernels.cascade_attention.arguments import CascadeAttention
+from workers.kernels.cascade_attention.definition import CascadeAttention
 from workers.kernels.sentinels import PAD_BLOCK, POISON
 
 

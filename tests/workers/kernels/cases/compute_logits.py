@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import batches, floats
-from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.definition import ComputeLogits
 
 
 def cases() -> Iterator[ComputeLogits]:

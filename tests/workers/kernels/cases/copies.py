@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.workers.kernels.cases.batch import floats, integers
-from workers.kernels.copies.arguments import (
+from workers.kernels.copies.definition import (
     CopyAccepted,
     CopyCounts,
     CopyDrafts,

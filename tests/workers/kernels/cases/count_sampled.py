@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import INT_POISON, batches, integers
-from workers.kernels.count_sampled.arguments import CountSampled
+from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.sentinels import NO_TOKEN
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.workers.kernels.cases.drafters import drafting, made
-from workers.kernels.dflash.arguments import DflashBlock, DflashContext
+from workers.kernels.dflash.definition import DflashBlock, DflashContext
 
 
 def cases() -> Iterator[DflashContext | DflashBlock]:

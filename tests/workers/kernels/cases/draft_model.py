@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tests.workers.kernels.cases import recurrent_update
 from tests.workers.kernels.cases.drafters import drafting, made
-from workers.kernels.draft_model.arguments import DraftModelChain, DraftModelPass, recurrent_update_of
+from workers.kernels.draft_model.definition import DraftModelChain, DraftModelPass, recurrent_update_of
 
 
 def cases() -> Iterator[DraftModelPass | DraftModelChain]:

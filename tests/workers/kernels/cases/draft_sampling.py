@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import Batch, floats
 from tests.workers.kernels.cases.drafters import drafting, last_kept, made
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT, DraftNoise, DrawnChain
 
 
 def cases() -> Iterator[DraftNoise | DrawnChain]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tests.workers.kernels.cases.batch import integers
 from tests.workers.kernels.cases.drafters import drafting, made
-from workers.kernels.draft_slots.arguments import DraftSlots
+from workers.kernels.draft_slots.definition import DraftSlots
 
 
 def cases() -> Iterator[DraftSlots]:

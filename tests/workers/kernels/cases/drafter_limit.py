@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import batches, integers
-from workers.kernels.drafter_limit.arguments import LimitDrafts, LimitSlots
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
 
 def cases() -> Iterator[LimitDrafts | LimitSlots]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import floats
-from workers.kernels.draw_noise.arguments import DrawNoise
+from workers.kernels.draw_noise.definition import DrawNoise
 
 
 def cases() -> Iterator[DrawNoise]:

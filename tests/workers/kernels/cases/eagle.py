@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.workers.kernels.cases.drafters import drafting, made
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 
 
 def cases() -> Iterator[DraftFirstPass | DraftChain]:

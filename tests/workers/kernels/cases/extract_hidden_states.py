@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Row, batch, integers
-from workers.kernels.extract_hidden_states.arguments import ExtractHiddenStates
+from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates
 
 ROWS = [Row(2, 1, 4), Row(5, 0, 0), Row(1, 0, 6)]
 

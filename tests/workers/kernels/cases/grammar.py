@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import batches, integers
-from workers.kernels.grammar.arguments import ApplyMasks, GrammarDrafts
-from workers.kernels.process_logits.arguments import BITS
+from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts
+from workers.kernels.process_logits.definition import BITS
 from workers.kernels.sentinels import NO_DRAFT
 
 

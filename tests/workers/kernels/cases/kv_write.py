@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import batches
 from workers.kernels.arithmetic.definition import DRAFTER_LAYER
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.sentinels import POISON
 
 

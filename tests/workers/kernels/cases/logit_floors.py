@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import floats
 from tests.workers.kernels.cases.sampling import BINARY
-from workers.kernels.logit_floors.arguments import LogitFloors, workspace_length_of
+from workers.kernels.logit_floors.definition import LogitFloors, workspace_length_of
 
 
 def undefined(case: LogitFloors) -> dict[str, range]:

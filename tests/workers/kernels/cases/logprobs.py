@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Array, Batch, Row, batch, batches, floats, integers
-from workers.kernels.logprobs.arguments import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
+from workers.kernels.logprobs.definition import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs
 from workers.kernels.sentinels import NO_TOKEN
 
 # Float32 sums of exponentials of logits below 16, in any order: a tenth of what the oracle allows.

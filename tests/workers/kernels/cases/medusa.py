@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.workers.kernels.cases.drafters import drafting, made
-from workers.kernels.medusa.arguments import MedusaHeads
+from workers.kernels.medusa.definition import MedusaHeads
 
 
 def cases() -> Iterator[MedusaHeads]:

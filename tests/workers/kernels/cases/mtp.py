@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.workers.kernels.cases.drafters import drafting, made
-from workers.kernels.mtp.arguments import MtpChain, MtpPass
+from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
 def cases() -> Iterator[MtpPass | MtpChain]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Batch, Row, batch, batches, integers
-from workers.kernels.ngram.arguments import NgramSearch, WriteTokens
+from workers.kernels.ngram.definition import NgramSearch, WriteTokens
 from workers.kernels.sentinels import POISON
 
 

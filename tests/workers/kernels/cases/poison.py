@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import INT_POISON
-from workers.kernels.poison.arguments import Poison, PoisonStates
+from workers.kernels.poison.definition import Poison, PoisonStates
 
 
 def cases() -> Iterator[Poison | PoisonStates]:

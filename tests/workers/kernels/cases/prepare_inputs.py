@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Batch, Row, batch, batches, integers
-from workers.kernels.prepare_inputs.arguments import PrepareInputs
+from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, UNKNOWN_TOKEN
 
 

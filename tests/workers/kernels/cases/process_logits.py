@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Array, Batch, Row, batch, batches
-from workers.kernels.process_logits.arguments import (
+from workers.kernels.process_logits.definition import (
     BAD_WORD_LENGTH,
     BAD_WORDS,
     BITS,

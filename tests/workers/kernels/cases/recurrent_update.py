@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import Batch, batches, integers
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.sentinels import PAD_STATE_SLOT
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import INT_POISON, Array, Batch, Row, batch, batches, integers
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.sentinels import NO_DRAFT
 
 

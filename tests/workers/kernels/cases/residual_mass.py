@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.workers.kernels.cases.sampling import HOSTILE, LARGE, REAL, SINGLE, batch, made
-from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.sampler_stats.arguments import SamplerStats
-from workers.kernels.sampler_stats.definition import sampler_stats
+from workers.kernels.residual_mass.definition import ResidualMass
+from workers.kernels.sampler_stats.definition import SamplerStats, sampler_stats
 
 # A quotient is rounded, and so are sums of its multiples.
 TOLERANCE = {"residual": 1e-5}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.workers.kernels.cases.sampling import FEW, HOSTILE, LARGE, REAL, SINGLE, batch, made
-from workers.kernels.sampler_stats.arguments import SamplerStats
+from workers.kernels.sampler_stats.definition import SamplerStats
 
 # Sums of weights that are not powers of two are rounded, each order in its own way.
 TOLERANCE = {"block_sum": 1e-5, "tile_sum": 1e-5}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.workers.kernels.cases.batch import batches, floats, integers
-from workers.kernels.sampling_inputs.arguments import SamplingInputs
+from workers.kernels.sampling_inputs.definition import SamplingInputs
 
 
 def cases() -> Iterator[SamplingInputs]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workers.kernels.spoil_logits.arguments import SpoilLogits, SpoilOneDraft, SpoilOneLogit
+from workers.kernels.spoil_logits.definition import SpoilLogits, SpoilOneDraft, SpoilOneLogit
 
 
 def cases() -> Iterator[SpoilLogits | SpoilOneLogit | SpoilOneDraft]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import Batch, batches
 from workers.kernels.sentinels import PAD_BLOCK
-from workers.kernels.state_copy.arguments import StateCopy
+from workers.kernels.state_copy.definition import StateCopy
 
 
 def of(batch: Batch, width: int, accepted: np.ndarray, max_blocks: int) -> StateCopy:

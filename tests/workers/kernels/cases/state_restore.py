@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.workers.kernels.cases.batch import batches, integers
 from workers.kernels.sentinels import PAD_BLOCK
-from workers.kernels.state_restore.arguments import StateRestore
+from workers.kernels.state_restore.definition import StateRestore
 
 
 def cases() -> Iterator[StateRestore]:

@@ -5,9 +5,8 @@ from typing import Any
 
 from tests.workers.kernels.cases.residual_mass import known
 from tests.workers.kernels.cases.sampling import FEW, HOSTILE, LARGE, REAL, SINGLE, UNTRIED, Sizes, batch, made
-from workers.kernels.residual_mass.arguments import ResidualMass
-from workers.kernels.residual_mass.definition import residual_mass
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC, VerifyDrafts
+from workers.kernels.residual_mass.definition import ResidualMass, residual_mass
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT, SYNTHETIC, VerifyDrafts
 
 
 def cases() -> Iterator[VerifyDrafts]:

@@ -29,14 +29,14 @@ from tests.workers.kernels.calls import run as run_op
 from tests.workers.kernels.verification import random_drafts, verify
 from workers.engine.parts import Parts
 from workers.kernels.compilation.triton import Variant, Variants, compile_variant
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
-from workers.kernels.logit_floors.arguments import SHORT_LINE, workspace_length_of
+from workers.kernels.logit_floors.definition import SHORT_LINE, workspace_length_of
 from workers.kernels.logit_floors.numpy import logit_floors
 from workers.kernels.residual_mass.numpy import residual_mass
 from workers.kernels.sampler_stats.numpy import sampler_stats
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT, SYNTHETIC
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT, SYNTHETIC
 from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.oracle.tape import Tapes
 from workers.run.rehearsal import listing, rehearse

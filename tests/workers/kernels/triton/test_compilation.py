@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.workers.kernels.triton.launches import DEVICE
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import launched_by
 from workers.run import rehearsal

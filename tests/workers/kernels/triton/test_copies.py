@@ -5,7 +5,7 @@ import torch
 
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.copies import triton as copies
-from workers.kernels.copies.arguments import CopyAccepted, CopyCounts, CopyInputs, CopyOutput
+from workers.kernels.copies.definition import CopyAccepted, CopyCounts, CopyInputs, CopyOutput
 
 
 def test_a_copy_crosses_between_pinned_memory_and_the_device() -> None:

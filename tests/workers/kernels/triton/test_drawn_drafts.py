@@ -10,7 +10,7 @@ from tests.workers.kernels.triton.drafters import arguments_of
 from tests.workers.kernels.triton.launches import assert_equal
 from workers.kernels.draft_sampling import numpy as drawn_drafts
 from workers.kernels.draft_sampling import triton as twin
-from workers.kernels.draft_sampling.arguments import NUMBERS_PER_DRAFT
+from workers.kernels.draft_sampling.definition import NUMBERS_PER_DRAFT
 
 
 def drawing(batch: Case, vocab_size: int, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.workers.kernels.triton.launches import DEVICE
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import bind, current_stream
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tests.workers.kernels.cases.sampling import BINARY
 from tests.workers.kernels.triton.launches import define, launch
-from workers.kernels.logit_floors.arguments import LogitFloors
+from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.logit_floors.definition import logit_floors as definition
 from workers.kernels.logit_floors.triton import Cut, find_floors
 

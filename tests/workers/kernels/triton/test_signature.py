@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from inspect import isfunction, signature
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +9,12 @@ import torch
 
 from tests.workers.kernels.calls import Op
 from tests.workers.kernels.triton.launches import DEVICE
-from workers.kernels.kv_write.arguments import KvWrite
+from tests.workers.kernels.twins import FOLDERS
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.triton import kv_write
 from workers.kernels.launch.triton import check_flat
 from workers.lanes.prepared import op_of
 from workers.targets import devices
-
-FOLDER = Path(__file__).resolve().parents[4] / "workers" / "kernels"
-FOLDERS = sorted(path.parent.name for path in FOLDER.glob("*/arguments.py"))
 
 
 def ops_of(module: str) -> dict[str, Op]:

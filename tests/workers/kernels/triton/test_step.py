@@ -12,30 +12,30 @@ from tests.workers.kernels.triton.cases import Case, case
 from tests.workers.kernels.triton.launches import DEVICE
 from workers.kernels.attention import numpy as attention
 from workers.kernels.attention import triton as triton_attention
-from workers.kernels.attention.arguments import Attention
+from workers.kernels.attention.definition import Attention
 from workers.kernels.compute_logits import numpy as compute_logits
 from workers.kernels.compute_logits import triton as triton_compute_logits
-from workers.kernels.compute_logits.arguments import ComputeLogits
+from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.copies import triton as copies
-from workers.kernels.copies.arguments import CopyInputs
+from workers.kernels.copies.definition import CopyInputs
 from workers.kernels.draft_slots import definition as draft_slots
 from workers.kernels.draft_slots import triton as triton_draft_slots
-from workers.kernels.draft_slots.arguments import DraftSlots
+from workers.kernels.draft_slots.definition import DraftSlots
 from workers.kernels.eagle import numpy as draft
 from workers.kernels.eagle import triton as triton_draft
-from workers.kernels.eagle.arguments import DraftChain, DraftFirstPass
+from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
 from workers.kernels.kv_write import numpy as kv_write
 from workers.kernels.kv_write import triton as triton_kv_write
-from workers.kernels.kv_write.arguments import KvWrite
+from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.poison import definition as poison
 from workers.kernels.poison import triton as triton_poison
-from workers.kernels.poison.arguments import Poison
+from workers.kernels.poison.definition import Poison
 from workers.kernels.recurrent_update import numpy as recurrent_update
 from workers.kernels.recurrent_update import triton as triton_recurrent_update
-from workers.kernels.recurrent_update.arguments import RecurrentUpdate
+from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.rejection_sample import numpy as rejection_sample
 from workers.kernels.rejection_sample import triton as triton_rejection_sample
-from workers.kernels.rejection_sample.arguments import RejectionSample
+from workers.kernels.rejection_sample.definition import RejectionSample
 
 K, VOCAB_SIZE, WIDTH, BLOCK_SIZE = 3, 31, 4, 4
 DEFINITIONS = (poison, kv_write, attention, recurrent_update, compute_logits, rejection_sample, draft_slots, draft)

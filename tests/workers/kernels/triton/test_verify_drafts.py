@@ -14,7 +14,7 @@ from tests.workers.kernels.verification import BINARY, Drafts, drafts_of, verify
 from tests.workers.oracle.test_random_sampling import METHODS, rows_of, tokens_of
 from workers.kernels.residual_mass.triton import residual_mass
 from workers.kernels.sampler_stats.triton import sampler_stats
-from workers.kernels.verify_drafts.arguments import BLOCK, STANDARD, STRICT
+from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, STRICT
 from workers.kernels.verify_drafts.triton import verify_drafts
 
 Array = NDArray[Any]
