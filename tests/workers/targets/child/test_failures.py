@@ -68,7 +68,7 @@ SAID_AT_A_STEP = {
     "says answer and error": "answer: Extra inputs are not permitted",
     "raises without a place": "where: Field required",
     "raises what is no text": "error: Input should be a valid string",
-    "answers with a list": "answer: Input should be a valid dictionary",
+    "answers with a list": "answer: Input should be an object",
     "delivers to nobody": "delivered to 'z', who was never submitted",
     "says nothing": "gave no answer in 0.3 s",
     "says half a line": "gave no answer in 0.3 s",
