@@ -16,8 +16,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.child import process
-from workers.targets.child.keeper import Keeper
-from workers.targets.child.process import ITS_PROCESS, Launch, Seconds
+from workers.targets.child.process import ITS_PROCESS, Keeper, Launch, Seconds
 from workers.targets.child.target import ChildKind
 from workers.targets.target import DeviceError, RunConfig
 
